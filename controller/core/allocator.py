@@ -130,17 +130,17 @@ class Allocator:
         self.question: memory.Question | None = None
         self.answer: memory.Answer | None = None
         self.late: dict[str, float] = {}
-        """When jobs would be done alone that the last division found too late, and that go on."""
+        """Times at which the late jobs of the last division, if they continue, would be done alone."""
         self.rerouted: list[str] = []
         """Jobs that the last loss gave another tree."""
         self._count_anew()
 
     def decide_by(self, policies: AllocationPolicies, settings: AllocationSettings) -> None:
-        """Have other policies decide from now on; what has been placed stays where it is."""
+        """Replace the policies from now on; placed jobs stay where they are."""
         self._policies, self._settings = policies, settings
 
     def change(self, topology: Topology) -> None:
-        """Have another cluster from now on; the next `lose` gives jobs trees that it has."""
+        """Replace the cluster from now on; the next `lose` gives jobs trees that it has."""
         self.whole = goodput(topology, self._settings.frame_bytes)
 
     @property
@@ -177,7 +177,7 @@ class Allocator:
         return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
-        """Return those of the jobs whose own servers have room for them."""
+        """Return the jobs whose own servers have room for them."""
         there = list(running)
         free = dict(placement.Question(self.topology, tuple(running), self._rng).free)
         for job in batch:
@@ -318,7 +318,7 @@ class Allocator:
         return name in self._crossing
 
     def stop(self, name: str) -> None:
-        """Take a job away."""
+        """Remove a job."""
         self.placed.pop(name, None)
         self._take(self._there.pop(name, None), -1)
         self._apart.discard(name)
@@ -348,7 +348,7 @@ class Allocator:
         return list(self._crossing.values())
 
     def measure(self, job: Job) -> None:
-        """Correct what is known of a placed job: computing, bytes and how long slots are held."""
+        """Correct the properties of a placed job: computing, bytes and the time that it holds slots."""
         for known in (self.placed, self._crossing):
             if job.name in known:
                 known[job.name] = replace(

@@ -163,7 +163,7 @@ def _new(topology: Topology, kind: str, name: str) -> str:
 
 
 def _differing(before: Server | Switch | Link, after: Server | Switch | Link) -> Iterator[tuple[str, str]]:
-    """Yield the properties that differ, with what is said of each.
+    """Yield the properties that differ, with a description of each.
 
     Left out are ends, ports and addresses, which follow from positions where they are not given.
     """
@@ -187,7 +187,7 @@ def _ways(before: Topology, after: Topology, server: str) -> Iterator[tuple[str,
 
 
 def _ports(before: Topology, after: Topology, ends: frozenset[str]) -> Iterator[str]:
-    """Yield what is said of each end of a link, which both have, whose port is another one."""
+    """Yield a description of each end whose port differs; both descriptions have the link."""
     for end in sorted(ends):
         if end in before.switch and end in after.switch:
             (other,) = ends - {end}

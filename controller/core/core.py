@@ -69,8 +69,8 @@ class Rules:
         verify: Check every decision of the scheduling policy.
         sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
         retries: How often a failed job returns to the queue, to restart from its last checkpoint.
-        endures: A policy that fails to decide is asked again when something has happened, and what runs runs
-            on; else its error is raised.
+        endures: A policy that fails to decide is asked again at the next event, and running jobs continue;
+            otherwise its error is raised.
     """
 
     reported: bool = False
@@ -129,9 +129,9 @@ class Core:
         self.now_s = 0.0
         """The time of the last event."""
         self.jobs: dict[str, JobState] = {}
-        """The unfinished jobs by name, in order of arrival; to be read only."""
+        """The unfinished jobs by name, in order of arrival; read only."""
         self.running = Running(setup.speed, reported=self._rules.reported, foreseen=foreseen)
-        """What runs, as the policy decided it, without the jobs that have ended since; to be read only."""
+        """The running groups, as the policy decided, without the jobs that have ended since; read only."""
         allocator = None if allocation is None else allocation.allocator
         own_places = allocation is None or allocation.own_places
         self._losses = Losses(cluster, allocator, own_places=own_places)
@@ -255,10 +255,10 @@ class Core:
         rules: Rules,
         servers: Cluster,
     ) -> None:
-        """Have other policies decide from now on, at the next tick.
+        """Replace the policies, from the next tick on.
 
-        What runs runs on until they decide otherwise. The scheduling policy sees all unfinished jobs as just
-        arrived, and those that run in their groups. If it begins or ends to place jobs itself, GPUs have
+        Running jobs continue until they decide otherwise. The scheduling policy sees all unfinished jobs as
+        just arrived, and running jobs in their groups. If it begins or ends to place jobs itself, GPUs have
         other numbers: all jobs return to the queue.
 
         Args:
@@ -287,7 +287,7 @@ class Core:
         self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
 
     def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
-        """Have another cluster from now on; return what differs from the one before.
+        """Replace the cluster from now on; return its differences from the previous one.
 
         Jobs that it does not touch run on where they are. Those that cannot keep their places return to the
         queue, those whose trees have lost a switch or a link get other trees, and those for which it has no
@@ -324,7 +324,7 @@ class Core:
         return changes
 
     def _fail_without_room(self) -> None:
-        """Have the jobs fail for which the cluster has not enough GPUs, or lacks a part that they name."""
+        """Fail the jobs for which the cluster has not enough GPUs, or lacks a part that they name."""
         for name, job in list(self.jobs.items()):
             try:
                 self.check_fits(name)
@@ -343,7 +343,7 @@ class Core:
             submission_of(described, self._described)
 
     def _schedule_by(self, setup: Setup) -> None:
-        """Have a scheduling policy decide that knows nothing yet: for it all jobs have just arrived."""
+        """Replace the scheduling policy by a fresh one, for which all jobs have just arrived."""
         self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
         self.running.predict_by(setup.speed)
         self._arrived, self._finished = list(self.jobs.values()), []
@@ -439,7 +439,7 @@ class Core:
         final: bool = False,
         done_s: float | None = None,
     ) -> None:
-        """Take in an `Ended`.
+        """Process an `Ended`.
 
         Args:
             now_s: The time.
@@ -480,7 +480,7 @@ class Core:
     def _close(
         self, job: JobState, outcome: Outcome, reason: str, now_s: float, done_s: float | None = None
     ) -> None:
-        """Have a job be over, since `done_s` if its workers ended before now."""
+        """Mark a job as over, since `done_s` if its workers ended before now."""
         name = job.spec.name
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
@@ -511,7 +511,7 @@ class Core:
         return max(0.0, job.finish_s - described.due_s)
 
     def _put_back(self, job: JobState, now_s: float, kind: Kind, reason: str) -> None:
-        """Have a job whose workers are gone wait again."""
+        """Return a job whose workers are gone to the queue."""
         self._leave(job, now_s)
         if job.group is not None:
             job.halt(now_s)
@@ -527,7 +527,7 @@ class Core:
             self._stirred = True
 
     def _lose(self, now_s: float) -> None:
-        """Update which jobs can continue on what is up."""
+        """Update which jobs can continue on the servers, switches and links that are up."""
         losses = self._losses
         hit: dict[str, str] = {}
         if self.allocation is not None:
@@ -574,7 +574,7 @@ class Core:
         return ask
 
     def _ask(self, now_s: float) -> None:
-        """Ask the scheduling policy, and carry out its decision."""
+        """Ask the scheduling policy, and apply its decision."""
         if self._lossy:
             self._see_losses()
         kept = self._keep() if self._once else []
@@ -618,7 +618,7 @@ class Core:
         self._stirred = True
 
     def _fail_to_decide(self, why: str) -> None:
-        """Go on with what runs; the policy is asked again, and told the same news, when something happens."""
+        """Keep the running jobs; at the next event, ask the policy again with the same news."""
         self._ask_s = math.inf
         if why != self.undecided:
             self.undecided = why

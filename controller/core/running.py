@@ -87,7 +87,7 @@ class Running:
         self._epoch = 0
         self._starts = 0
         self.moved: set[JobState] = set()
-        """Jobs that have started, stopped or got another group since whoever follows emptied this."""
+        """Jobs that have started, stopped or got another group since the core emptied this."""
         self._of: dict[JobState, tuple[int, int]] = {}  # number of the last start, and stage where it begins
 
     def change_to(
@@ -136,7 +136,7 @@ class Running:
         self.groups, self._known = groups, now
 
     def predict_by(self, speed: SpeedModel) -> None:
-        """Have another model predict how fast jobs run that start from now on."""
+        """Predict the speed of jobs that start from now on by another model."""
         self._speed = speed
 
     def _stop(self, groups: set[Group], now_s: float) -> None:

@@ -55,7 +55,7 @@ def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None
 
 @dataclass(frozen=True, slots=True)
 class SwitchReport:
-    """What a switch tells of itself.
+    """A switch's report of its state.
 
     Attributes:
         ports: Its ports by number.
@@ -69,7 +69,7 @@ class SwitchReport:
 
 
 class SwitchWatch:
-    """Asks switches what they tell of themselves again and again, over one connection to each.
+    """Polls switches for their reports, over one connection to each.
 
     A request asks for all at once, and an answer like the last one is not decoded.
     """
@@ -80,7 +80,7 @@ class SwitchWatch:
     def __call__(self, address: str) -> SwitchReport | None:
         """Ask a switch; return its answer, None if it tells nothing, as BMv2, or does not answer.
 
-        Of a switch that tells no revision, the ports are those of `ports_of`.
+        For a switch that reports no revision, the ports are read by `ports_of`.
         """
         asking = self._asking.get(address)
         if asking is None:
@@ -137,7 +137,7 @@ _WATCHED = (
     ("interfaces", "interface", "state", "oper-status"),
     ("interfaces", "interface", "state", "counters", "in-pkts"),
 )
-"""What is asked for at once."""
+"""The paths of one request."""
 
 
 def _told(answer: Any) -> SwitchReport:

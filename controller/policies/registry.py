@@ -4,7 +4,7 @@ Policies of placement, memory and routing are functions (`PLACEMENTS`, `MEMORIES
 finds a file's, ``path.py:Name``, and an installed package's.
 
 Policies of scheduling come in families of one speed model each: figures of two families are not comparable. A
-name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. A family is one of `FAMILIES`, or
+name is ``FAMILY:POLICY``; names of the papers' plain family have no colon. A family is one of `FAMILIES`, or
 a user's module or file with a `Family` called ``FAMILY``, such as the replicas of published simulators:
 ``package.module:POLICY``, ``path.py:POLICY``. The models' data comes from files (`SimulationConfig`), or is
 synthetic. Other names are single user-defined policies, which count as plain: ``package.module:Class``,

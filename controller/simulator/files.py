@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have errors name `path` that name no file: a write, as to a full disk, does not know where it goes."""
+    """Add `path` to errors that name no file: a write, as to a full disk, does not know its file."""
     try:
         yield
     except OSError as error:

@@ -54,7 +54,7 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
         program: the objects of its P4Info.
         title: what errors call it, such as ``the program shared``.
 
-    Raises ProgramMismatch, which names what is missing, if it can serve no job at all.
+    Raises ProgramMismatch, which names the missing part, if it can serve no job at all.
     """
     lanes = _lanes(program)
     lacking = [

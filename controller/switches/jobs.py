@@ -49,8 +49,8 @@ def encode_registration(registration: Registration | None) -> bytes:
 def decode_registration(metadata: bytes) -> Registration | None:
     """Read what `encode_registration` wrote, of any version; anything else, of whomever, is none.
 
-    Earlier ones wrote until when a lease lasts by the clock of its holder, and not how long it is: nobody
-    else can tell when it has run out.
+    Earlier versions wrote the end of a lease by its holder's clock, and not its length: no other
+    process knows when it has run out.
 
     >>> decode_registration(b"of somebody else")
     >>> decode_registration(b'{"ina_lease": {"until_ms": 1700000000000, "holder": "host pid 17"}}').lease_s
@@ -78,7 +78,7 @@ TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 
 
 def key_of(row: Row) -> Key:
-    """Return the key that identifies a row among those of its switch."""
+    """Return the key that identifies a row among its switch's rows."""
     if isinstance(row, MulticastGroup):
         return row.id
     return row.table, tuple(sorted(row.match.items()))
@@ -233,7 +233,7 @@ class Parsed:
 def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = None) -> Contents:
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
-    `job_groups` are the group ids that only jobs use. `before` is what was parsed of the same switch.
+    `job_groups` are the group ids that only jobs use. `before` has the same switch's rows as parsed before.
     """
     found: dict[int, _JobRows] = {}
     groups: list[MulticastGroup] = []
@@ -342,7 +342,7 @@ def _number(row: TableEntry, name: str) -> int:
 #
 # Only a primary writes, and each of our controllers is primary under an election id of its own, one more
 # than the highest before (`controller.p4runtime_shim.client`). So if the id of a controller's turn
-# follows that of its last turn, nobody has written in between, and the switch holds what this controller
+# follows the last turn's id, no controller has written in between, and the switch holds what this controller
 # read and wrote. In any other turn, and after a write that failed, the rows have to be read.
 #
 # Controllers of other kinds, which claim an id that was there before or write under a role of their own,
@@ -357,13 +357,13 @@ class Held:
         self._read: Sequence[Row] | None = None
         """The rows as they were read last; None: they are not known."""
         self._rows: dict[Key, Row] | None = None
-        """The same with what was written since; None: nothing."""
+        """The same with the rows written since; None: no rows were written."""
         self.in_turn = False
         """Whether the controller has its turn at the switch."""
         self._in_doubt = False
 
     def begin(self, *, undisturbed: bool) -> None:
-        """Begin a turn; `undisturbed`: nobody else has had one since this controller's last."""
+        """Begin a turn; `undisturbed`: no other controller has had one since this controller's last."""
         self.in_turn, self._in_doubt = True, False
         if not undisturbed:
             self._read = self._rows = None

@@ -48,7 +48,7 @@ def check_ranks(ranks: list[int]) -> None:
 
 
 def check_fan_in(fan_in: int, max_members: int) -> None:
-    """Raise BadJob if a switch cannot have so many members."""
+    """Raise BadJob if a switch cannot have this number of members."""
     if fan_in > max_members:
         raise BadJob(
             f"the job has {fan_in} members; one switch sums up to {max_members}, because its contribution"

@@ -1,7 +1,7 @@
 """The writes that make switches hold the desired jobs: a pure function. No I/O.
 
 `reconcile` compares the jobs that should be on each switch with the rows that were read from it, and returns
-actions in the order in which they are to be carried out, each with its writes and its reason in words. All
+actions in the order in which they must be applied, each with its writes and its reason in words. All
 writes for jobs are decided here, whether a job comes, moves or goes. It is
 
 *idempotent*
@@ -117,9 +117,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The actions to carry out now, in order, and what has to wait.
+    """The actions to apply now, in order, and the ones that have to wait.
 
-    At the switches of `others` jobs stay that are not desired: somebody keeps a lease of them, which may run
+    At the switches of `others` jobs stay that are not desired: a holder keeps a lease of them, which may run
     out.
     """
 
@@ -138,7 +138,7 @@ def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
 
 
 def not_leased(job: Admission) -> bool:
-    """Return whether a job may be removed, for nobody has promised to do that."""
+    """Return whether a job may be removed, because no holder has promised to remove it."""
     return not job.leased
 
 
@@ -183,7 +183,7 @@ def reconcile(
 def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
     """Return the writes of actions that admit jobs, by switch, in as few requests as their order allows.
 
-    They come in stages: first all that supports the jobs, then their rows, those of parents before those of
+    They come in stages: first all that supports the jobs, then their rows, parents' rows before rows of
     their children. Within a stage only the order of writes to the same switch counts.
     """
     supporting: dict[tuple[str, Kind, type[Entry]], list[Entry]] = {}

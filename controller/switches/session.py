@@ -64,7 +64,7 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 class SwitchSession:
     """A session with one switch: reads and writes what the switch holds that `target` reaches.
 
-    `clock` gives wall-clock seconds, `rng` job ids; `leases` watches over those of jobs by `ticks_s`, a clock
+    `clock` gives wall-clock seconds, `rng` job ids; `leases` watches jobs' leases by `ticks_s`, a clock
     that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
     `load_turn_timeout_s` at a switch without a program.
     """
@@ -84,7 +84,7 @@ class SwitchSession:
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
         self.leases = LeaseWatch(has_ended)
-        """What has been seen of the leases of the jobs, each time that these were read."""
+        """The observed leases of the jobs, updated each time that these are read."""
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s
         self._program: ProgramInfo | None = None
@@ -95,7 +95,7 @@ class SwitchSession:
         self._last_generation: int | None = None
         self.owner: Owner | None = None
         """For whom the switch is marked before the first write; nothing is written to another's. None: it is
-        shared with whoever owns it."""
+        shared with its owner."""
         self._owned = False
         self._kept = ExitStack()
         """The turn of `keep_turn`."""
@@ -108,7 +108,7 @@ class SwitchSession:
         self._target.close()
 
     def doubt(self) -> None:
-        """Have the next call wait for the switch only briefly, unless it answers: it seems to hang."""
+        """Make the next call wait only briefly for the switch, unless it answers: it seems to hang."""
         self._target.doubt()
 
     def __enter__(self) -> Self:
@@ -140,7 +140,7 @@ class SwitchSession:
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether nobody else has had one since this controller's last; False if unknown."""
+        """Within `turn`: whether no other controller has had one since the last; False if unknown."""
         return self._target.undisturbed
 
     @contextmanager
@@ -229,7 +229,7 @@ class SwitchSession:
         def refuse(running: ProgramInfo, entries: int) -> None:
             self._refuse_to_replace(running, entries, bundle, replace)
 
-        self._program = self._info = None  # somebody else may have loaded another one
+        self._program = self._info = None  # another controller may have loaded another one
         if self._target.runs(bundle):
             return False
         if similar and not replace and self._covers(bundle):
@@ -390,7 +390,7 @@ class SwitchSession:
         owned = self._owned
         if owner is not None and not owned:
             self.own(owner)
-        if self._held.rows() is None:  # else nobody else has had a turn
+        if self._held.rows() is None:  # else no other controller has had a turn
             program, offers = self._program, self._info
             self._program = self._info = None  # the switch may have been started anew
             if self.program == program:
@@ -430,7 +430,7 @@ class SwitchSession:
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Write entries of `controller.switches.forwarding`, replacing those with the same match.
 
-        Raises SwitchError; UnknownName; ValueError for what is no number. Entries before that one stay.
+        Raises SwitchError; UnknownName; ValueError for a non-number. Entries before that one stay.
         """
         with self.turn():
             for entry in entries:
@@ -445,7 +445,7 @@ class SwitchSession:
                     self._write("MODIFY", [entry])
 
     def adjust(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
-        """Write those of these entries that are not there as they are; return how many. Raises SwitchError.
+        """Write these entries where missing or different; return the number written. Raises SwitchError.
 
         Entries of the same tables with other matches stay, but for those with the matches of `without`.
         """
@@ -466,7 +466,7 @@ class SwitchSession:
                     for at in range(0, len(new), MOST_ENTRIES):
                         self._write("INSERT", new[at : at + MOST_ENTRIES])
                 changed = [each for each in missing if each not in new]
-            except Refused:  # somebody else has written some of them meanwhile
+            except Refused:  # another controller has written some of them meanwhile
                 changed = missing
             if changed:
                 self.install(changed)
@@ -579,7 +579,7 @@ def _width(program: ProgramInfo, action: str, param: str) -> int:
 
 
 def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
-    """Say how a running program, None: one that is not for aggregation, differs from the wanted one."""
+    """Describe how a running program, None: not for aggregation, differs from the wanted one."""
     try:
         offers = wanted.offers()
     except ProgramMismatch:

@@ -77,7 +77,7 @@ class TofinoTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether nobody else has had a turn since the last one."""
+        """Whether no other controller has had a turn since the last one."""
         return self._target.undisturbed
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class TofinoTarget:
         self._target.close()
 
     def doubt(self) -> None:
-        """Have the next call wait for the switch only briefly, unless it answers."""
+        """Make the next call wait only briefly for the switch, unless it answers."""
         self._target.doubt()
 
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
@@ -162,7 +162,7 @@ class TofinoTarget:
         return NEIGHBOUR in self._physical.tables
 
     def _update(self, job: int, *, opens: bool) -> None:
-        """Make the program's own tables what the kept rows of a job say; `opens`: it has just come."""
+        """Update the program's own tables to the kept rows of a job; `opens`: it has just come."""
         jobs = parse(self.read(TABLES), job_groups=range(0)).jobs
         admission = jobs.get(job)
         if admission is None:
@@ -189,7 +189,7 @@ class TofinoTarget:
             self._target.write(kind, entries)
 
     def _prepare(self, admission: Admission, *, alone: bool) -> None:
-        """Clear what earlier jobs have left in the slots of a job that is about to come.
+        """Clear sums of earlier jobs from the slots of a job that is about to come.
 
         Where jobs share them, slots are cleared only for the first one: others may have sums there.
         """

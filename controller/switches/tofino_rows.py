@@ -192,7 +192,7 @@ def _neighbour(
     node: Range = _ANY_NODE,
     priority: int = 1,
 ) -> TableEntry:
-    """Return a row for what is no contribution: it passes, or meets the slot."""
+    """Return a row for packets that are no contribution: they pass, or meet the slot."""
     match = {**_from(admission, port, node=node), KIND_KEY: kind}
     if node == _ANY_NODE:
         del match["hdr.ina.node"]  # a range of everything is left out

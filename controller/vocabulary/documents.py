@@ -52,7 +52,7 @@ class Document:
     lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
 
     def error(self, where: Where, message: str) -> BadSpec:
-        """Return the error about the value there, with its line, or that of the table or values around it."""
+        """Return the error about the value there, with its line or the line of the enclosing value."""
         inner = (where[:end] for end in range(len(where), 0, -1))
         line = next((self.lines[part] for part in inner if part in self.lines), 0)
         if not line and where:
@@ -160,7 +160,7 @@ def number(least: float, most: float, unit: str = "a number", *, above: bool = F
     Args:
         least: The lowest valid value.
         most: The highest valid value.
-        unit: What is wanted, for the error message, such as "seconds".
+        unit: The wanted quantity, for the error message, such as "seconds".
         above: `least` itself is not valid.
     """
 
@@ -275,7 +275,7 @@ _BEGINNINGS = {
 
 
 def encoding_of(path: Path) -> str:
-    """Say for an error message what a file is that is no text in UTF-8. Raises OSError."""
+    """Return the kind of a file that is no text in UTF-8, for an error message. Raises OSError."""
     data = path.read_bytes()
     for begin, what in _BEGINNINGS.items():
         if data.startswith(begin):
@@ -426,7 +426,7 @@ def yaml_module(what: str) -> Any:
 def dump_yaml(data: object, what: str) -> str:
     """Return data as YAML that `parse` reads back unchanged.
 
-    Raises BadSpec without PyYAML, naming `what` as what needs it.
+    Raises BadSpec without PyYAML, naming `what` as the part that needs it.
     """
     yaml = yaml_module(what)
 

@@ -203,7 +203,7 @@ def _by_size(
 def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
     """Return points that lie near each other for groups that interleave well, shape (nodes, k).
 
-    Two jobs fill each other's gaps wholly if the stages of one, turned round, are those of the other. So each
+    Two jobs fill each other's gaps wholly if the stages of one, turned round, equal the other's. So each
     point is a group's stage times, on average, turned round until the longest comes first.
     """
     k = stages.shape[1]

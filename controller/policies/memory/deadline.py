@@ -186,7 +186,7 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
 def earliest(question: Question) -> Answer:
     """Grant needs and the rest by deadline, and end the jobs that cannot meet theirs even alone.
 
-    A simple policy to compare `deadline` with: what is left goes, in the same order, to jobs with deadlines,
+    A simple policy to compare `deadline` with: the rest goes, in the same order, to jobs with deadlines,
     as much as their links can use, so that one that could end early does not hold its slots until its
     deadline. Raises BadSpec for unplaced and exclusive jobs.
     """

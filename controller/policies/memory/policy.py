@@ -134,7 +134,7 @@ def check(question: Question, answer: Answer) -> Answer:
 
 
 def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mapping[str, Standing]) -> None:
-    """Raise BadSpec if a region that is granted to one job meets that of another."""
+    """Raise BadSpec if a region that is granted to one job overlaps another job's."""
     end, last = 0, ""
     granted_end, granted = 0, ""
     for region, name in sorted(regions, key=lambda each: (each[0].offset, each[1])):

@@ -2,7 +2,7 @@
 
 The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the rate that one more flow would
 get on its link, from the water-filling of the running jobs, relative to the fastest link; c is the price of a
-flow, and f that of an unused GPU. Of servers whose links differ in rate, only the fastest with enough room
+flow, and f of an unused GPU. Of servers whose links differ in rate, only the fastest with enough room
 are considered: one slow link slows a job down as a whole. The best servers for w workers are found by dynamic
 programming from small sub-placements to large ones::
 
@@ -144,7 +144,7 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
 
 
 def _value_of(servers: Iterable[_Choice], workers: int) -> float:
-    """Return the estimated value of a rack for this many workers: that of its best servers, filled."""
+    """Return the estimated value of a rack for this many workers: its best servers' value, filled."""
     value, left = 0.0, workers
     for each in sorted(servers, key=lambda each: -each.bandwidth * each.room):
         count = min(left, each.room)

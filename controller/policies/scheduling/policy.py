@@ -57,7 +57,7 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
-        told: Iterations done by its latest report; 0: it has told of none.
+        told: Iterations done by its latest report; 0: it has reported none.
         worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
         completed: Whether it ended because all of its work was done.
     """
@@ -165,7 +165,7 @@ class JobState:
         self.version += 1
 
     def retune(self, now_s: float, group: Group, iteration_s: float) -> None:
-        """Let it continue in `group` at another speed, without a restart."""
+        """Move it to `group`, at another speed, without a restart."""
         self.settle(now_s)
         self.group = group
         self.iteration_s = iteration_s

@@ -19,7 +19,7 @@ Worth per second ignores restarts. Where a start takes more than `STARTS` of a j
 alone in order of the queue instead (SRSF): groups would cost more in restarts than they gain.
 
 Weave has the same information as Muri-S: stage times as a profiler measures them, with its noise, and
-durations as told. A `SpeedModel` predicts the length of a group's round. The ratio of the real length to the
+reported durations. A `SpeedModel` predicts the length of a group's round. The ratio of the real length to the
 predicted one is measured on running groups, and applied to further groups of as many jobs.
 
 Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. One second of a

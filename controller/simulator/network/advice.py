@@ -102,7 +102,7 @@ def task(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of one simulation: what is compared."""
+    """The compared figures of one simulation."""
 
     avg_jct_s: float
     missed: int
@@ -112,7 +112,7 @@ class Figures:
 
     @classmethod
     def of(cls, outcome: NetworkOutcome) -> Figures:
-        """Return those of an outcome."""
+        """Return the figures of an outcome."""
         done = {each.spec.name: each.jct_s for each in outcome.simulated.result.jobs if each.completed}
         found = outcome.metrics
         return cls(found.avg_jct_s, found.missed, found.deadlines, done)

@@ -105,7 +105,7 @@ def _merged(layers: Sequence[int], most: int) -> list[int]:
 APART = 2.0
 
 TOO_LONG = 2.0
-"""A run of so many times as many packets as its pool has slots. Where jobs with such runs share a pool, most
+"""A run of this many times as many packets as its pool has slots. If jobs with such runs share a pool, most
 packets find no slot, and what fallback servers, time-outs and windows then do is not modelled: compared with
 packets, times of jobs are 63 % less to 44 % more."""
 

@@ -52,7 +52,7 @@ class NetworkMetrics:
     """Metrics of one simulation; times in seconds.
 
     `avg_slowdown` is of completion times over times alone with the fastest links. `missed` counts jobs with a
-    deadline that were `ended` for it or ended too late, `broken` those of them that had been granted slots on
+    deadline that were `ended` for it or ended too late, `broken` those that had been granted slots on
     arrival and lost them later.
     """
 

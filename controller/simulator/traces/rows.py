@@ -25,7 +25,7 @@ SHOWN = 60
 
 
 JobCheck = Callable[[Submission], None]
-"""Raises BadSpec or a SchedulingError for a job of a model that somebody does not know."""
+"""Raises BadSpec or a SchedulingError for a job of an unknown model."""
 
 
 @dataclass(frozen=True, slots=True)

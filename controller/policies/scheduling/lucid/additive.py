@@ -48,7 +48,7 @@ class AdditiveModel:
 
     @property
     def names(self) -> list[str]:
-        """The names of the terms: those of their features."""
+        """The names of the terms: their features' names."""
         return [" x ".join(self.features[each] for each in of) for of in self.machine.term_features_]
 
     def predict(self, values: Sequence[Value]) -> float:

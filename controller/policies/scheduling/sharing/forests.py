@@ -206,7 +206,7 @@ def _sklearn() -> ModuleType:
 
 
 SIZES = (2, 4, 8)
-"""GPU counts of the multi-GPU jobs that are trained on, unless said otherwise."""
+"""GPU counts of the multi-GPU jobs that are trained on, unless specified otherwise."""
 
 MOST_DRAWS = 50
 """Groups that are drawn for each that is wanted: some do not fit into memory."""

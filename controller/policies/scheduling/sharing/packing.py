@@ -236,7 +236,7 @@ def candidates(
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
     """Yield GPUs that `job` may share, and the jobs on them.
 
-    They are those of one job of its size, some of a larger one's, or all of several smaller ones' and free
+    They are one job's of its size, some of a larger job's, or all of several smaller jobs' and free
     ones. `affinity(large, small)` orders the smaller ones to be covered.
     """
     gpus = job.spec.gpus

@@ -215,7 +215,7 @@ class SharingPolicy:
         return True
 
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
-        """Let jobs of one level share, in their order; return those that cannot.
+        """Start jobs of one level on shared GPUs, in their order; return the jobs that cannot share.
 
         Looks once at each kind and size between two that start: O(starts x loads x placed jobs).
         """
@@ -320,7 +320,7 @@ class SharingPolicy:
 
 
 def _note_speeds(packer: Packer, groups: Sequence[Group]) -> None:
-    """Have the packer learn how fast the jobs are that share GPUs now."""
+    """Update the packer with the speeds of the jobs that share GPUs now."""
     for group in groups:
         for job in group.jobs:
             others = [*(other for other in group.jobs if other is not job), *group.neighbours]

@@ -101,7 +101,7 @@ class Sensitivity:
         return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return the throughput with these shares for each GPU: that of the largest grid point within them.
+        """Return the throughput with these shares for each GPU: the largest grid point's within them.
 
         Below the grid it is 0, because it is unknown there.
 
@@ -266,7 +266,7 @@ class Demand:
     here: Split = ()
 
     def speed(self, cpus: float, memory_gb: float) -> float:
-        """Return its speed with this share per GPU: that of the fastest option within it, at least 1."""
+        """Return its speed with this share per GPU: the fastest option's within it, at least 1."""
         found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
         return max(found, default=1.0)
 

@@ -52,7 +52,7 @@ def _opt(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Allocate as TUNE on full or on empty servers, whichever is better, and distribute what is left over.
+    """Allocate as TUNE on full or on empty servers, whichever is better, and distribute the rest.
 
     Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
     """
