@@ -1,4 +1,4 @@
-"""Everything that the controller refuses or fails with.
+"""All errors of the controller.
 
 ControllerError
 ├── BadJob              no switch can serve the job; the message says why

@@ -99,10 +99,10 @@ class AllocationWatcher(Protocol):
     """Is notified of allocations as they happen."""
 
     def placed(self, now_s: float, job: Job) -> None:
-        """Note that a job has servers and a tree from now on."""
+        """Record that a job has servers and a tree from now on."""
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Note a division of memory, valid from now on, among the jobs of the question."""
+        """Record a division of memory, valid from now on, among the jobs of the question."""
 
 
 class Allocation:
@@ -306,7 +306,7 @@ class Allocation:
 
         Returns:
             The reason, by job, for each job that has to be interrupted. The others keep their trees, or get
-            trees that avoid what is down.
+            trees that avoid the failed parts.
         """
         lost = self.allocator.lose(losses.servers, losses.switches, losses.links)
         for name in self.allocator.rerouted:
@@ -338,7 +338,7 @@ class Allocation:
         return crossed
 
     def _have(self, job: JobState, gpus: tuple[int, ...]) -> None:
-        """Note that a job has the servers of its GPUs."""
+        """Record that a job has the servers of its GPUs."""
         self._of[job.spec.name] = gpus
         self._states[job.spec.name] = job
         self._users[gpus] = self._users.get(gpus, 0) + 1

@@ -380,7 +380,7 @@ class Allocator:
         return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
 
     def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
-        """Return the regions at switches that are up, and have as many slots still."""
+        """Return the regions at switches that are up, and still have that many slots."""
         known = self.topology.switch
         return {
             switch: region

@@ -715,7 +715,7 @@ class Core:
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
-        """Return whether a job gets on as its group lets it: it uses no network, or will say how it does."""
+        """Return whether a job's group determines its speed: it uses no network, or reports its speed."""
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 

@@ -149,7 +149,7 @@ class Reallocated(_Told, frozen=True):
 
 
 class Tick(_Told, frozen=True):
-    """The time is `at_s`: decide, if it is time to."""
+    """The time is `at_s`: decide, if a decision is due."""
 
 
 Event = (

@@ -140,7 +140,7 @@ class Running:
         self._speed = speed
 
     def _stop(self, groups: set[Group], now_s: float) -> None:
-        """Stop the jobs of groups that are no more, unless they have just been started in others."""
+        """Stop the jobs of groups that have ended, unless they have just been started in others."""
         for group in groups:
             self._held -= len(group.gpus)
             self._shared -= bool(group.neighbours)
@@ -252,7 +252,7 @@ def together(group: Group) -> bool:
 
 
 def _restarts(old: Group, new: Group) -> bool:
-    """Return whether a job has to start anew when its group is another one."""
+    """Return whether a job must restart when its group changes."""
     if old.gpus != new.gpus:
         return True
     was, is_ = together(old), together(new)

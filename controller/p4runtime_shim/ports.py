@@ -29,7 +29,7 @@ class PortEnds:
 
     @classmethod
     def of(cls, description: str, status: str = "UP") -> PortEnds:
-        """Return the ends that a port's description tells; `status` is its ``oper-status``.
+        """Return the ends in a port's description; `status` is its ``oper-status``.
 
         >>> PortEnds.of("udp:127.0.0.1:47001 peer 127.0.0.1:48001")
         PortEnds(udp='127.0.0.1:47001', peer='127.0.0.1:48001', up=True)
@@ -43,7 +43,7 @@ class PortEnds:
 
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
-    """Return a switch's ports by number, in order; None: it does not tell them, as BMv2 does not."""
+    """Return a switch's ports by number, in order; None: it does not report them, as with BMv2."""
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
     try:
         return _ports(_asked(channel))
@@ -59,7 +59,7 @@ class SwitchReport:
 
     Attributes:
         ports: Its ports by number.
-        revision: Its revision; None: it does not tell it.
+        revision: Its revision; None: it reports none.
         packets: Packets that its ports have received; None: the same.
     """
 
@@ -78,7 +78,7 @@ class SwitchWatch:
         self._asking: dict[str, _Asking] = {}
 
     def __call__(self, address: str) -> SwitchReport | None:
-        """Ask a switch; return its answer, None if it tells nothing, as BMv2, or does not answer.
+        """Ask a switch; return its answer, None if it reports nothing, as BMv2, or does not answer.
 
         For a switch that reports no revision, the ports are read by `ports_of`.
         """

@@ -1,6 +1,6 @@
 """Where a job could run: servers, fallback server and tree together.
 
-What a place is worth is NetPack's objective (`placement.netpack.worth`), with slots held for as
+A place's worth is NetPack's objective (`placement.netpack.worth`), with slots held for as
 long as was measured. Trees end at the summing switch nearest to
 the fallback server, or in the fallback server's rack, whichever sums there; where flows pass from rack to
 rack, each such tree is also tried over another switch. So a job sees which links and slots others have left.
@@ -116,11 +116,11 @@ def settled(question: Question, job: Job, servers: Sequence[str]) -> Job:
 SLOWED = 1.02
 """A running job that takes less than this factor of its time alone is left where it is."""
 CLOSE = 0.02
-"""Part of a job's GPUs by which a place has to be worth more than one before it: moves have to pay."""
+"""Part of a job's GPUs by which a place must exceed an earlier one's worth: moves must pay."""
 PAYS = 4
-"""Starts that a running job has to be able to gain, at most, for other places to be tried."""
+"""Gain, in starts, that must be possible for a running job before other places are tried."""
 STARTS = 2
-"""Starts that it costs to take GPUs from a job that runs: the one's, and later the other's again."""
+"""Starts that taking GPUs from a running job costs: the new job's, and later the old job's again."""
 
 
 class Joint:
@@ -309,7 +309,7 @@ class _Room:
         return tuple(self._name_of[gpu] for gpu in job.group.gpus)[:: place.gpus_per_worker]
 
     def keep(self, gpus: Sequence[int]) -> None:
-        """Give these GPUs away."""
+        """Reserve these GPUs."""
         for gpu in gpus:
             name = self._name_of[gpu]
             self._gpus[name].remove(gpu)
@@ -318,7 +318,7 @@ class _Room:
         self.left -= len(gpus)
 
     def take(self, place: Job) -> tuple[int, ...]:
-        """Give away the GPUs of each worker on its server, idle ones first; return their numbers."""
+        """Reserve the GPUs of each worker on its server, idle ones first; return their numbers."""
         taken: list[int] = []
         for name in place.servers:
             gpus = sorted(self._gpus[name], key=lambda gpu: (gpu in self._held, gpu))

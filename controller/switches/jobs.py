@@ -47,7 +47,7 @@ def encode_registration(registration: Registration | None) -> bytes:
 
 
 def decode_registration(metadata: bytes) -> Registration | None:
-    """Read what `encode_registration` wrote, of any version; anything else, of whomever, is none.
+    """Return the registration that any version of `encode_registration` wrote; None for other metadata.
 
     Earlier versions wrote the end of a lease by its holder's clock, and not its length: no other
     process knows when it has run out.
@@ -68,10 +68,10 @@ def decode_registration(metadata: bytes) -> Registration | None:
 
 
 Row = TableEntry | MulticastGroup
-"""What a job consists of on a switch."""
+"""The rows of a job on a switch."""
 
 Key = int | tuple[str, tuple[tuple[str, object], ...]]
-"""What no two rows of a switch have in common: a group's number, or an entry's table and match."""
+"""Unique key of a row on its switch: a group's number, or an entry's table and match."""
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
@@ -212,13 +212,13 @@ class _JobRows:
 
 
 class Parsed:
-    """What `parse` has found before; jobs whose rows are the same are not parsed again."""
+    """Earlier results of `parse`; jobs whose rows are the same are not parsed again."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[_JobRows, Admission]] = {}
 
     def jobs(self, found: Mapping[int, _JobRows]) -> dict[int, Admission]:
-        """Return the jobs that these rows are, and remember them instead of those before."""
+        """Return the jobs that these rows form, and remember them instead of the earlier ones."""
         now: dict[int, tuple[_JobRows, Admission]] = {}
         for job, of_job in found.items():
             if of_job.job is None:
@@ -350,7 +350,7 @@ def _number(row: TableEntry, name: str) -> int:
 
 
 class Held:
-    """What a controller knows of the rows of a switch in the tables of jobs, and of its multicast groups."""
+    """A controller's knowledge of a switch's rows in the tables of jobs, and of its multicast groups."""
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = frozenset(tables)
@@ -379,12 +379,12 @@ class Held:
         return list(self._read if self._rows is None else self._rows.values())
 
     def read(self, rows: Sequence[Row]) -> None:
-        """Note all rows, as they were read."""
+        """Record all rows, as they were read."""
         if not self._in_doubt:  # what has failed may still be carried out, until this turn is over
             self._read, self._rows = rows, None
 
     def wrote(self, kind: Kind, entries: Iterable[Entry]) -> None:
-        """Note a write that the switch has carried out."""
+        """Record a write that the switch has applied."""
         if self._read is None:
             return
         if self._rows is None:
@@ -399,6 +399,6 @@ class Held:
                     self._rows[key_of(entry)] = entry
 
     def lose(self) -> None:
-        """Note that the rows are not known any more, as after a write that has failed."""
+        """Mark the rows as unknown, as after a failed write."""
         self._read = self._rows = None
         self._in_doubt = True

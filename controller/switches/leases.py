@@ -42,7 +42,7 @@ from controller.switches.target import TableEntry
 OWNER_MAC = 0x02_69_6E_61_00_01
 """A locally administered address of no station: the row for it is the mark."""
 _DROPS = 511
-"""The port that is none."""
+"""The number that stands for no port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Owner:
 
     Attributes:
         id: Stays the same when the controller is started again.
-        name: Who that is, for people.
+        name: The owner's name, for people.
         process: Its process (`this_process`).
     """
 

@@ -66,7 +66,7 @@ OUTCOMES = {
 
 
 INA_UDP_PORT = 42592
-"""The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
+"""The UDP port by which switches recognise packets to aggregate; packets for a switch go there."""
 
 BESIDE_UDP_PORT = INA_UDP_PORT - 1
 """The UDP port of a fallback server on a machine with workers, whose ports are `INA_UDP_PORT` and above."""
@@ -75,7 +75,7 @@ SWITCH_IP = "10.0.255.1"
 """Destination of workers with ordinary UDP sockets; the switch intercepts it, and no machine has it."""
 
 SWITCH_MAC = "02:00:00:00:ff:01"
-"""Where packets for a switch are sent, and come from: all have the same address, as `hostlib.TransportConfig`
+"""Destination and source of packets for a switch: all have the same address, as `hostlib.TransportConfig`
 has it, because a worker's UDP socket accepts no other sender."""
 
 ALL_RANKS = range(1 << 15)
@@ -250,10 +250,10 @@ class Registration:
     """
 
     holder: str
-    """Who that is, for people."""
+    """The holder's name, for people."""
     _: KW_ONLY
     process: str = ""
-    """The same for others on its machine (`controller.switches.leases`)."""
+    """The holder's process, for others on its machine (`controller.switches.leases`)."""
     lease_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     """None: the job stays until it is removed."""
     renewals: _Count = 0
@@ -328,7 +328,7 @@ class SwitchInfo:
     """What a program offers (`controller.switches.capabilities`).
 
     Values per packet, slots, jobs at a time, members of one job; `mode` says whether its jobs share slots. If
-    it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` says what is missing for
+    it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` names the missing part for
     each feature that it does not offer, `title` what errors call it. Regions that are `aligned` start at
     multiples of their size.
     """

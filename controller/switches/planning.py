@@ -1,4 +1,4 @@
-"""Choice of what a part leaves open: its id, generation, counter row, region and ports. No I/O."""
+"""Choice of a part's open values: its id, generation, counter row, region and ports. No I/O."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Regio
 
 
 def _who(part: Part) -> str:
-    """Name those who have no port yet."""
+    """Name the members and uplinks without a port."""
     members = sum(member.port is None for member in part.members)
     named = [f"{members} {'worker' if members == 1 else 'workers'}"] if members else []
     if part.uplink is not None and part.uplink.port is None:

@@ -43,7 +43,7 @@ class ProgramBundle:
 
     @property
     def title(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"the program {self.name}"
 
     def offers(self) -> SwitchInfo:

@@ -56,7 +56,7 @@ class Observed:
 
     `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
     packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves, or
-    none, where no move is to end or to begin. `contents` are the jobs that the rows are.
+    none, where no move is to end or to begin. `contents` are the jobs that the rows form.
     """
 
     info: SwitchInfo
@@ -105,7 +105,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Something that cannot be done yet, and why."""
+    """An action that cannot be applied yet, and the reason."""
 
     switch: str
     job: int
@@ -485,7 +485,7 @@ class _Switch:
         return self._keyed[number]
 
     def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return those that are not there, and those that are there otherwise."""
+        """Return the missing rows, and the rows that differ."""
         new, wrong = [], []
         for row in rows:
             if isinstance(row, MulticastGroup):
@@ -499,7 +499,7 @@ class _Switch:
         return new, wrong
 
     def _write(self, *writes: tuple[Kind, Sequence[Entry]]) -> tuple[Write, ...]:
-        """Apply writes to the known rows, and return those that change anything."""
+        """Apply writes to the known rows, and return the writes that change anything."""
         for kind, entries in writes:
             for entry in entries:
                 if isinstance(entry, MulticastGroup) and kind == "DELETE":

@@ -1,4 +1,4 @@
-"""Control of one switch: its program, what it holds of jobs, its ordinary traffic.
+"""Control of one switch: its program, its rows of jobs, its ordinary traffic.
 
 Which rows are written for jobs is decided elsewhere (`controller.switches.fleet`). A controller reads all its
 knowledge of a switch from the switch, so that any number of controllers can share one and none has to
@@ -418,7 +418,7 @@ class SwitchSession:
             self._write(write.kind, write.entries)
 
     def applied(self, action: Action) -> None:
-        """Note within `turn` that all writes of an action are carried out."""
+        """Record within `turn` that all writes of an action are applied."""
         if action.admission is not None:
             if action.verb == "remove":
                 self._baselines.pop(action.admission.counter_row, None)

@@ -248,7 +248,7 @@ def _kept_match(table: str, match: Mapping[str, Match]) -> dict[str, Match]:
 
 
 def _seen(row: TableEntry) -> TableEntry | None:
-    """Return the row that an entry keeps, None of those that keep none."""
+    """Return the row that an entry keeps; None if it keeps none."""
     kind = row.match.get(KIND_KEY)
     table = _TABLE_OF.get(kind) if row.table == RECEIVER and isinstance(kind, int) else None
     if table is None:

@@ -1,4 +1,4 @@
-"""The tables of ``p4src/tna/*.p4``: what a job is in them, as a function of its admission. No I/O.
+"""The tables of ``p4src/tna/*.p4``: a job's rows in them, as a function of its admission. No I/O.
 
 A chip looks a packet up by all fields that a contribution must have, so a job has many rows there, which hold
 less than its `Admission` does. `controller.switches.tofino` keeps the rest.
@@ -51,12 +51,12 @@ _ARCHITECTURES = ("tna", "t2na")
 
 
 def is_ours(program: ProgramInfo) -> bool:
-    """Return True of a program with these tables."""
+    """Return whether a program has these tables."""
     return program.architecture in _ARCHITECTURES and {MEMBER, EXITS, RECEIVER} <= program.tables.keys()
 
 
 def as_seen(program: ProgramInfo) -> ProgramInfo:
-    """Return a program of ours by the names of the v1model programs, which is how controllers see it."""
+    """Return a program of ours by the v1model programs' names, as controllers see it."""
     if not is_ours(program):
         return program
     jobs = program.tables[EXITS].size // 2

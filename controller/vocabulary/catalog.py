@@ -221,9 +221,9 @@ class Entry:
 
     summary: str
     sizes: Mapping[str, int]
-    """What its sizes are, in the order in which people type them, and what they are unless given."""
+    """Its sizes in the order in which users type them, with their defaults."""
     make: Callable[..., Topology]
-    """Gets the sizes in that order, and `servers` and `link`."""
+    """Function of the sizes in that order, and of `servers` and `link`."""
 
 
 CATALOG: Mapping[str, Entry] = {

@@ -28,7 +28,7 @@ class Cluster:
     servers: tuple[Server, ...]
     topology: Topology | None = None
     gone: frozenset[int] = frozenset()
-    """GPUs that cannot be had now, for their servers are down; they keep their numbers."""
+    """GPUs that are unavailable because their servers are down; they keep their numbers."""
 
     def __post_init__(self) -> None:
         if not self.servers:

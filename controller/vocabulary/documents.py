@@ -35,7 +35,7 @@ Check = Callable[[Any], str | None]
 
 
 def said_of(record: Any) -> dict[str, Any]:
-    """Return the values of a record's fields that are not as by default."""
+    """Return the values of a record's fields that differ from their defaults."""
     usual = {
         each.name: each.default if each.default_factory is MISSING else each.default_factory()
         for each in fields(record)
@@ -128,12 +128,12 @@ def _brief(text: str) -> str:
 
 
 def _between(value: object, least: float, most: float) -> bool:
-    """Return whether a value is a number in these bounds: nan and true are none."""
+    """Return whether a value is a number in these bounds; nan and true are no numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def described(check: Check, **schema: Any) -> Check:
-    """Return the check, which `json_schema` describes so; what fits the schema passes, not all else fails."""
+    """Attach a JSON Schema to a check, and return the check; it may accept values beyond the schema."""
     setattr(check, "schema", schema)  # noqa: B010 - of a function
     return check
 
@@ -216,7 +216,7 @@ def mac(value: object) -> str | None:
 
 
 def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
-    """Return the check for a list of such values."""
+    """Return the check for a list of values that pass a check."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, list) or not least <= len(value) <= most:
@@ -228,7 +228,7 @@ def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
 
 
 def mapping(check: Check) -> Check:
-    """Return the check for a table of names and such values."""
+    """Return the check for a table of names and values that pass a check."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, dict):

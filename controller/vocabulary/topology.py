@@ -21,7 +21,7 @@ MAX_PORT = 510
 """v1model's port numbers are bit<9>, and 511 means drop."""
 
 Role = Literal["worker", "fallback", "traffic"]
-"""Use of a server: jobs' workers, what finds no slot, or ordinary traffic beside the jobs."""
+"""Use of a server: jobs' workers, packets without a slot, or ordinary traffic beside the jobs."""
 ROLES: tuple[Role, ...] = ("worker", "fallback", "traffic")
 
 LANE_BITS = 32

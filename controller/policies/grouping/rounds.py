@@ -190,7 +190,7 @@ def _gamma(
 def _by_size(
     stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]
 ) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Return, by number of members, which of `nodes` have it, and their members' stage times."""
+    """Return, by number of members, the `nodes` of this size, and their members' stage times."""
     rows: dict[int, list[int]] = {}
     for row, node in enumerate(nodes):
         rows.setdefault(len(node), []).append(row)

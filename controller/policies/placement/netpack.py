@@ -37,7 +37,7 @@ FLOW, LEFT, RACK = 0.5, 0.02, 1.0
 """Prices of a flow, of a GPU left alone on its server, and of a rack."""
 
 RACKS = 4
-"""Racks that are looked at for one job, if they have room for twice its workers."""
+"""Number of racks considered for one job, if they have room for twice its workers."""
 
 
 class _Choice(NamedTuple):
@@ -156,7 +156,7 @@ def _value_of(servers: Iterable[_Choice], workers: int) -> float:
 
 
 def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
-    """Leave out servers that others with as much room are better than, and more of these than are needed."""
+    """Return the best servers of each room, at most as many as the workers can need."""
     by_room: dict[int, list[_Choice]] = {}
     for each in sorted(servers, key=lambda each: -each.bandwidth):
         same = by_room.setdefault(each.room, [])
@@ -172,7 +172,7 @@ def _values(server: _Choice, workers: int) -> list[float]:
 
 
 def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best values with one more server, and the workers that it has then."""
+    """Return the best values with one more server, and its number of workers for each."""
     workers = len(best) - 1
     after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
     for k, value in enumerate(_values(server, workers), 1):

@@ -53,9 +53,9 @@ this is the 90th percentile of the standard normal distribution."""
 UNSEEN = 5.0
 """Error before any job has ended, and the largest: no reported duration is believed."""
 FIRST = 0.5
-"""What c is taken to be before jobs have run beside each other."""
+"""Assumed value of c before jobs have run beside each other."""
 LATEST = 0.2
-"""Weight of what running jobs show now against what they showed before."""
+"""Weight of the latest speeds of running jobs against earlier ones."""
 LEAST = 0.05
 """Fraction of the GPUs that others must have for a job's speed to say anything about c."""
 
@@ -81,7 +81,7 @@ class DeadlineUrgency:
         self._alone_s = alone_s
         self._learns = learns
         self.slower = FIRST if learns else 0.0
-        """What is believed of c."""
+        """The estimate of c."""
         self._spread = Spread()
         self._urgent: set[int] = set()  # by order of arrival
 

@@ -30,5 +30,5 @@ class PaperOptions(Options):
 
     @property
     def told(self) -> Told:
-        """Durations as policies learn them that know durations."""
+        """Durations as reported to policies that know durations."""
         return Told(self.estimate_error, self.seed)

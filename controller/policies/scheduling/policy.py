@@ -39,7 +39,7 @@ from controller.vocabulary import Cluster, Job, Topology
 SCHEDULER = "scheduler"
 """Placement on the GPUs that the scheduler chose; other names are placement policies."""
 SMOOTHING = 0.5
-"""Weight of the latest speed that a job reports against those before it."""
+"""Weight of the latest speed that a job reports against earlier ones."""
 
 
 class JobState:
@@ -120,7 +120,7 @@ class JobState:
         return self._left - work_s / self.iteration_s if work_s > 0.0 else self._left
 
     def remaining_s(self, now_s: float) -> float:
-        """Return the seconds that it would still run alone."""
+        """Return its remaining run time alone, in seconds."""
         return self.iterations_left(now_s) * self.alone_s
 
     def attained_s(self, now_s: float) -> float:
@@ -301,7 +301,7 @@ class Group:
 
 @dataclass(slots=True)
 class Decision:
-    """Everything that is to run from now on.
+    """All groups that run from now on.
 
     Attributes:
         groups: The groups; jobs that are in none wait.
@@ -368,7 +368,7 @@ class Policy(Protocol):
         """Name in tables and logs."""
 
     def decide(self, view: View) -> Decision:
-        """Return everything that is to run from ``view.now_s`` on."""
+        """Return all groups that run from ``view.now_s`` on."""
 
 
 class SpeedModel(Protocol):

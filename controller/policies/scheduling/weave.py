@@ -49,13 +49,13 @@ from controller.policies.scheduling.policy import Decision, Group, JobState, Spe
 from controller.policies.scheduling.queue import carry_on
 
 COMPOSITIONS = 3000
-"""Compositions of groups whose rounds are remembered; beyond that all are forgotten."""
+"""Number of compositions of groups whose rounds are cached; beyond that the cache is emptied."""
 
 MOST = 512
-"""Jobs of one size that are looked at beyond twice as many as fit: the work grows with their square."""
+"""Jobs of one size considered beyond twice the number that fits: the work grows with their square."""
 
 STARTS = 0.01
-"""Part of a job's time alone that its start takes, on average, from which on jobs run alone."""
+"""Mean ratio of start time to time alone from which on jobs run alone."""
 
 DEFAULT = PaperOptions()
 
@@ -135,7 +135,7 @@ class Weave:
         self._starts_s += self._speed.restart_s(Group((job,), ()))[0]
 
     def _queue(self, view: View) -> list[_Entry]:
-        """Return all jobs, the least service first, with how much each counts."""
+        """Return all jobs, the least service first, with the weight of each."""
         mean_s = self._total_s / self._arrived if self._arrived else 1.0
         least, scale_s = 1 - self._options.short, self._options.short * mean_s
         ranked: list[tuple[float, int, _Entry]] = []
@@ -150,7 +150,7 @@ class Weave:
     def _looked_at(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
         """Return the jobs that may run, in order of the queue, with the worth of a second of each."""
         gpus_there, width = view.cluster.gpus, self._options.width
-        room: dict[int, int] = {}  # how many more of each size are looked at
+        room: dict[int, int] = {}  # how many more of each size are considered
         looked: list[_Entry] = []
         asked, enough = 0, width * gpus_there
         for entry, weight in zip(queue, _weights(queue, gpus_there), strict=True):
@@ -218,7 +218,7 @@ class Longer:
     """Ratio of rounds' lengths to their predictions: the mean of the measured ones, by number of members."""
 
     CHANGE = 0.02
-    """Relative change from which on groups are thought over again."""
+    """Relative change from which on groups are formed anew."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, float]] = {}

@@ -120,7 +120,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a choice does over all variations, beside the simplest.
+    """Results of a choice over all variations, beside the simplest choice.
 
     Attributes:
         choice: The policies.
@@ -151,7 +151,7 @@ class Standing:
 
 
 def standing(choice: Choice, found: Sequence[Figures], simplest: Sequence[Figures]) -> Standing:
-    """Return how a choice does: `found` and `simplest` have the figures of the same variations."""
+    """Return the standing of a choice: `found` and `simplest` have the figures of the same variations."""
     changes = [_ratio(own.avg_jct_s, other.avg_jct_s) - 1 for own, other in zip(found, simplest, strict=True)]
     factors = [
         (_ratio(seconds, other.jct_s[name]), name)
@@ -193,7 +193,7 @@ def recommended(standings: Sequence[Standing], usual: Choice) -> Standing:
 
 
 def larger(topology: Topology) -> dict[str, Topology]:
-    """Return the topology with more of each resource, by what it has more of."""
+    """Return the topology with more of one resource, for each resource, by its name."""
     found = {"one more server": _with_server(topology)}
     if (faster := _faster(topology)) != topology:
         found["links twice as fast"] = faster
@@ -210,7 +210,7 @@ def _faster(topology: Topology) -> Topology:
 
 
 def _with_server(topology: Topology) -> Topology:
-    """Add a server like most others, at the switch that has the fewest of those that have any."""
+    """Add a server of the commonest kind, at the switch with the fewest servers, but at least one."""
     workers = [server for server in topology.servers if server.gpus]
     (gpus, kind, vc), _ = Counter((each.gpus, each.kind, each.vc) for each in workers).most_common(1)[0]
     like = next(each for each in workers if (each.gpus, each.kind, each.vc) == (gpus, kind, vc))

@@ -115,7 +115,7 @@ def metrics_of(simulated: Simulated) -> NetworkMetrics:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The results of all jobs; `log` if it was asked for.
+    """Results of all jobs; `log` if it was requested.
 
     `crowded` names jobs whose times are not to be trusted: they shared too few slots for the model
     (`collisions.TOO_LONG`).

@@ -94,7 +94,7 @@ _NO_TRACES = {
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
 ) -> list[Submission]:
-    """Return the jobs of a trace file; a warning of this logger says how many were left out, and why.
+    """Return the jobs of a trace file; a warning of this logger gives the number left out, and why.
 
     Args:
         path: The file.

@@ -150,7 +150,7 @@ def is_headless(cells: Sequence[str]) -> str:
 def read_log(
     format: str, path: Path, cluster: Cluster | None, known: JobCheck | None
 ) -> tuple[list[Submission], str]:
-    """Return the jobs of a log by arrival, the first at 0, and how many were left out and why.
+    """Return the jobs of a log by arrival, the first at 0, and the number left out, with reasons.
 
     Args:
         format: The key in `LOGS`.

@@ -1,4 +1,4 @@
-"""Traces of the published schedulers' simulators: what the columns of each mean.
+"""Traces of the published schedulers' simulators: the meaning of each one's columns.
 
 Muri: milliseconds, three stage times per job; stage 0 is loading and preprocessing, 1 GPU, 2 network. A job
 takes iterations times iteration time; `duration` is the original trace's. Tiresias: seconds. Synergy's

@@ -18,7 +18,7 @@ from controller.vocabulary.documents import encoding_of
 from controller.vocabulary.errors import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
-"""Bounds of a positive number: beyond, sums of seconds lose what is added to them."""
+"""Bounds of a positive number: beyond, sums of seconds lose their small addends."""
 
 SHOWN = 60
 """Characters of a cell that an error shows."""

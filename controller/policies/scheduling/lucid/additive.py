@@ -43,7 +43,7 @@ class AdditiveModel:
 
     @property
     def intercept(self) -> float:
-        """What the terms are added to."""
+        """The constant to which the terms are added."""
         return float(np.ravel(self.machine.intercept_)[0])
 
     @property

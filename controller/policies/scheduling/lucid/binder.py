@@ -48,7 +48,7 @@ GROW_AT, SHRINK_AT = 10, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LucidOptions(Options):
-    """Options of Lucid, and, not for users, what else its parts need to know.
+    """Options of Lucid, and internal settings of its parts.
 
     Attributes:
         node_gpus: GPUs of a server: larger jobs are not profiled, are distributed and do not share.

@@ -64,7 +64,7 @@ class InterferenceModel(Protocol):
 
     @property
     def kinds(self) -> Collection[str]:
-        """The kinds that it knows."""
+        """The known kinds."""
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
         """Return the speed of `load` when each of its GPUs has at most one of the jobs `beside`.

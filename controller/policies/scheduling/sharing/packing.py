@@ -222,7 +222,7 @@ class Packer:
         return gained
 
     def learn(self, job: JobState, others: Sequence[JobState]) -> None:
-        """Note the real speed of a job that runs beside others, if `believed` can be corrected."""
+        """Record the real speed of a job that runs beside others, if `believed` can be corrected."""
         if isinstance(self._believed, Forests):
             beside = [self._load_of(other.spec) for other in others]
             self._believed.learn(self._load_of(job.spec), beside, job.alone_s / job.iteration_s)

@@ -81,7 +81,7 @@ class Charges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingOptions(Options):
-    """Options of the policy, and, not for users, what a preemption costs."""
+    """Options of the policy, and, not for users, the cost of a preemption."""
 
     speeds_known: bool = option("1: speeds are known instead of predicted", False)
     profile_s: float = option("how long a new kind and size is profiled before it may start", 80.0, 0.0, 1e6)
@@ -206,7 +206,7 @@ class SharingPolicy:
         return self._pack(left, layout, decision)
 
     def _start_alone(self, job: JobState, layout: Layout, before: tuple[int, ...] | None = None) -> bool:
-        """Place `job` on free GPUs: those that it had `before`, if it can."""
+        """Place `job` on free GPUs, on its GPUs of `before` if possible."""
         if before is None or layout.others(before):
             before = consolidated(layout.free(), job.spec.gpus, layout.cluster)
         if before is None:

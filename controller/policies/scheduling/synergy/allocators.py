@@ -272,7 +272,7 @@ class Tuning:
         self._squeeze_in(job)
 
     def run(self, job: Demand, option: ShareOption, split: Split) -> None:
-        """Place one job with this share on these servers, which have it."""
+        """Place one job with this share on these servers, which have room for it."""
         self._fleet.take(split, option)
         self._options[job.job], self._splits[job.job] = option, split
         for server, _ in split:

@@ -4,7 +4,7 @@ SchedulingError
 └── SynergyError
     ├── BadMatrix      a sensitivity matrix, or the file it comes from, that cannot be used
     ├── BadDemand      a job that this cluster can never serve
-    └── Infeasible     a set of jobs for which no allocation exists; the message says what is short
+    └── Infeasible     a set of jobs for which no allocation exists; the message names the scarce resource
 
 Sensitivity matrix: a job's throughput at each share of CPUs and memory (Synergy, OSDI'22, 3.1).
 
@@ -208,7 +208,7 @@ class Servers:
 
     @cached_property
     def largest(self) -> ServerShape:
-        """The most that any server has of each resource."""
+        """The largest amount of each resource on any server."""
         return ServerShape(
             max(shape.gpus for shape in self.shapes),
             max(shape.cpus for shape in self.shapes),
@@ -330,7 +330,7 @@ def demand(
 
 
 def within(need: float, available: float) -> bool:
-    """Tell whether a need fits, up to rounding of the sums that both come from."""
+    """Return whether a need fits, up to rounding of the sums behind both numbers."""
     return need <= available + 1e-6
 
 

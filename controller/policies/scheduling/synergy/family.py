@@ -127,7 +127,7 @@ class SynergyOptions(Options):
 
 
 def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
-    """Return the profiles for these servers by model. Raises what reading the file raises."""
+    """Return the profiles for these servers by model. Raises the errors of reading the file."""
     servers = servers_of(config.cluster)
     if config.matrix is None:
         return model_profiles(servers)
