@@ -18,7 +18,7 @@ from controller.policies.scheduling.policy import SCHEDULER, Decision, Group, Jo
 from controller.vocabulary import Cluster, Job, Topology
 from controller.vocabulary import Cluster as Servers
 
-if TYPE_CHECKING:  # a core without a network needs none of it
+if TYPE_CHECKING:  # a core without a network needs no allocator
     from controller.core.allocator import Allocator
     from controller.policies.by_kind import AllocationPolicies, AllocationSettings
     from controller.policies.memory.policy import Answer, Question

@@ -163,7 +163,7 @@ class Allocator:
         started = [job for job in there[len(owners) :] if job.name in known]
         for job in self._routed(started):
             self._keep(job)
-        if any(len(job.hosts) > 1 for job in started):  # else nobody was asked whose sums are of use
+        if any(len(job.hosts) > 1 for job in started):  # else no choice of useful sums was made
             for job in there:
                 if job.name not in known and self.placed[job.name] is not job:
                     self._keep(job)
@@ -291,10 +291,10 @@ class Allocator:
         return lost
 
     def _stands(self, job: Job, before: Topology) -> bool:
-        """Return whether nothing of a job's tree, and of the way to its fallback server, is down.
+        """Return whether a job's tree, and the way to its fallback server, are up.
 
-        That way's first link belongs to the job; from there on it is ordinary forwarding's. `before` is what
-        was up until now.
+        That way's first link belongs to the job; from there on it is ordinary forwarding's. `before` is the
+        part that was up until now.
         """
         assert self._up is not None
         assert job.tree is not None

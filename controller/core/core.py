@@ -152,7 +152,7 @@ class Core:
         if log is not None and allocation is not None:
             allocation.watchers.append(reasons.OfAllocation(log))
 
-    # ------------------------------------------------------------------ what is
+    # ------------------------------------------------------------------ state
 
     @property
     def next_s(self) -> float:
@@ -181,7 +181,7 @@ class Core:
         waiting = tuple(name for name in self.jobs if name not in here)
         return Desired(self.now_s, tuple(runs), places, waiting, self.next_s)
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def handle(self, event: Event) -> None:
         """Process an event; on a `Tick`, decide.
@@ -373,7 +373,7 @@ class Core:
         """
         if self._described is None:
             self._whole.check_room(spec.name, spec.gpus)
-        elif spec.gpus > (there := self._described.gpus):  # `_whole` has those of servers that left, too
+        elif spec.gpus > (there := self._described.gpus):  # `_whole` has GPUs of servers that left, too
             raise BadSpec(f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {there}")
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
@@ -413,7 +413,7 @@ class Core:
     def _progressed(self, event: Progressed, now_s: float) -> None:
         job = self.jobs.get(event.job)
         if job is None or job.group is None:
-            return  # it was stopped, or ended, while it said so
+            return  # it was stopped, or ended, while it reported
         if event.done is not None:
             job.observe(now_s, event.done)
         if event.iteration_s is not None:
@@ -554,7 +554,7 @@ class Core:
     def _has_left(self, server: str) -> bool:
         return self.allocation is not None and server not in self.allocation.allocator.whole.server
 
-    # ------------------------------------------------------------------ what is decided
+    # ------------------------------------------------------------------ decisions
 
     def tick(self, now_s: float) -> bool:
         """Process a `Tick`; return whether the policy was asked.
@@ -579,7 +579,7 @@ class Core:
             self._see_losses()
         kept = self._keep() if self._once else []
         cluster = self._without(kept) if kept else self._cluster
-        if not cluster.gpus:  # nobody can start until a server is back, or a job ends, which asks again
+        if not cluster.gpus:  # no job can start until a server is back, or a job ends, which asks again
             self._ask_s = math.inf
             return
         allocation = self.allocation
@@ -697,7 +697,7 @@ class Core:
         self._stirred = False
         given_up, unsettled = allocation.follow(now_s, self.running.groups, self.running.moved)
         self.running.moved.clear()
-        # real jobs say themselves that they stand
+        # real jobs report their standstill themselves
         for job in self.running.jobs if self._rules.reported else unsettled:
             has, stands = allocation.has_servers(job.spec.name), job.iteration_s == math.inf
             if not has and not stands:
@@ -737,7 +737,7 @@ class Core:
         step_s = self._interval_s
         return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ log
 
     def _runs(self) -> list[Run]:
         """Return the runs, without the jobs that hold a share of GPUs but have no servers."""

@@ -87,7 +87,7 @@ class Log:
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
 
     def keep(self, jobs: Container[str], most: int) -> None:
-        """Drop the entries about none but other jobs, and the oldest beyond `most`."""
+        """Drop the entries only about other jobs, and the oldest beyond `most`."""
         kept = [
             (number, entry)
             for number, entry in zip(self._numbers, self.entries, strict=True)
@@ -287,7 +287,7 @@ class OfAllocation:
 
 
 def _gpus(run: Run, servers: Cluster | None) -> str:
-    """Return how many GPUs a run has, or which of which servers."""
+    """Return the number of a run's GPUs, or the GPUs by server."""
     if servers is None:
         return plural(len(run.gpus), "GPU")
     node_of, found = servers.node_of, dict[int, list[int]]()

@@ -82,7 +82,7 @@ class Running:
         self._speed = speed
         self._reported = reported
         self._foreseen = foreseen or _nobody
-        self._known: set[Group] = set()  # those of `groups`
+        self._known: set[Group] = set()  # elements of `groups`
         self._held = self._shared = 0  # their GPUs, and how many have neighbours
         self._epoch = 0
         self._starts = 0
@@ -210,11 +210,11 @@ class Running:
             return
         self.groups[position] = smaller
         self._know(smaller)
-        if self._reported:  # they will say how fast they are without it
+        if self._reported:  # they will report their speed without it
             for member in smaller.jobs:
                 member.group = smaller
             return
-        # without a policy's word the partners share what they have between themselves
+        # without a policy's decision the partners share their resources among themselves
         for member, iteration_s in zip(smaller.jobs, self._speed.iteration_s(smaller), strict=True):
             member.retune(now_s, smaller, iteration_s)
             self._foreseen(member)

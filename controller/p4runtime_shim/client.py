@@ -203,7 +203,7 @@ class P4RuntimeClient:
         """Whether no other controller has been primary between this `mastership` and the last one."""
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
-            ("grpc.enable_http_proxy", 0),  # what http_proxy names is for the web, and would see all of this
+            ("grpc.enable_http_proxy", 0),  # http_proxy's server is for the web, and would see all requests
             ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
             ("grpc.initial_reconnect_backoff_ms", 100),  # a switch that was started anew is to be found soon
             ("grpc.max_reconnect_backoff_ms", 1000),

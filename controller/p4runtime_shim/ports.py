@@ -123,7 +123,7 @@ class _Asking:
             self._tells_revision = False
             return self()
         for notification in answer.notification:
-            notification.timestamp = 0  # of the answer, not of what it says
+            notification.timestamp = 0  # of the answer, not of its content
         plain = answer.SerializeToString()
         if plain != self._last[0]:
             self._last = plain, _told(answer)

@@ -213,7 +213,7 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
 
     Raises as `make`.
     """
-    # one speed model each; those from outside may bring their own
+    # one speed model each; policies from outside may bring their own
     of_families = {name if is_outside(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 

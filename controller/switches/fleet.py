@@ -105,7 +105,7 @@ class Fleet:
         self._refused = False
         """Whether the last joint admission failed: then jobs are admitted singly, up to the failing one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
-        """By switch, counter row and generation: the counts, and what the switch had received before."""
+        """By switch, counter row and generation: the counts, and the switch's received packets before."""
 
     # ------------------------------------------------------------------ its switches
 
@@ -533,7 +533,7 @@ class Fleet:
     ) -> dict[_Key, dict[str, dict[str, int]]]:
         """Read these counters of several jobs, each by switch, with one request to a switch.
 
-        What a switch counts in a job's row is taken for the job's: whether it still has it is not looked at.
+        Counts in a job's row are taken for the job's, without a check that the switch still has the job.
         Switches that fail are left out.
 
         Args:

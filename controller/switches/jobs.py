@@ -36,7 +36,7 @@ from controller.vocabulary import Region, documents
 
 @lru_cache(maxsize=4096)  # switches are compared with the same rows again and again
 def encode_registration(registration: Registration | None) -> bytes:
-    """Write a registration as metadata; none is empty, and what it leaves open is left out.
+    """Write a registration as metadata; None gives empty metadata, and fields with defaults are left out.
 
     >>> encode_registration(Registration("host pid 17", lease_s=60.0, renewals=3))
     b'{"ina_job": {"holder": "host pid 17", "lease_s": 60.0, "renewals": 3}}'
@@ -346,7 +346,7 @@ def _number(row: TableEntry, name: str) -> int:
 # read and wrote. In any other turn, and after a write that failed, the rows have to be read.
 #
 # Controllers of other kinds, which claim an id that was there before or write under a role of their own,
-# are not noticed that way; `SwitchSession.observe` reads what there is.
+# are not noticed that way; `SwitchSession.observe` reads the rows.
 
 
 class Held:
@@ -380,7 +380,7 @@ class Held:
 
     def read(self, rows: Sequence[Row]) -> None:
         """Record all rows, as they were read."""
-        if not self._in_doubt:  # what has failed may still be carried out, until this turn is over
+        if not self._in_doubt:  # a failed write may still be applied, until this turn is over
             self._read, self._rows = rows, None
 
     def wrote(self, kind: Kind, entries: Iterable[Entry]) -> None:

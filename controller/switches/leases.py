@@ -35,7 +35,7 @@ from controller.switches.target import TableEntry
 # Who holds a job, or owns a switch: named so that others can tell whether that process has ended.
 #
 # The owner of a switch is the only controller that decides which jobs without leases are there. It marks
-# the switch by a row that no packet matches, with what it says of itself as the row's metadata: any
+# the switch by a row that no packet matches, with its description of itself as the row's metadata: any
 # P4Runtime switch keeps that, and loses it with its jobs when it is started anew.
 
 

@@ -156,7 +156,7 @@ def choose_identity(
     free = len(_JOB_IDS) - len(used_ids)
     if not free:
         raise OutOfRows("all job ids are in use")
-    job = _JOB_IDS[rng.randrange(free)]  # counted without those that are used
+    job = _JOB_IDS[rng.randrange(free)]  # counted without the used ids
     for taken in sorted(used_ids):
         job += taken <= job
     return Identity(job, generation)

@@ -5,7 +5,7 @@ actions in the order in which they must be applied, each with its writes and its
 writes for jobs are decided here, whether a job comes, moves or goes. It is
 
 *idempotent*
-    once its actions are carried out, it returns none;
+    once its actions are applied, it returns none;
 *minimal*
     correct rows are not written, and correct jobs are not changed;
 *safe for running jobs*
@@ -234,7 +234,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
 
 
 class _Switch:
-    """A switch in the course of its actions: the rows there once those so far are carried out."""
+    """A switch in the course of its actions: its rows once the actions so far are applied."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class _Switch:
     def _exclusive(self) -> bool:
         return self.info.mode == "exclusive"
 
-    # ------------------------------------------------------------------ what goes
+    # ------------------------------------------------------------------ removals
 
     def remove(self) -> Iterator[Action]:
         for number, here in sorted(self._jobs.items()):
@@ -330,7 +330,7 @@ class _Switch:
             why = f"{len(orphans)} rows belong to no job"
             yield Action("clear", self.name, 0, why, self._write(("DELETE", orphans)))
 
-    # ------------------------------------------------------------------ what stays
+    # ------------------------------------------------------------------ present jobs
 
     def settle(self) -> Iterator[Action]:
         for number, here, want in self._present():
@@ -441,7 +441,7 @@ class _Switch:
             if here is not None and here.generation == want.generation:
                 yield number, here, want
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ additions
 
     def missing(self) -> list[Admission]:
         return [

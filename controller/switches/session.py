@@ -62,7 +62,7 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
 class SwitchSession:
-    """A session with one switch: reads and writes what the switch holds that `target` reaches.
+    """A session with one switch: reads and writes the content of the switch that `target` reaches.
 
     `clock` gives wall-clock seconds, `rng` job ids; `leases` watches jobs' leases by `ticks_s`, a clock
     that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
@@ -301,7 +301,7 @@ class SwitchSession:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
+        """The loaded program's capacity. Raises ProgramMismatch if it is not one for aggregation."""
         if self._info is None:
             self._info = capabilities(self.program, self._title)
         return self._info

@@ -52,7 +52,7 @@ from controller.switches.tofino_rows import (
 )
 
 _KEPT = {names.JOB: 8, names.MEMBER: 9, names.UPLINK: 10, names.RECEIVER: 11}
-"""The kinds that no packet has, by the table whose rows are kept under it."""
+"""The kinds that no packet has, by the table whose rows are kept under each."""
 _TABLE_OF = {kind: table for table, kind in _KEPT.items()}
 _SECOND_KEY = {names.MEMBER: names.INGRESS_PORT, names.RECEIVER: names.REPLICA}
 _BRIDGE = {

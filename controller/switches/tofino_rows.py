@@ -165,7 +165,7 @@ def _shared(admission: Admission) -> Iterator[TableEntry]:
         others = admission.full_bitmap & ~member.bitmap
         params = {**_where(admission), "others": others, "root": int(admission.root)}
         yield TableEntry(MEMBER, _contributor(admission, member), action, params)
-        for kind in (PARTIAL, RESULT):  # parts of sums below, and results that a reminder asked for
+        for kind in (PARTIAL, RESULT):  # parts of sums below, and results requested by a reminder
             yield _neighbour(admission, member.port, kind, _pass(admission, "passed_up", _TO_UPLINK))
     yield _neighbour(admission, SELF_PORT, RELEASE, None)
     if admission.uplink is not None:

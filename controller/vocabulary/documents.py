@@ -124,7 +124,7 @@ def _brief(text: str) -> str:
     return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}… ({len(text)} characters)"
 
 
-# --------------------------------------------------------------------------- what values may be
+# --------------------------------------------------------------------------- checks of values
 
 
 def _between(value: object, least: float, most: float) -> bool:

@@ -308,7 +308,7 @@ class Topology:
         """Return the names of the servers with a role, in their order."""
         return tuple(server.name for server in self.servers if server.role == role)
 
-    # ----------------------------------------------------------------------- who is linked to whom
+    # ----------------------------------------------------------------------- links between nodes
 
     @cached_property
     def _links_at(self) -> Mapping[str, list[Link]]:

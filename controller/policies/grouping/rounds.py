@@ -1,8 +1,8 @@
 """Muri's multi-round grouping (SIGCOMM'22, Algorithm 1): groups of up to k jobs by rounds of matching.
 
 Finding the best groups of more than two jobs is maximum-weight hypergraph matching, NP-hard. So jobs are
-matched in pairs by gamma, each pair becomes a node, the nodes are matched again by the gamma of what they
-would be together, and so on, ⌈log2 members⌉ times. For k = 2 one round is all, and with `exact` it is the
+matched in pairs by gamma, each pair becomes a node, the nodes are matched again by the gamma that they
+would have together, and so on, ⌈log2 members⌉ times. For k = 2 one round is all, and with `exact` it is the
 optimum.
 """
 

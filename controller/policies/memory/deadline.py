@@ -45,7 +45,7 @@ WASTE = 1 / 8
 """Most of a switch's free slots that may be in holes beside the shared region."""
 LEAST_IN_FLIGHT = 8
 """Packets that a job which shares slots may have in flight, however many share them: a smaller window fills
-hardly any link, and what finds no slot has the fallback server."""
+hardly any link, and packets without a slot have the fallback server."""
 
 
 def deadline(question: Question) -> Answer:
@@ -153,7 +153,7 @@ def arrange(
     placed: dict[str, Region] = {}
     for name, size in sizes.items():
         region = held.get(name, Region(0, 0))
-        # Of those that shared a region, one may keep it.
+        # Of the jobs that shared a region, one may keep it.
         if region.size == size and not any(_meet(region, other) for other in placed.values()):
             placed[name] = region
     if not placed:

@@ -85,9 +85,9 @@ class Answer:
     def in_flight(self, job: str) -> int:
         """Return how many packets a job may have in flight; 0: as many as its window has.
 
-        With slots of its own it is as many as its smallest region has. What exceeds them would find no slot:
-        it would go to the fallback server, whose link other jobs use, too, and the whole window would wait
-        for that part.
+        With slots of its own it is as many as its smallest region has. Packets beyond would find no slot:
+        they would go to the fallback server, whose link other jobs use, too, and the whole window would wait
+        for them.
         """
         if self.standing[job] is Standing.GRANTED:
             return min((region.size for region in self.regions[job].values()), default=0)

@@ -42,7 +42,7 @@ from controller.policies.scheduling.ranked import Moves, Ranked
 FULL = 0.5
 """Part of all GPU-seconds until a deadline that jobs due by then may need before they are urgent."""
 MARGIN = 0.5
-"""A job is urgent when what it may still wait is no longer than this part of what it still runs."""
+"""A job is urgent when its remaining slack is no longer than this part of its remaining run time."""
 STOPS = 8
 """Starts for which a deadline leaves time: a job that goes by its service may be stopped for others."""
 SURE = 2.0

@@ -106,7 +106,7 @@ class JobState:
         self.version = 0  # counts changes of speed, so that an outdated end is recognised
         self._left = float(spec.iterations)  # iterations to do at _since_s
         self._since_s = now_s
-        self._delay_s = 0.0  # what a (re)start still costs from _since_s on
+        self._delay_s = 0.0  # remaining cost of a (re)start from _since_s on
         self._attained_s = 0.0  # seconds on GPUs until _since_s
 
     def __repr__(self) -> str:

@@ -110,7 +110,7 @@ class Weave:
             return unchanged
         for job in view.finished:
             del self._entries[job.order]
-        for job in view.arrived:  # refuses jobs that nobody profiled
+        for job in view.arrived:  # refuses jobs without a profile
             self._meet(job, view.now_s)
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self.members)
@@ -141,7 +141,7 @@ class Weave:
         ranked: list[tuple[float, int, _Entry]] = []
         for job in view.jobs.values():
             entry, left_s = self._entries[job.order], self._told.remaining_s(job, view.now_s)
-            # what is left may be falsely told: a job is as long as it has run and is said to run on
+            # the reported rest may be wrong: a job's length is its time so far and the reported rest
             entry.factor = least + scale_s / max(job.attained_s(view.now_s) + left_s, 1.0)
             ranked.append((left_s * entry.gpus, job.order, entry))
         ranked.sort()

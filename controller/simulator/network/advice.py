@@ -189,7 +189,7 @@ def recommended(standings: Sequence[Standing], usual: Choice) -> Standing:
     return best if clearly else other
 
 
-# --------------------------------------------------------------------------- what limits
+# --------------------------------------------------------------------------- limits
 
 
 def larger(topology: Topology) -> dict[str, Topology]:

@@ -1,7 +1,7 @@
 """Average rates of jobs that compute and communicate in turns; overlaps in time are random.
 
 A sending job meets each other job that shares a resource with the probability that this one sends, and gets
-the rate that water-filling gives it beside those: an equal share, or what the others leave if they are
+the rate that water-filling gives it beside those: an equal share, or the others' rest if they are
 limited elsewhere. Its rate determines how long it sends; this is iterated until rates are stable. Full memory
 takes in the same fraction of each job's packets; the rest goes up unsummed, with all its flows.
 

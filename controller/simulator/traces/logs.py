@@ -1,4 +1,4 @@
-"""Logs of clusters as their publishers release them: one table says what the columns of each mean.
+"""Logs of clusters as their publishers release them: one table has the meaning of each log's columns.
 
 Times are seconds or dates, durations also ``[days-]hours:minutes:seconds``. Jobs that cannot be scheduled are
 left out, by reason: no GPU, not started or not ended, no running time. Parts of a GPU count as one.

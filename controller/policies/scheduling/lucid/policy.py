@@ -271,7 +271,7 @@ class _Hosts:
         self._candidates: dict[int, list[Candidate]] = {}
         self._nobody: set[tuple[int, Size, GpuUsage]] = (
             set()
-        )  # what found no host; later ones are expected longer
+        )  # jobs without a host; later ones are expected longer
 
     def add(self, group: Group, candidate: Candidate | None) -> None:
         if candidate is not None:

@@ -49,7 +49,7 @@ class GpuUsage:
     """Averages over a profiling run, as `nvidia-smi` or DCGM give them without touching the job.
 
     `gpu_util` is the percentage of time in which a kernel ran, `memory_util` that in which memory was read or
-    written, `memory_mb` the footprint. `mixed_precision` is what the user says of the job.
+    written, `memory_mb` the footprint. `mixed_precision` is as stated by the user.
     """
 
     gpu_util: float

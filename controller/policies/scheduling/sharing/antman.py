@@ -167,7 +167,7 @@ class AntMan:
         return complete
 
     def _hold_part(self, job: JobState, hold: _Hold, need: int, without: frozenset[int]) -> bool:
-        """Hold `need` GPUs of one node, or as many as the best node has; return whether that is all."""
+        """Hold `need` GPUs of one node, or as many as the best node has; return whether all are held."""
         best: list[int] = []
         for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):
             if number in without:

@@ -45,7 +45,7 @@ from controller.policies.scheduling.tiresias import Tiresias
 MADE_UP_KINDS = 30
 REFERENCES = 4  # reference jobs
 NOISE = 0.02
-UNSEEN = 3  # one kind in so many is not trained on
+UNSEEN = 3  # one kind in `UNSEEN` is not trained on
 SIZES = (2, 4, 8, 16)
 """GPU counts of the multi-GPU jobs that are trained on."""
 

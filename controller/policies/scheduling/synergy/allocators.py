@@ -75,8 +75,8 @@ class FreeShares:
             for number, shape in enumerate(servers.shapes)
         ]
         self._spread = spread
-        self._order = sorted(self._rank(state) for state in self._free)  # those with a free GPU, best first
-        self._nowhere: set[tuple[int, ShareOption]] = set()  # what `find` could not find
+        self._order = sorted(self._rank(state) for state in self._free)  # servers with a free GPU, best first
+        self._nowhere: set[tuple[int, ShareOption]] = set()  # shares for which `find` found no room
 
     def free(self, server: int) -> tuple[int, float, float]:
         """Return a server's free GPUs, CPUs and memory in GB."""
@@ -210,7 +210,7 @@ def _fair(job: Demand, servers: Servers, split: Split) -> ShareOption:
 
 
 def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Place each job, in priority order, where its ideal share is free; skip it if that is nowhere.
+    """Place each job, in priority order, where its ideal share is free; skip it if no server has it.
 
     O(jobs · servers). GPUs can stay idle because CPUs or memory are used up: that is its weakness.
     """
