@@ -149,7 +149,7 @@ class Allocator:
         return self._up or self.whole
 
     def start(self, batch: Sequence[Job]) -> set[str]:
-        """Place jobs beside those that run; return the names of the jobs that got servers."""
+        """Place jobs beside the running ones; return the names of the jobs that got servers."""
         if not batch:
             return set()
         for job in batch:
@@ -215,7 +215,7 @@ class Allocator:
         self._count(job)
 
     def _count(self, job: Job) -> None:
-        """Count a placed job among those that others are placed beside."""
+        """Count a placed job among the jobs beside which others are placed."""
         name = job.name
         reached = self.reaches(job.hosts)
         if not reached:

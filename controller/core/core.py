@@ -142,7 +142,7 @@ class Core:
         self._arrived: list[JobState] = []
         self._finished: list[JobState] = []
         self._once = False  # there has been a job that cannot be started again
-        self._kept: dict[str, JobState] = {}  # those that run: as far as the policy knows they have finished
+        self._kept: dict[str, JobState] = {}  # running jobs that have finished as far as the policy knows
         self._rest = cluster  # the servers without their GPUs
         self._crowded: set[str] = set()
         self._told_to_wait: set[str] = set()
@@ -165,7 +165,7 @@ class Core:
 
     @property
     def servers(self) -> Cluster:
-        """All servers as the policy sees them, those that are down or have left included."""
+        """All servers as the policy sees them, including servers that are down or have left."""
         return self._whole
 
     @property

@@ -198,7 +198,7 @@ class P4RuntimeClient:
         self._last_id: int | None = None
         self._ids_grow = False
         self.restarts = 0
-        """How often the switch was seen to have been started anew: it had forgotten the election ids."""
+        """Number of observed restarts of the switch, in which it forgot the election ids."""
         self.undisturbed = False
         """Whether no other controller has been primary between this `mastership` and the last one."""
         options = [

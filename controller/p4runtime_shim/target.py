@@ -52,7 +52,7 @@ class P4RuntimeTarget:
 
     @property
     def restarts(self) -> int:
-        """How often the switch was seen to have been started anew."""
+        """Number of observed restarts of the switch."""
         return self._client.restarts
 
     @property

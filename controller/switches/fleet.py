@@ -50,7 +50,7 @@ _AT_ONCE = 8  # switches that load a program
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Actions of `Fleet.reconcile`, actions that have to wait, and skipped switches, with the reasons."""
+    """Actions of `Fleet.reconcile`, steps that have to wait, and skipped switches, with the reasons."""
 
     actions: tuple[Action, ...]
     waiting: tuple[Waiting, ...] = ()
@@ -361,7 +361,7 @@ class Fleet:
             yield observed
 
     def _carry_out(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
-        """Carry out actions within turns, and return them; counters of `fresh` switches are zero.
+        """Apply actions within turns, and return them; counters of `fresh` switches are zero.
 
         Jobs are admitted after all else: together, which takes a few requests instead of some for each.
         """
@@ -393,7 +393,7 @@ class Fleet:
         return list(actions)
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
-        """Carry out writes, those to the same switch in order; to all switches `at_once`, if there are many.
+        """Apply writes, in order for each switch; to all switches `at_once`, if there are many.
 
         Raises the first error, when all switches are done.
         """

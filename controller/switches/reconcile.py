@@ -45,7 +45,7 @@ from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)
 MOST_ENTRIES = 32 * COLUMNS
-"""Of one request; the counters of a job are in one."""
+"""Most entries in one request; the counters of a job are in one."""
 
 Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
@@ -56,7 +56,7 @@ class Observed:
 
     `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
     packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves, or
-    none, where no move is to end or to begin. `contents` are the jobs that the rows form.
+    none, where no move ends or begins. `contents` are the jobs that the rows form.
     """
 
     info: SwitchInfo
@@ -105,7 +105,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An action that cannot be applied yet, and the reason."""
+    """A step that cannot be taken yet, and the reason."""
 
     switch: str
     job: int
@@ -117,7 +117,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The actions to apply now, in order, and the ones that have to wait.
+    """The actions to apply now, in order, and the steps that have to wait.
 
     At the switches of `others` jobs stay that are not desired: a holder keeps a lease of them, which may run
     out.

@@ -346,7 +346,7 @@ class SwitchSession:
     def leased(self) -> list[Admission]:
         """Look at the leases of all jobs, and return these as far as their rows in the job table say.
 
-        A lease runs out under one's eyes only: call it again and again. Raises SwitchError.
+        A lease runs out only while it is watched: call this repeatedly. Raises SwitchError.
         """
         self.info()
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
@@ -408,7 +408,7 @@ class SwitchSession:
         return Observed(info, rows, contents, self._job_groups, settled)
 
     def apply(self, write: Write) -> None:
-        """Carry out a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
+        """Apply a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
         cells = [each for each in write.entries if isinstance(each, CounterCell)]
         if cells:
             self._reset_counters(sorted({each.index // COLUMNS for each in cells}))
@@ -486,7 +486,7 @@ class SwitchSession:
         self.install([TableEntry(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
 
     def uninstall(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
-        """Delete entries; those that are no longer there are skipped. Raises SwitchError."""
+        """Delete entries; missing entries are skipped. Raises SwitchError."""
         with self.turn():
             self._delete(list(entries))
 
@@ -502,7 +502,7 @@ class SwitchSession:
         return contents
 
     def _read_rows(self) -> list[Row]:
-        """Return the rows of all jobs; within a turn those that are known are not read again."""
+        """Return the rows of all jobs; within a turn known rows are not read again."""
         rows = self._held.rows()
         if rows is None:
             moves = [names.CHANGE] if names.CHANGE in self.program.tables else []

@@ -146,7 +146,7 @@ class Target(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often the switch was seen to have been started anew. Turns show it, where anything does."""
+        """Number of observed restarts of the switch. Turns show them, where anything does."""
 
     @property
     def undisturbed(self) -> bool:

@@ -72,7 +72,7 @@ class TofinoTarget:
 
     @property
     def restarts(self) -> int:
-        """How often the switch was seen to have been started anew."""
+        """Number of observed restarts of the switch."""
         return self._target.restarts
 
     @property

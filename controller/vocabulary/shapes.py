@@ -105,7 +105,7 @@ FORWARD_FLOPS: Mapping[str, float] = {
     "gpt2": 2 * 124e6 * 1024,
     "gpt2-xl": 2 * 1.56e9 * 1024,
 }
-"""Of one sample; a multiplication with its addition counts two."""
+"""Forward arithmetic of one sample; a multiplication with its addition counts two."""
 
 
 def layers_bytes(model: str) -> tuple[int, ...]:

@@ -296,7 +296,7 @@ class Topology:
 
     @cached_property
     def serving(self) -> frozenset[str]:
-        """The servers that may serve as fallback servers: those that say so, or all if none does."""
+        """The servers that may serve as fallback servers: the ones that say so, or all if none does."""
         return frozenset(each.name for each in self.servers if each.fallback_port) or frozenset(self.server)
 
     @cached_property

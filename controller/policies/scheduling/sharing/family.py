@@ -82,7 +82,7 @@ class PairScenario:
 
 
 def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
-    """Return the kinds that are trained on, and those that are not."""
+    """Return the kinds for training, and the other kinds."""
     kinds = sorted(interference.kinds)
     random.Random(seed).shuffle(kinds)
     return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]

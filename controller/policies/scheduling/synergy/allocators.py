@@ -46,7 +46,7 @@ class ShareGrant:
 
 @dataclass(frozen=True, slots=True)
 class SharePlan:
-    """One round: the jobs that run, and those that wait, both in the order in which they were considered."""
+    """One round: the running and the waiting jobs, both in the order in which they were considered."""
 
     grants: tuple[ShareGrant, ...]
     waiting: tuple[Demand, ...] = ()
@@ -165,7 +165,7 @@ class FreeShares:
 
 
 def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[Demand]]:
-    """Divide jobs in priority order into those whose GPUs the cluster has, and those that wait.
+    """Divide jobs in priority order into jobs whose GPUs the cluster has, and waiting jobs.
 
     A job that no longer fits is skipped, and later ones that do fit are taken.
 
