@@ -433,7 +433,7 @@ class TreeAdmission:
         return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
 
     def at(self, regions: Mapping[str, Region]) -> TreeAdmission:
-        """Return the job as it stands once it has these slots, by switch, where it sums its packets."""
+        """Return the job with these slots, by switch, where it sums its packets."""
         there = {
             name: replace(held, region=regions[name], change=None)
             if name in regions and not held.transit

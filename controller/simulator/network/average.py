@@ -277,7 +277,7 @@ class _MeanField:
         return out
 
     def _usable(self, part: Floats) -> Floats:
-        """Return the part of its pool that a node's job and those that it meets can use."""
+        """Return the part of its pool that a node's job and the jobs that it meets can use."""
         mine, met = self.parts, part * self.parts
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.where(met < 1.0, np.log1p(-met), -50.0)

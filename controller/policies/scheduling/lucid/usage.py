@@ -160,7 +160,7 @@ Named = TypeVar("Named", bound=Hashable)
 def sizes_from_pairs(
     pairs: Iterable[tuple[Named, Named, float, float]],
 ) -> dict[Named, Size]:
-    """Classify configurations by how much they slow down those that they are paired with.
+    """Classify configurations by the slowdown that they cause in their partners.
 
     Each pair is two configurations and their speeds, 1 being the speed alone. A configuration is classified
     by the mean speed of its partners: its usage can predict its influence on others, not its own speed.

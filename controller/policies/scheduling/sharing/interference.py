@@ -86,7 +86,7 @@ class PreemptionCost:
     """Cost of stopping and restarting a job, in seconds of its time.
 
     Attributes:
-        within_s: A job that fits into one node, the patent's m1. The default is what Lucid's simulator takes.
+        within_s: A job that fits into one node, the patent's m1. The default is Lucid's simulator's.
         beyond_s: A larger one, the patent's m2.
         node_gpus: GPUs of a node.
     """

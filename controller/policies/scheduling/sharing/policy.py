@@ -153,7 +153,7 @@ class SharingPolicy:
         self._ledger.open((job,))
 
     def _unprofiled(self, view: View) -> Iterator[tuple[str, str]]:
-        """Yield how long newly arrived jobs have to wait for their profiles."""
+        """Yield the name of each newly arrived job without a profile, and a sentence on its wait."""
         for job in view.arrived:
             wait_s = self._ready_s[self._loads[job.order]] - view.now_s
             if wait_s > 0:
@@ -310,7 +310,7 @@ class SharingPolicy:
                 jobs,
                 gpus,
                 neighbours=() if same else tuple(beside),
-                reason=self._reasons[jobs[-1].order],  # of the one that came last
+                reason=self._reasons[jobs[-1].order],  # the latest job's
             )
             old = self._groups.get(order)
             for member in jobs:
