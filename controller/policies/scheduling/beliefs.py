@@ -91,7 +91,7 @@ class Spread:
         self._told_s[job.order] = duration_s
 
     def end(self, job: JobState, lasted_s: float) -> None:
-        """Compare an ended job's reported duration with its actual one; 0: nothing was reported."""
+        """Compare an ended job's reported duration with its actual one; durations of 0 are ignored."""
         told_s = self._told_s.pop(job.order)
         if not (0 < told_s < math.inf and lasted_s > 0):
             return

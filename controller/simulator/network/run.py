@@ -52,8 +52,8 @@ class NetworkMetrics:
     """Metrics of one simulation; times in seconds.
 
     `avg_slowdown` is of completion times over times alone with the fastest links. `missed` counts jobs with a
-    deadline that were `ended` for it or ended too late, `broken` those that had been granted slots on
-    arrival and lost them later.
+    deadline that were `ended` for it or ended too late, `broken` the ones among these that
+    had been granted slots on arrival and lost them later.
     """
 
     jobs: int
