@@ -82,7 +82,7 @@ _MODULES = (
     "p4runtime_shim.tls",
     "p4runtime_shim.target",
 )
-"""The quick ones first: what only needs those is not to wait for gRPC."""
+"""The quick modules first: a command that needs only these must not wait for gRPC."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""Everything that the controller refuses or fails with.
+"""All errors of the controller.
 
 ControllerError
 ├── BadJob              no switch can serve the job; the message says why
@@ -64,7 +64,7 @@ class OutOfMemory(ControllerError):
     """No hole is large enough; `asked`, `free` and `largest` are in slots."""
 
     def __init__(self, asked: int, free: int, largest: int, *, wanted: int | None = None) -> None:
-        """Say what is free; `wanted` slots were asked for, if a region for them has to be a power of two."""
+        """Describe the free slots; `wanted`: the requested slots, if a region has to be a power of two."""
         if wanted is None:
             needed, fits = f"{asked} slots are needed", largest
         else:

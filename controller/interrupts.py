@@ -41,9 +41,9 @@ def interrupts_held(numbers: Collection[int] = (signal.SIGINT,), *, blocked: boo
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise SystemExit in the block, so that what it holds is given back.
+    """Raise SystemExit in the block on SIGTERM and SIGHUP, so that it releases its resources.
 
-    By themselves they end a process at once. Other handlers stay, as those of ``ina``; a second signal of the
+    By themselves they end a process at once. Other handlers stay, such as ``ina``'s; a second signal of the
     same number ends the process.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -64,7 +64,7 @@ def load(spec: str, group: str) -> Any:
 
 
 def function(spec: str, group: str) -> Callable[..., Any]:
-    """Return the function that `load` finds; what it raises becomes a BadSpec that names function and line.
+    """Return the function that `load` finds; its errors become a BadSpec that names function and line.
 
     Raises BadSpec as `load` does, and for what cannot be called.
     """

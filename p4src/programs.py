@@ -13,7 +13,7 @@ FOLDER: Final = Path(__file__).parent
 
 
 class NoSuchProgram(ValueError):
-    """No program has this name, or is built for so many values per packet."""
+    """No program has this name, or is built for this number of values per packet."""
 
     exit_code = 2
 
@@ -22,7 +22,7 @@ def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
     """Return a program's source file and the preprocessor definitions that build it.
 
     `program` is the name of one of this folder, or the path of a file that ends in ``.p4``. Raises
-    NoSuchProgram if there is no such program, or none for so many lanes; FileNotFoundError.
+    NoSuchProgram if there is no such program, or none for this number of lanes; FileNotFoundError.
     """
     if is_file(program):
         path = Path(program)

@@ -18,7 +18,7 @@ from controller.policies.scheduling.policy import SCHEDULER, Decision, Group, Jo
 from controller.vocabulary import Cluster, Job, Topology
 from controller.vocabulary import Cluster as Servers
 
-if TYPE_CHECKING:  # a core without a network needs none of it
+if TYPE_CHECKING:  # a core without a network needs no allocator
     from controller.core.allocator import Allocator
     from controller.policies.by_kind import AllocationPolicies, AllocationSettings
     from controller.policies.memory.policy import Answer, Question
@@ -33,17 +33,17 @@ class Losses:
     Args:
         cluster: The servers as the scheduler sees them.
         allocator: Servers of each job, if there is a network.
-        own_places: The scheduler's GPU numbers are those of real servers. Else they are only counts, and any
+        own_places: The scheduler's GPU numbers denote real servers' GPUs. Else they are only counts, and any
             free numbers stand for the failed GPUs.
     """
 
     def __init__(self, cluster: Cluster, allocator: Allocator | None, *, own_places: bool) -> None:
         self.servers: dict[str, str] = {}
-        """Why each server is down that is."""
+        """Reason for each failed server."""
         self.switches: dict[str, str] = {}
-        """The same of switches."""
+        """Reason for each failed switch."""
         self.links: dict[tuple[str, str], str] = {}
-        """The same of links, by their ends as the cluster has them."""
+        """Reason for each failed link, by its ends as the cluster has them."""
         self._cluster = cluster
         self._allocator = allocator
         self.own_places = own_places
@@ -52,7 +52,7 @@ class Losses:
         return bool(self.servers or self.switches or self.links)
 
     def change(self, cluster: Cluster) -> None:
-        """Have another cluster from now on, which the allocator knows; parts that it lacks are not down."""
+        """Replace the cluster by another one, which the allocator knows; parts that it lacks are not down."""
         self._cluster = cluster
         assert self._allocator is not None
         whole = self._allocator.whole
@@ -99,10 +99,10 @@ class AllocationWatcher(Protocol):
     """Is notified of allocations as they happen."""
 
     def placed(self, now_s: float, job: Job) -> None:
-        """Note that a job has servers and a tree from now on."""
+        """Record that a job has servers and a tree from now on."""
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Note a division of memory, valid from now on, among the jobs of the question."""
+        """Record a division of memory, valid from now on, among the jobs of the question."""
 
 
 class Allocation:
@@ -115,7 +115,7 @@ class Allocation:
     """
 
     def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
-        """`servers` are those of the scheduler's GPUs; with placement `SCHEDULER` jobs are there."""
+        """`servers` hold the scheduler's GPUs; with placement `SCHEDULER` jobs are there."""
         self.allocator = allocator
         self.changes = 0
         self.watchers: list[AllocationWatcher] = []
@@ -145,7 +145,7 @@ class Allocation:
         Args:
             policies: The policies.
             settings: Their settings.
-            servers: Those of the scheduler's GPUs.
+            servers: The servers of the scheduler's GPUs.
             now_s: The time.
         """
         self.allocator.decide_by(policies, settings)
@@ -154,7 +154,7 @@ class Allocation:
         self._due_s = now_s
 
     def change(self, topology: Topology, servers: Servers, now_s: float) -> None:
-        """Have another cluster from now on, and memory be divided again.
+        """Replace the cluster, and divide memory again.
 
         Args:
             topology: Servers, switches and links.
@@ -167,11 +167,11 @@ class Allocation:
 
     @property
     def next_s(self) -> float:
-        """Time at which memory is to be divided again even if nothing happens; infinite: not needed."""
+        """Time of the next division of memory even if nothing happens; infinite: not needed."""
         return self._due_s if self.allocator.crossing else math.inf
 
     def divide_next(self, now_s: float) -> None:
-        """Have the next `follow` divide memory, as if the interval had passed."""
+        """Make the next `follow` divide memory, as if the interval had passed."""
         self._due_s = min(self._due_s, now_s)
 
     def submit(self, job: Job) -> None:
@@ -242,7 +242,7 @@ class Allocation:
         return Place(job.servers, job.tree, job.fallback, answer.regions[name], standing, in_flight)
 
     def check(self, decision: Decision) -> None:
-        """Take in a scheduler's decision. Raises BadDecision if it cannot be carried out on this network."""
+        """Accept a scheduler's decision. Raises BadDecision if this network does not allow it."""
         shared = next((group for group in decision.groups if group.neighbours), None)
         if shared is not None and not self.own_places:
             raise BadDecision(
@@ -306,7 +306,7 @@ class Allocation:
 
         Returns:
             The reason, by job, for each job that has to be interrupted. The others keep their trees, or get
-            trees that avoid what is down.
+            trees that avoid the failed parts.
         """
         lost = self.allocator.lose(losses.servers, losses.switches, losses.links)
         for name in self.allocator.rerouted:
@@ -324,7 +324,7 @@ class Allocation:
         self._drop(name)
 
     def release(self, moved: Iterable[JobState]) -> None:
-        """Forget the servers of those of these jobs that no longer run where they ran."""
+        """Forget the servers of each of these jobs that no longer runs where it ran."""
         self._moved |= self._take_away(moved)
 
     def _take_away(self, moved: Iterable[JobState]) -> bool:
@@ -338,15 +338,15 @@ class Allocation:
         return crossed
 
     def _have(self, job: JobState, gpus: tuple[int, ...]) -> None:
-        """Note that a job has the servers of its GPUs."""
+        """Record that a job has the servers of its GPUs."""
         self._of[job.spec.name] = gpus
         self._states[job.spec.name] = job
         self._users[gpus] = self._users.get(gpus, 0) + 1
 
     def _drop(self, name: str) -> None:
-        """Take a job's servers, tree and slots away.
+        """Remove a job's servers, tree and slots.
 
-        GPUs of which nobody is left have no servers, even if another group has got them at once.
+        GPUs without remaining jobs have no servers, even if another group has got them at once.
         """
         self.allocator.stop(name)
         del self._states[name]
@@ -394,7 +394,7 @@ class Allocation:
                         self._put(job, group, self._places[group.gpus])
 
     def _put(self, job: JobState, group: Group, names: Sequence[str]) -> None:
-        """Have a job run on the servers of its group's GPUs."""
+        """Place a job on the servers of its group's GPUs."""
         described = self._jobs[job.spec.name]
         servers = tuple(names[:: described.gpus_per_worker][: described.workers])
         wished = self._wished.get(job.spec.name)

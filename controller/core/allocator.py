@@ -130,17 +130,17 @@ class Allocator:
         self.question: memory.Question | None = None
         self.answer: memory.Answer | None = None
         self.late: dict[str, float] = {}
-        """When jobs would be done alone that the last division found too late, and that go on."""
+        """Times at which the late jobs of the last division, if they continue, would be done alone."""
         self.rerouted: list[str] = []
         """Jobs that the last loss gave another tree."""
         self._count_anew()
 
     def decide_by(self, policies: AllocationPolicies, settings: AllocationSettings) -> None:
-        """Have other policies decide from now on; what has been placed stays where it is."""
+        """Replace the policies from now on; placed jobs stay where they are."""
         self._policies, self._settings = policies, settings
 
     def change(self, topology: Topology) -> None:
-        """Have another cluster from now on; the next `lose` gives jobs trees that it has."""
+        """Replace the cluster from now on; the next `lose` gives jobs trees that it has."""
         self.whole = goodput(topology, self._settings.frame_bytes)
 
     @property
@@ -149,7 +149,7 @@ class Allocator:
         return self._up or self.whole
 
     def start(self, batch: Sequence[Job]) -> set[str]:
-        """Place jobs beside those that run; return the names of the jobs that got servers."""
+        """Place jobs beside the running ones; return the names of the jobs that got servers."""
         if not batch:
             return set()
         for job in batch:
@@ -163,7 +163,7 @@ class Allocator:
         started = [job for job in there[len(owners) :] if job.name in known]
         for job in self._routed(started):
             self._keep(job)
-        if any(len(job.hosts) > 1 for job in started):  # else nobody was asked whose sums are of use
+        if any(len(job.hosts) > 1 for job in started):  # else no choice of useful sums was made
             for job in there:
                 if job.name not in known and self.placed[job.name] is not job:
                     self._keep(job)
@@ -177,7 +177,7 @@ class Allocator:
         return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
-        """Return those of the jobs whose own servers have room for them."""
+        """Return the jobs whose own servers have room for them."""
         there = list(running)
         free = dict(placement.Question(self.topology, tuple(running), self._rng).free)
         for job in batch:
@@ -215,7 +215,7 @@ class Allocator:
         self._count(job)
 
     def _count(self, job: Job) -> None:
-        """Count a placed job among those that others are placed beside."""
+        """Count a placed job among the jobs beside which others are placed."""
         name = job.name
         reached = self.reaches(job.hosts)
         if not reached:
@@ -291,10 +291,10 @@ class Allocator:
         return lost
 
     def _stands(self, job: Job, before: Topology) -> bool:
-        """Return whether nothing of a job's tree, and of the way to its fallback server, is down.
+        """Return whether a job's tree, and the way to its fallback server, are up.
 
-        That way's first link belongs to the job; from there on it is ordinary forwarding's. `before` is what
-        was up until now.
+        That way's first link belongs to the job; from there on it is ordinary forwarding's. `before` is the
+        part that was up until now.
         """
         assert self._up is not None
         assert job.tree is not None
@@ -318,7 +318,7 @@ class Allocator:
         return name in self._crossing
 
     def stop(self, name: str) -> None:
-        """Take a job away."""
+        """Remove a job."""
         self.placed.pop(name, None)
         self._take(self._there.pop(name, None), -1)
         self._apart.discard(name)
@@ -348,7 +348,7 @@ class Allocator:
         return list(self._crossing.values())
 
     def measure(self, job: Job) -> None:
-        """Correct what is known of a placed job: computing, bytes and how long slots are held."""
+        """Correct the properties of a placed job: computing, bytes and the time that it holds slots."""
         for known in (self.placed, self._crossing):
             if job.name in known:
                 known[job.name] = replace(
@@ -380,7 +380,7 @@ class Allocator:
         return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
 
     def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
-        """Return the regions at switches that are up, and have as many slots still."""
+        """Return the regions at switches that are up, and still have that many slots."""
         known = self.topology.switch
         return {
             switch: region

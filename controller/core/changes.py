@@ -1,9 +1,9 @@
-"""What differs between two descriptions of a cluster, and which placed jobs cannot go on as they are. Pure.
+"""Differences between two descriptions of a cluster, and placed jobs that cannot go on as they are. Pure.
 
-A job keeps its place through a change that does not touch it. What it loses a switch or a link of its tree
-to is like a failure: it gets another tree if there is one (`controller.core.allocator.Allocator.lose`). What
-it cannot keep its place through is collected here: servers that left or are reached in another way, ports
-that are other ones, and memory of another size.
+A job keeps its place through a change that does not touch it. A change that removes a switch or a link of its
+tree is like a failure: it gets another tree if there is one (`controller.core.allocator.Allocator.lose`).
+Changes that cost it its place are collected here: servers that left or are reached in another way, ports
+with other numbers, and memory of another size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from controller.vocabulary.errors import plural
 _REACHED = ("ip", "mac", "interface", "address")
 """Properties of a server with which its workers, and the rows of its switch, would be wrong."""
 _MEMORY = ("slots", "lanes")
-"""The same of a switch and the jobs that are summed there."""
+"""The same for a switch and the jobs that are summed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _new(topology: Topology, kind: str, name: str) -> str:
 
 
 def _differing(before: Server | Switch | Link, after: Server | Switch | Link) -> Iterator[tuple[str, str]]:
-    """Yield the properties that differ, with what is said of each.
+    """Yield the properties that differ, with a description of each.
 
     Left out are ends, ports and addresses, which follow from positions where they are not given.
     """
@@ -187,7 +187,7 @@ def _ways(before: Topology, after: Topology, server: str) -> Iterator[tuple[str,
 
 
 def _ports(before: Topology, after: Topology, ends: frozenset[str]) -> Iterator[str]:
-    """Yield what is said of each end of a link, which both have, whose port is another one."""
+    """Yield a description of each end whose port differs; both descriptions have the link."""
     for end in sorted(ends):
         if end in before.switch and end in after.switch:
             (other,) = ends - {end}

@@ -69,8 +69,8 @@ class Rules:
         verify: Check every decision of the scheduling policy.
         sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
         retries: How often a failed job returns to the queue, to restart from its last checkpoint.
-        endures: A policy that fails to decide is asked again when something has happened, and what runs runs
-            on; else its error is raised.
+        endures: A policy that fails to decide is asked again at the next event, and running jobs continue;
+            otherwise its error is raised.
     """
 
     reported: bool = False
@@ -129,9 +129,9 @@ class Core:
         self.now_s = 0.0
         """The time of the last event."""
         self.jobs: dict[str, JobState] = {}
-        """The unfinished jobs by name, in order of arrival; to be read only."""
+        """The unfinished jobs by name, in order of arrival; read only."""
         self.running = Running(setup.speed, reported=self._rules.reported, foreseen=foreseen)
-        """What runs, as the policy decided it, without the jobs that have ended since; to be read only."""
+        """The running groups, as the policy decided, without the jobs that have ended since; read only."""
         allocator = None if allocation is None else allocation.allocator
         own_places = allocation is None or allocation.own_places
         self._losses = Losses(cluster, allocator, own_places=own_places)
@@ -142,7 +142,7 @@ class Core:
         self._arrived: list[JobState] = []
         self._finished: list[JobState] = []
         self._once = False  # there has been a job that cannot be started again
-        self._kept: dict[str, JobState] = {}  # those that run: as far as the policy knows they have finished
+        self._kept: dict[str, JobState] = {}  # running jobs that have finished as far as the policy knows
         self._rest = cluster  # the servers without their GPUs
         self._crowded: set[str] = set()
         self._told_to_wait: set[str] = set()
@@ -152,7 +152,7 @@ class Core:
         if log is not None and allocation is not None:
             allocation.watchers.append(reasons.OfAllocation(log))
 
-    # ------------------------------------------------------------------ what is
+    # ------------------------------------------------------------------ state
 
     @property
     def next_s(self) -> float:
@@ -165,7 +165,7 @@ class Core:
 
     @property
     def servers(self) -> Cluster:
-        """All servers as the policy sees them, those that are down or have left included."""
+        """All servers as the policy sees them, including servers that are down or have left."""
         return self._whole
 
     @property
@@ -181,7 +181,7 @@ class Core:
         waiting = tuple(name for name in self.jobs if name not in here)
         return Desired(self.now_s, tuple(runs), places, waiting, self.next_s)
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def handle(self, event: Event) -> None:
         """Process an event; on a `Tick`, decide.
@@ -255,10 +255,10 @@ class Core:
         rules: Rules,
         servers: Cluster,
     ) -> None:
-        """Have other policies decide from now on, at the next tick.
+        """Replace the policies, from the next tick on.
 
-        What runs runs on until they decide otherwise. The scheduling policy sees all unfinished jobs as just
-        arrived, and those that run in their groups. If it begins or ends to place jobs itself, GPUs have
+        Running jobs continue until they decide otherwise. The scheduling policy sees all unfinished jobs as
+        just arrived, and running jobs in their groups. If it begins or ends to place jobs itself, GPUs have
         other numbers: all jobs return to the queue.
 
         Args:
@@ -287,7 +287,7 @@ class Core:
         self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
 
     def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
-        """Have another cluster from now on; return what differs from the one before.
+        """Replace the cluster from now on; return its differences from the previous one.
 
         Jobs that it does not touch run on where they are. Those that cannot keep their places return to the
         queue, those whose trees have lost a switch or a link get other trees, and those for which it has no
@@ -324,7 +324,7 @@ class Core:
         return changes
 
     def _fail_without_room(self) -> None:
-        """Have the jobs fail for which the cluster has not enough GPUs, or lacks a part that they name."""
+        """Fail the jobs for which the cluster has not enough GPUs, or lacks a part that they name."""
         for name, job in list(self.jobs.items()):
             try:
                 self.check_fits(name)
@@ -343,7 +343,7 @@ class Core:
             submission_of(described, self._described)
 
     def _schedule_by(self, setup: Setup) -> None:
-        """Have a scheduling policy decide that knows nothing yet: for it all jobs have just arrived."""
+        """Replace the scheduling policy by a fresh one, for which all jobs have just arrived."""
         self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
         self.running.predict_by(setup.speed)
         self._arrived, self._finished = list(self.jobs.values()), []
@@ -373,7 +373,7 @@ class Core:
         """
         if self._described is None:
             self._whole.check_room(spec.name, spec.gpus)
-        elif spec.gpus > (there := self._described.gpus):  # `_whole` has those of servers that left, too
+        elif spec.gpus > (there := self._described.gpus):  # `_whole` has GPUs of servers that left, too
             raise BadSpec(f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {there}")
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
@@ -413,7 +413,7 @@ class Core:
     def _progressed(self, event: Progressed, now_s: float) -> None:
         job = self.jobs.get(event.job)
         if job is None or job.group is None:
-            return  # it was stopped, or ended, while it said so
+            return  # it was stopped, or ended, while it reported
         if event.done is not None:
             job.observe(now_s, event.done)
         if event.iteration_s is not None:
@@ -439,7 +439,7 @@ class Core:
         final: bool = False,
         done_s: float | None = None,
     ) -> None:
-        """Take in an `Ended`.
+        """Process an `Ended`.
 
         Args:
             now_s: The time.
@@ -480,7 +480,7 @@ class Core:
     def _close(
         self, job: JobState, outcome: Outcome, reason: str, now_s: float, done_s: float | None = None
     ) -> None:
-        """Have a job be over, since `done_s` if its workers ended before now."""
+        """Mark a job as over, since `done_s` if its workers ended before now."""
         name = job.spec.name
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
@@ -511,7 +511,7 @@ class Core:
         return max(0.0, job.finish_s - described.due_s)
 
     def _put_back(self, job: JobState, now_s: float, kind: Kind, reason: str) -> None:
-        """Have a job whose workers are gone wait again."""
+        """Return a job whose workers are gone to the queue."""
         self._leave(job, now_s)
         if job.group is not None:
             job.halt(now_s)
@@ -527,7 +527,7 @@ class Core:
             self._stirred = True
 
     def _lose(self, now_s: float) -> None:
-        """Update which jobs can continue on what is up."""
+        """Update which jobs can continue on the servers, switches and links that are up."""
         losses = self._losses
         hit: dict[str, str] = {}
         if self.allocation is not None:
@@ -554,7 +554,7 @@ class Core:
     def _has_left(self, server: str) -> bool:
         return self.allocation is not None and server not in self.allocation.allocator.whole.server
 
-    # ------------------------------------------------------------------ what is decided
+    # ------------------------------------------------------------------ decisions
 
     def tick(self, now_s: float) -> bool:
         """Process a `Tick`; return whether the policy was asked.
@@ -574,12 +574,12 @@ class Core:
         return ask
 
     def _ask(self, now_s: float) -> None:
-        """Ask the scheduling policy, and carry out its decision."""
+        """Ask the scheduling policy, and apply its decision."""
         if self._lossy:
             self._see_losses()
         kept = self._keep() if self._once else []
         cluster = self._without(kept) if kept else self._cluster
-        if not cluster.gpus:  # nobody can start until a server is back, or a job ends, which asks again
+        if not cluster.gpus:  # no job can start until a server is back, or a job ends, which asks again
             self._ask_s = math.inf
             return
         allocation = self.allocation
@@ -618,7 +618,7 @@ class Core:
         self._stirred = True
 
     def _fail_to_decide(self, why: str) -> None:
-        """Go on with what runs; the policy is asked again, and told the same news, when something happens."""
+        """Keep the running jobs; at the next event, ask the policy again with the same news."""
         self._ask_s = math.inf
         if why != self.undecided:
             self.undecided = why
@@ -697,7 +697,7 @@ class Core:
         self._stirred = False
         given_up, unsettled = allocation.follow(now_s, self.running.groups, self.running.moved)
         self.running.moved.clear()
-        # real jobs say themselves that they stand
+        # real jobs report their standstill themselves
         for job in self.running.jobs if self._rules.reported else unsettled:
             has, stands = allocation.has_servers(job.spec.name), job.iteration_s == math.inf
             if not has and not stands:
@@ -715,7 +715,7 @@ class Core:
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
-        """Return whether a job gets on as its group lets it: it uses no network, or will say how it does."""
+        """Return whether a job's group determines its speed: it uses no network, or reports its speed."""
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
@@ -737,7 +737,7 @@ class Core:
         step_s = self._interval_s
         return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ log
 
     def _runs(self) -> list[Run]:
         """Return the runs, without the jobs that hold a share of GPUs but have no servers."""

@@ -26,7 +26,7 @@ def _kind(name: str) -> str:
 class _Told(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind", tag=_kind
 ):
-    """What all events have in common: when it happened."""
+    """Base of all events: the time of the event."""
 
     at_s: float
 
@@ -53,7 +53,7 @@ class Measured(_Told, frozen=True):
     """A running job computes for `compute_s` in an iteration, and sums `model_bytes`; None: not measured.
 
     `hold_s` is for how long a packet of it holds a slot. From then on its memory follows from this, and not
-    from what it was said to need.
+    from the stated need.
     """
 
     job: str
@@ -65,7 +65,7 @@ class Measured(_Told, frozen=True):
 class Ended(_Told, frozen=True):
     """A job ended, successfully or with a failure.
 
-    A failed job that may be retried returns to the queue, unless this is `final`: nobody can start its
+    A failed job that may be retried returns to the queue, unless this is `final`: no process can start its
     workers again. `done_s` is when its workers ended, if they say so; it may be seen later.
     """
 
@@ -96,7 +96,7 @@ class Interrupted(_Told, frozen=True):
 
 
 class Retried(_Told, frozen=True):
-    """A failed job is to be retried from its last checkpoint; it returns as if it were new."""
+    """A failed job will be retried from its last checkpoint; it returns as if it were new."""
 
     job: str
 
@@ -143,13 +143,13 @@ class LinkBack(_Told, frozen=True):
 
 
 class Reallocated(_Told, frozen=True):
-    """Somebody wants memory to be divided again at the next `Tick`."""
+    """A request to divide memory again at the next `Tick`."""
 
     reason: str = "asked for"
 
 
 class Tick(_Told, frozen=True):
-    """The time is `at_s`: decide, if it is time to."""
+    """The time is `at_s`: decide, if a decision is due."""
 
 
 Event = (

@@ -55,8 +55,8 @@ class Log:
     """Entries in the order in which they were made.
 
     Attributes:
-        entries: Those that are kept.
-        counts: How many were made, by event.
+        entries: The kept entries.
+        counts: Number of entries made, by event.
         last: The number of the last one; they count from 1.
     """
 
@@ -87,7 +87,7 @@ class Log:
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
 
     def keep(self, jobs: Container[str], most: int) -> None:
-        """Drop the entries about none but other jobs, and the oldest beyond `most`."""
+        """Drop the entries only about other jobs, and the oldest beyond `most`."""
         kept = [
             (number, entry)
             for number, entry in zip(self._numbers, self.entries, strict=True)
@@ -119,7 +119,7 @@ def of_changes(
         after: The runs after it.
         jobs: The unfinished jobs, by name.
         policy: Name of the scheduling policy, for runs that give no reason of their own.
-        servers: Those of the GPUs' numbers; None: these only count, and the servers are chosen afterwards.
+        servers: The GPUs' servers; None: GPU numbers only count, and the servers are chosen afterwards.
     """
     had, has = ({run.number for run in runs} for runs in (before, after))
     stops = {run.jobs: run for run in before if run.number not in has}
@@ -186,7 +186,7 @@ def of_late(job: Job, estimate_s: float) -> str:
 
 
 def _too_late(job: Job, estimate_s: float) -> str:
-    """Say that a job would be done too late, alone; both times are those after its arrival."""
+    """Return the statement that a job alone would be done too late; both times count from its arrival."""
     return (
         f"cannot be done by its deadline, {job.deadline_s:.6g} s after its arrival, any more:"
         f" alone it would be done {estimate_s - job.arrival_s:.6g} s after it"
@@ -287,7 +287,7 @@ class OfAllocation:
 
 
 def _gpus(run: Run, servers: Cluster | None) -> str:
-    """Return how many GPUs a run has, or which of which servers."""
+    """Return the number of a run's GPUs, or the GPUs by server."""
     if servers is None:
         return plural(len(run.gpus), "GPU")
     node_of, found = servers.node_of, dict[int, list[int]]()

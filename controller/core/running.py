@@ -82,12 +82,12 @@ class Running:
         self._speed = speed
         self._reported = reported
         self._foreseen = foreseen or _nobody
-        self._known: set[Group] = set()  # those of `groups`
+        self._known: set[Group] = set()  # elements of `groups`
         self._held = self._shared = 0  # their GPUs, and how many have neighbours
         self._epoch = 0
         self._starts = 0
         self.moved: set[JobState] = set()
-        """Jobs that have started, stopped or got another group since whoever follows emptied this."""
+        """Jobs that have started, stopped or got another group since the core emptied this."""
         self._of: dict[JobState, tuple[int, int]] = {}  # number of the last start, and stage where it begins
 
     def change_to(
@@ -136,11 +136,11 @@ class Running:
         self.groups, self._known = groups, now
 
     def predict_by(self, speed: SpeedModel) -> None:
-        """Have another model predict how fast jobs run that start from now on."""
+        """Predict the speed of jobs that start from now on by another model."""
         self._speed = speed
 
     def _stop(self, groups: set[Group], now_s: float) -> None:
-        """Stop the jobs of groups that are no more, unless they have just been started in others."""
+        """Stop the jobs of groups that have ended, unless they have just been started in others."""
         for group in groups:
             self._held -= len(group.gpus)
             self._shared -= bool(group.neighbours)
@@ -210,11 +210,11 @@ class Running:
             return
         self.groups[position] = smaller
         self._know(smaller)
-        if self._reported:  # they will say how fast they are without it
+        if self._reported:  # they will report their speed without it
             for member in smaller.jobs:
                 member.group = smaller
             return
-        # without a policy's word the partners share what they have between themselves
+        # without a policy's decision the partners share their resources among themselves
         for member, iteration_s in zip(smaller.jobs, self._speed.iteration_s(smaller), strict=True):
             member.retune(now_s, smaller, iteration_s)
             self._foreseen(member)
@@ -252,7 +252,7 @@ def together(group: Group) -> bool:
 
 
 def _restarts(old: Group, new: Group) -> bool:
-    """Return whether a job has to start anew when its group is another one."""
+    """Return whether a job must restart when its group changes."""
     if old.gpus != new.gpus:
         return True
     was, is_ = together(old), together(new)

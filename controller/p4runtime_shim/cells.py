@@ -131,7 +131,7 @@ class CellReader:
     def values(self, register: Register, indices: Sequence[int] = ()) -> list[tuple[int, Value]]:
         """Read all cells of a register, or those with these numbers: number and content of each.
 
-        Raises Refused: P4Runtime lets targets have registers that nobody can read, and BMv2 is one.
+        Raises Refused: P4Runtime lets targets have registers that no controller can read, and BMv2 is one.
         """
         number = self._ids[register.name]
         wanted = [p4.RegisterEntry(register_id=number, index=_index(i)) for i in _all(indices)]

@@ -27,9 +27,9 @@ from p4src.messages import p4runtime_pb2 as p4
 # Our controllers are primary just while they write. A controller asks first who is primary, with no
 # election id; if there is none, it claims one more than the highest. Two that claim at once claim the same
 # number, and the switch ends the later one's stream: that one asks again. So a claim never takes the switch
-# from a primary that is still there, and a controller that dies lets go of it. A claim may come late, when
-# others have had their turn meanwhile: then the switch takes it, but whoever saw them leave claims more. So
-# it does not count, and the controller claims again.
+# from a primary that is still there, and a controller that dies releases it. A claim may come late, when
+# others have had their turn meanwhile: then the switch takes it, but a controller that saw them leave claims
+# more. So it does not count, and the controller claims again.
 #
 # If a controller has claimed the highest possible id, P4Runtime admits no lower one until the switch
 # restarts. Then all claim that id: they still take turns, but the switch cannot distinguish a late write of
@@ -106,7 +106,7 @@ def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> Arb
         stub: The P4Runtime stub.
         device_id: The device.
         address: The server's address, for error messages.
-        timeout_s: How long to wait for another controller to let go, and for answers.
+        timeout_s: Time to wait for another controller to release the switch, and for answers.
 
     Raises NotPrimary if another controller stays primary for `timeout_s`, Unreachable if the switch does not
     answer, SwitchError if it refuses the stream.
@@ -198,12 +198,12 @@ class P4RuntimeClient:
         self._last_id: int | None = None
         self._ids_grow = False
         self.restarts = 0
-        """How often the switch was seen to have been started anew: it had forgotten the election ids."""
+        """Number of observed restarts of the switch, in which it forgot the election ids."""
         self.undisturbed = False
-        """Whether nobody else has been primary between this `mastership` and the last one."""
+        """Whether no other controller has been primary between this `mastership` and the last one."""
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
-            ("grpc.enable_http_proxy", 0),  # what http_proxy names is for the web, and would see all of this
+            ("grpc.enable_http_proxy", 0),  # http_proxy's server is for the web, and would see all requests
             ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
             ("grpc.initial_reconnect_backoff_ms", 100),  # a switch that was started anew is to be found soon
             ("grpc.max_reconnect_backoff_ms", 1000),
@@ -253,7 +253,7 @@ class P4RuntimeClient:
         self._channel.close()
 
     def doubt(self) -> None:
-        """Have the next call make sure first that the switch answers at all."""
+        """Make the next call first check that the switch answers at all."""
         self._silent = True
 
     def _make_sure(self) -> None:
@@ -295,8 +295,8 @@ class P4RuntimeClient:
         """Compare an id that was claimed with the one before.
 
         A controller claims one more than the highest id so far, which a switch forgets only when it restarts.
-        It says nothing of switches whose ids have not been seen to grow, nor once somebody has claimed the
-        last.
+        It says nothing of switches whose ids have not been seen to grow, nor once the last id has been
+        claimed.
         """
         self.undisturbed = False
         if election_id is None or election_id == HIGHEST_ID:

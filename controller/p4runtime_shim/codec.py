@@ -47,7 +47,7 @@ class Codec:
     # ------------------------------------------------------------------ encode
 
     def encode(self, entry: Entry) -> Any:
-        """Encode an entry as a ``p4.v1.Entity``. Raises UnknownName; ValueError for what is no number."""
+        """Encode an entry as a ``p4.v1.Entity``. Raises UnknownName; ValueError for a non-number."""
         match entry:
             case TableEntry():
                 return p4.Entity(table_entry=self._encode_row(entry))
@@ -153,7 +153,7 @@ class Codec:
         return message
 
     def decode_key(self, message: Any) -> TableEntry:
-        """Decode a table entry of which only the key was told."""
+        """Decode a table entry that has only its key."""
         name = self._table_names[message.table_id]
         fields = {f.id: f.name for f in self._tables[name].match_fields}
         match = {fields[m.field_id]: _decode_match(m) for m in message.match}
@@ -223,7 +223,7 @@ def _port(replica: Any) -> int:
 
 @contextlib.contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Have a ValueError say what has the wrong value."""
+    """Prefix a ValueError raised in the block with the name of the wrong value."""
     try:
         yield
     except ValueError as error:

@@ -29,7 +29,7 @@ class PortEnds:
 
     @classmethod
     def of(cls, description: str, status: str = "UP") -> PortEnds:
-        """Return the ends that a port's description tells; `status` is its ``oper-status``.
+        """Return the ends in a port's description; `status` is its ``oper-status``.
 
         >>> PortEnds.of("udp:127.0.0.1:47001 peer 127.0.0.1:48001")
         PortEnds(udp='127.0.0.1:47001', peer='127.0.0.1:48001', up=True)
@@ -43,7 +43,7 @@ class PortEnds:
 
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
-    """Return a switch's ports by number, in order; None: it does not tell them, as BMv2 does not."""
+    """Return a switch's ports by number, in order; None: it does not report them, as with BMv2."""
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
     try:
         return _ports(_asked(channel))
@@ -55,11 +55,11 @@ def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None
 
 @dataclass(frozen=True, slots=True)
 class SwitchReport:
-    """What a switch tells of itself.
+    """A switch's report of its state.
 
     Attributes:
         ports: Its ports by number.
-        revision: Its revision; None: it does not tell it.
+        revision: Its revision; None: it reports none.
         packets: Packets that its ports have received; None: the same.
     """
 
@@ -69,7 +69,7 @@ class SwitchReport:
 
 
 class SwitchWatch:
-    """Asks switches what they tell of themselves again and again, over one connection to each.
+    """Polls switches for their reports, over one connection to each.
 
     A request asks for all at once, and an answer like the last one is not decoded.
     """
@@ -78,9 +78,9 @@ class SwitchWatch:
         self._asking: dict[str, _Asking] = {}
 
     def __call__(self, address: str) -> SwitchReport | None:
-        """Ask a switch; return its answer, None if it tells nothing, as BMv2, or does not answer.
+        """Ask a switch; return its answer, None if it reports nothing, as BMv2, or does not answer.
 
-        Of a switch that tells no revision, the ports are those of `ports_of`.
+        For a switch that reports no revision, the ports are read by `ports_of`.
         """
         asking = self._asking.get(address)
         if asking is None:
@@ -123,7 +123,7 @@ class _Asking:
             self._tells_revision = False
             return self()
         for notification in answer.notification:
-            notification.timestamp = 0  # of the answer, not of what it says
+            notification.timestamp = 0  # of the answer, not of its content
         plain = answer.SerializeToString()
         if plain != self._last[0]:
             self._last = plain, _told(answer)
@@ -137,7 +137,7 @@ _WATCHED = (
     ("interfaces", "interface", "state", "oper-status"),
     ("interfaces", "interface", "state", "counters", "in-pkts"),
 )
-"""What is asked for at once."""
+"""The paths of one request."""
 
 
 def _told(answer: Any) -> SwitchReport:

@@ -44,20 +44,20 @@ class P4RuntimeTarget:
         self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls, at_once=at_once)
         self._codec: Codec | None = None
         self._answers: dict[tuple[str, ...], _LastAnswer] = {}
-        """What was read last, by tables."""
+        """The last answer, by tables."""
         self._cookie = 0
-        """That of the codec's program, if it has one."""
+        """The cookie of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
         self.doubt = client.doubt
 
     @property
     def restarts(self) -> int:
-        """How often the switch was seen to have been started anew."""
+        """Number of observed restarts of the switch."""
         return self._client.restarts
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether nobody else has had a turn since the last one, by the election ids."""
+        """Within `turn`: whether no other controller has had one since the last, by the election ids."""
         return self._client.undisturbed
 
     def program(self) -> ProgramInfo | None:

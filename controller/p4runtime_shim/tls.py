@@ -38,7 +38,7 @@ def diagnose(address: str, tls: Tls | None) -> str | None:
 
     gRPC itself only reports that the time is up. Makes one connection and closes it.
     """
-    with contextlib.suppress(OSError, ValueError):  # nobody there, or an address of another form
+    with contextlib.suppress(OSError, ValueError):  # no answer, or an address of another form
         where = urlsplit(f"//{address}")
         with socket.create_connection((where.hostname or "", where.port or 0), _ANSWER_S) as connection:
             if tls is None:

@@ -38,7 +38,7 @@ class Choice:
 
 
 SIMPLEST = Choice("fifo-backfill", "locality", "shared", "shortest-path")
-"""What others are compared with."""
+"""The baseline for comparisons."""
 JOINT = Choice("joint", SCHEDULER, "shared", "shortest-path")
 SIMPLE = Choice("edf", "netpack", "shared", "ecmp-everywhere")
 """The best of all kinds of jobs together, and the best of those that ask each policy by itself

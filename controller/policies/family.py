@@ -1,4 +1,4 @@
-"""What a scheduling policy comes with: its speed model and decision interval, its family, and its options."""
+"""Companions of a scheduling policy: its speed model, decision interval, family and options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SimulationConfig:
 
 
 def as_generated(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
-    """Return the jobs unchanged: the generator gives all that the family needs."""
+    """Return the jobs unchanged: the generator sets all properties that the family needs."""
     return list(specs)
 
 

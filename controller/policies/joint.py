@@ -1,6 +1,6 @@
 """Where a job could run: servers, fallback server and tree together.
 
-What a place is worth is NetPack's objective (`placement.netpack.worth`), with slots held for as
+A place's worth is NetPack's objective (`placement.netpack.worth`), with slots held for as
 long as was measured. Trees end at the summing switch nearest to
 the fallback server, or in the fallback server's rack, whichever sums there; where flows pass from rack to
 rack, each such tree is also tried over another switch. So a job sees which links and slots others have left.
@@ -16,12 +16,12 @@ GPUs, servers, trees and slots in one decision: deadlines first where they press
 
 At every decision all jobs are gone through in the order of `on-time` (urgent deadlines first, then shortest
 remaining service), and each takes the place that lets most GPUs compute beside the others: the place that it
-has, servers of no job that goes on, or servers of jobs that come later in the order. So whoever is
+has, servers of no job that goes on, or servers of jobs that come later in the order. So a job that is
 due gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
-when a better one is free. Nothing is held for anybody, and no slots are granted: what is left is offered to
+when a better one is free. No GPUs are reserved, and no slots are granted: the rest is offered to
 each job in turn, down to the last.
 
-What a job needs is counted at the best rate that it could have alone in this cluster: where nobody sums, or
+A job's need is counted at the best rate that it could have alone in this cluster: where no switch sums, or
 its links are slow, its deadline presses earlier, and one that cannot be met takes nothing from others. A move
 costs the job's `restart_s`, and counts for that much less; a job moves only if the best place could spare it
 several starts.
@@ -55,7 +55,7 @@ WAYS = 1
 
 
 def over_trees(topology: Topology, job: Job) -> list[Job]:
-    """Return a placed job with each of the trees to compare, that of shortest paths first."""
+    """Return a placed job with each of the trees to compare, the tree of shortest paths first."""
     if job.tree is None:
         return [job]
     racks = racks_of(topology, job)
@@ -116,11 +116,11 @@ def settled(question: Question, job: Job, servers: Sequence[str]) -> Job:
 SLOWED = 1.02
 """A running job that takes less than this factor of its time alone is left where it is."""
 CLOSE = 0.02
-"""Part of a job's GPUs by which a place has to be worth more than one before it: moves have to pay."""
+"""Part of a job's GPUs by which a place must exceed an earlier one's worth: moves must pay."""
 PAYS = 4
-"""Starts that a running job has to be able to gain, at most, for other places to be tried."""
+"""Gain, in starts, that must be possible for a running job before other places are tried."""
 STARTS = 2
-"""Starts that it costs to take GPUs from a job that runs: the one's, and later the other's again."""
+"""Starts that taking GPUs from a running job costs: the new job's, and later the old job's again."""
 
 
 class Joint:
@@ -146,9 +146,9 @@ class Joint:
         return known[2]
 
     def rank(self, job: JobState, now_s: float) -> Rank:
-        """Return the rank of a job: those of lowest rank choose their places first.
+        """Return the rank of a job: jobs of lowest rank choose their places first.
 
-        A job that waits, and whose deadline does not press, has to be so much shorter as stops cost.
+        A job that waits, and whose deadline does not press, has to be shorter by the cost of stops.
         """
         later, key = self.urgency.rank(job, now_s)
         waits = later and job.group is None
@@ -283,7 +283,7 @@ def _slower_here(topology: Topology, job: Job) -> float:
 class _Room:
     """GPUs that a decision has not given away yet.
 
-    `free` counts them by server, `idle` only those of no job that goes on (`groups`); `left` is the sum of
+    `free` counts them by server, `idle` only GPUs of no job that continues (`groups`); `left` is the sum of
     `free`.
     """
 
@@ -309,7 +309,7 @@ class _Room:
         return tuple(self._name_of[gpu] for gpu in job.group.gpus)[:: place.gpus_per_worker]
 
     def keep(self, gpus: Sequence[int]) -> None:
-        """Give these GPUs away."""
+        """Reserve these GPUs."""
         for gpu in gpus:
             name = self._name_of[gpu]
             self._gpus[name].remove(gpu)
@@ -318,7 +318,7 @@ class _Room:
         self.left -= len(gpus)
 
     def take(self, place: Job) -> tuple[int, ...]:
-        """Give away the GPUs of each worker on its server, idle ones first; return their numbers."""
+        """Reserve the GPUs of each worker on its server, idle ones first; return their numbers."""
         taken: list[int] = []
         for name in place.servers:
             gpus = sorted(self._gpus[name], key=lambda gpu: (gpu in self._held, gpu))

@@ -4,7 +4,7 @@ Policies of placement, memory and routing are functions (`PLACEMENTS`, `MEMORIES
 finds a file's, ``path.py:Name``, and an installed package's.
 
 Policies of scheduling come in families of one speed model each: figures of two families are not comparable. A
-name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. A family is one of `FAMILIES`, or
+name is ``FAMILY:POLICY``; names of the papers' plain family have no colon. A family is one of `FAMILIES`, or
 a user's module or file with a `Family` called ``FAMILY``, such as the replicas of published simulators:
 ``package.module:POLICY``, ``path.py:POLICY``. The models' data comes from files (`SimulationConfig`), or is
 synthetic. Other names are single user-defined policies, which count as plain: ``package.module:Class``,
@@ -48,7 +48,7 @@ Found = TypeVar("Found")
 
 
 class _ByName(Mapping[str, Found]):
-    """What modules have by name, imported when asked for: all of them take longer than a short simulation.
+    """Objects of modules by name, imported on first use: all of them take longer than a short simulation.
 
     Args:
         places: By name, the module below `controller.policies` and the attribute, ``module:attribute``.
@@ -72,7 +72,7 @@ class _ByName(Mapping[str, Found]):
 
 
 class _Placements(_ByName[Any]):
-    """The same of functions that choose servers."""
+    """The placement policies by name, imported on first use."""
 
     def __getitem__(self, name: str) -> PlacementPolicy:
         from controller.policies.placement.policy import Choose, PlacementPolicy
@@ -151,7 +151,7 @@ FAMILIES: Mapping[str, Family] = _ByName(
         "sharing": "scheduling.sharing.family:FAMILY",
     }
 )
-"""By what stands before the colon of their policies' names."""
+"""The families, by the part before the colon of their policies' names."""
 
 
 def family(name: str) -> str:
@@ -276,7 +276,7 @@ def _maker(name: str) -> Callable[..., Any]:
 
 
 def _parameters(name: str) -> Mapping[str, Setting]:
-    """Return the settings: the parameters whose defaults are numbers. Raises what `_maker` raises."""
+    """Return the settings: the parameters whose defaults are numbers. Raises as `_maker`."""
     found: dict[str, Setting] = {}
     for parameter in inspect.signature(_maker(name)).parameters.values():
         default = parameter.default

@@ -1,4 +1,4 @@
-"""Clusters from files: those of the vocabulary, or a CSV.
+"""Clusters from files: the vocabulary's, or a CSV.
 
 Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: no limit), ``vc``, the virtual cluster
 that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``, its location (all

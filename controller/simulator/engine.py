@@ -29,7 +29,7 @@ from controller.vocabulary import Cluster
 
 
 ROOM = 64
-"""How many entries may be outdated, beside as many as are not."""
+"""Number of entries that may be outdated beyond the number of current ones."""
 
 
 class Ends:
@@ -43,7 +43,7 @@ class Ends:
         return len(self._heap)
 
     def push(self, job: JobState) -> None:
-        """Note the predicted end of `job`."""
+        """Record the predicted end of `job`."""
         heapq.heappush(self._heap, (job.end_s(), job.order, job.version, job))
         if len(self._heap) > self._room:
             self._tidy()
@@ -75,10 +75,10 @@ class Ends:
 
 
 DECISIONS = 2_000
-"""Decisions in a row without an arrival or an end; the work of every second such row is looked at."""
+"""Decisions in a row without an arrival or an end; the work of every second such row is checked."""
 
 LEAST_SPEED = 1e-3
-"""Seconds of work per second that count as getting on: jobs that share GPUs run at a tenth of their speed."""
+"""Seconds of work per second that count as progress: jobs that share GPUs run at a tenth of their speed."""
 
 LEAST_PART = 1e-9
 """Part of all work that must be done meanwhile: else it would take 10¹² decisions."""

@@ -91,7 +91,7 @@ def facts_of(spec: Submission, config: SimulationConfig) -> JobFacts:
 
     try:
         return described(spec, usage_of(spec, config))
-    except BadSpec:  # nobody has profiled it
+    except BadSpec:  # it has no profile
         return described(spec)
 
 

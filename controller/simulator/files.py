@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have errors name `path` that name no file: a write, as to a full disk, does not know where it goes."""
+    """Add `path` to errors that name no file: a write, as to a full disk, does not know its file."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def whole(path: Path) -> Iterator[Path]:
     After an error or an interrupt there is no new file, and an older file is unchanged. Missing directories
     are created. Other than regular files (a pipe, /dev/stdout) are written directly. Raises OSError.
     """
-    path = path.resolve()  # what a link leads to is replaced, not the link
+    path = path.resolve()  # the target of a link is replaced, not the link
     path.parent.mkdir(parents=True, exist_ok=True)
     direct = path.exists() and not path.is_file()
     # the end of the name tells the format

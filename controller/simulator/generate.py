@@ -1,4 +1,4 @@
-"""A small generator of workloads, for tests, examples and scaling curves; nothing of it is measured.
+"""A small generator of workloads, for tests, examples and scaling curves; none of its numbers is measured.
 
 Eight kinds of job, two for each bottleneck resource; log-uniform durations; Poisson arrivals at a rate that
 offers the wanted load to the cluster.
@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[float, float, float, float]] = {
 """Seconds per iteration on storage, CPU, GPU and network."""
 
 SIZES = ((1, 0.6), (2, 0.12), (4, 0.14), (8, 0.12), (16, 0.02))
-"""GPU counts and how frequent they are; those too large for a cluster are left out."""
+"""GPU counts and their frequencies; counts too large for a cluster are left out."""
 
 
 def generate(

@@ -128,7 +128,7 @@ def together(each: Planned, number: int) -> list[str]:
 
 
 def busy(each: Planned) -> str:
-    """Return for how long each resource of a group works in a round."""
+    """Return the busy time of each resource of a group in a round."""
     round_s = max(span.end_s for span in each.spans)
     used = [sum(stages) for stages in zip(*profiles(each.group), strict=True)]
     shares = ", ".join(f"{name} {use / round_s:.0%}" for name, use in zip(RESOURCES, used, strict=True))

@@ -23,7 +23,7 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class DividedRun(PolicyRun):
-    """A policy run in each virtual cluster; `policy` and `speed` are those of the first.
+    """A policy run in each virtual cluster; `policy` and `speed` are the first one's.
 
     Attributes:
         parts: The policy runs, by virtual cluster.

@@ -107,7 +107,7 @@ class RunRecorder:
         self._samples = [array("d") for _ in range(4 + len(RESOURCES))]
 
     def ended(self, job: JobState, *, completed: bool = True) -> None:
-        """Note an ended job."""
+        """Record an ended job."""
         self._jobs.append(EndedJob.of(job, completed=completed))
 
     def decided(
@@ -186,7 +186,7 @@ class RunRecorder:
 
 
 def given(groups: Sequence[Group]) -> int:
-    """Return how many GPUs jobs hold; one that several groups share counts once."""
+    """Return the number of GPUs that jobs hold; a GPU that several groups share counts once."""
     count = 0
     for group in groups:
         if group.neighbours:

@@ -142,7 +142,7 @@ class Source:
             raise BadSpec(f"format {self.format!r} without a trace; generated jobs have no format")
 
     def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[Submission]:
-        """Return the jobs; those of a trace must be `known`. Raises BadTrace or BadSpec."""
+        """Return the jobs; jobs of a trace must be `known`. Raises BadTrace or BadSpec."""
         cluster = config.cluster
         if self.trace is None:
             if config.estimates is not None:
@@ -181,7 +181,7 @@ class SimulationTask:
 class Outcome:
     """Result of a task; `wall_s` and `cpu_s` (processor time) are of the simulation, without reading jobs.
 
-    `rows` are those of `controller.simulator.runs`, by end, if the task asks for them.
+    `rows` are as in `controller.simulator.runs`, by end, if the task asks for them.
     """
 
     task: SimulationTask
@@ -213,7 +213,7 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
 
     Raises as `make`.
     """
-    # one speed model each; those from outside may bring their own
+    # one speed model each; policies from outside may bring their own
     of_families = {name if is_outside(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 

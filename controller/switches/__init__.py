@@ -1,1 +1,1 @@
-"""Control of switches: what one serves, admission of jobs to one or to a tree of them, leases."""
+"""Control of switches: programs and rows, admission of jobs to one or to a tree of them, leases."""

@@ -1,6 +1,6 @@
 """What a program offers to jobs, read from its P4Info: no program is known by its name.
 
-What the controller needs is what the rows name that it writes, so samples of these are held to the program's
+The controller needs the names in the rows that it writes, so samples of these are held to the program's
 tables, match fields, actions and parameters. A program may have whatever it likes besides. Registers, which
 no controller reads or writes, tell what slots remember:
 
@@ -48,13 +48,13 @@ _MAX_NAMED = 4
 
 
 def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
-    """Read off what a program offers to jobs.
+    """Return the capacity that a program offers to jobs.
 
     Args:
         program: the objects of its P4Info.
-        title: what errors call it, such as ``the program shared``.
+        title: its name in errors, such as ``the program shared``.
 
-    Raises ProgramMismatch, which names what is missing, if it can serve no job at all.
+    Raises ProgramMismatch, which names the missing part, if it can serve no job at all.
     """
     lanes = _lanes(program)
     lacking = [
@@ -94,7 +94,7 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
 
 
 def missing(program: ProgramInfo, rows: Iterable[Entry]) -> list[str]:
-    """Name what a program would need to take these rows; nothing if it takes them all."""
+    """Name the parts that a program lacks to take these rows; nothing if it takes them all."""
     found = (each for row in rows if isinstance(row, TableEntry) for each in _missing_for(program, row))
     return list(dict.fromkeys(found))
 

@@ -2,7 +2,7 @@
 
 A `TreeAdmission` is a job's state on all its switches: it is admitted to all of them or to none. Everything
 is read from the switches (`controller.switches.session`), so that any number of fleets can share them and
-none has to survive. All writes are those of the pure `controller.switches.reconcile.reconcile`.
+none has to survive. The pure `controller.switches.reconcile.reconcile` decides all writes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _AT_ONCE = 8  # switches that load a program
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `Fleet.reconcile` did, what has to wait, and which switches were skipped, with the reasons."""
+    """Actions of `Fleet.reconcile`, steps that have to wait, and skipped switches, with the reasons."""
 
     actions: tuple[Action, ...]
     waiting: tuple[Waiting, ...] = ()
@@ -69,12 +69,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """A switch at which nothing was to be done.
+    """A switch that needed no action.
 
     Attributes:
-        wanted: The jobs that were desired there.
-        observed: What was there.
-        revision: The switch's revision before that was read, or an equal one later; None: not known.
+        wanted: The desired jobs there.
+        observed: The rows that were there.
+        revision: The switch's revision before these were read, or an equal one later; None: not known.
     """
 
     wanted: Sequence[Admission]
@@ -98,25 +98,25 @@ class Fleet:
         self._moving: dict[tuple[str, int], Admission] = {}
         """By switch and job: jobs that are on their way to another region there."""
         self._rest: dict[str, _Rest] = {}
-        """The switches at which nothing was to be done when they were compared last."""
+        """The switches that needed no action when they were compared last."""
         self._there: dict[str, dict[int, Admission]] | None = None
-        """By switch and job: what was desired then, with what this fleet admitted and removed since; None:
+        """By switch and job: the jobs desired then, updated by this fleet's admissions and removals; None:
         something else may be there."""
         self._refused = False
-        """Whether jobs could not be admitted together last: then one by one, up to the one that cannot."""
+        """Whether the last joint admission failed: then jobs are admitted singly, up to the failing one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
-        """By switch, counter row and generation: the counts, and what the switch had received before."""
+        """By switch, counter row and generation: the counts, and the switch's received packets before."""
 
     # ------------------------------------------------------------------ its switches
 
     def add(self, name: str, controller: SwitchSession) -> None:
-        """Have another switch, in the place of one with the same name, which `drop` returned before."""
+        """Add a switch, in the place of one with the same name, which `drop` returned before."""
         self.controllers = {**self.controllers, name: controller}
         self._rest.pop(name, None)
         self._there = None
 
     def drop(self, name: str) -> SwitchSession:
-        """Have a switch no more, whatever it holds; return its controller, which stays open."""
+        """Remove a switch, whatever it holds; return its controller, which stays open."""
         dropped = self.controllers[name]
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
         self._rest.pop(name, None)
@@ -150,7 +150,7 @@ class Fleet:
             OutOfMemory, OutOfRows: the job does not fit on a switch; nothing is written.
             ProgramMismatch: a switch's program does not serve jobs of this mode; nothing is written.
             IdentityTaken: a job that is there has the identity; nothing is written.
-            SwitchError: a switch failed or refused. What was written until then is deleted again; rows that
+            SwitchError: a switch failed or refused. Rows written until then are deleted again; rows that
                 cannot be deleted, because a switch is gone, admit no packets, and go with the next admission.
         """
         asked = dict.fromkeys(switch.name for switch in deployment.root.walk())
@@ -238,7 +238,7 @@ class Fleet:
                 self.controllers[name].check(on_switch)
 
     def sweep(self) -> dict[str, list[Admission]]:
-        """Look at all leases; remove, and return by switch, the jobs that nobody holds any more.
+        """Look at all leases; remove, and return by switch, the jobs without a holder.
 
         Raises SwitchError.
         """
@@ -286,10 +286,10 @@ class Fleet:
             program: The program for switches that have none.
             may_remove: Which other jobs are removed; by default those without a lease, and those whose lease
                 was seen to expire.
-            revisions: Those of switches that tell theirs, asked for just before. A switch that has the same
-                one as when nothing was to be done there is not read again.
-            doubtful: Switches that seem to hang: they have a second to answer. So has, whoever calls this,
-                one that did not answer the last call.
+            revisions: Revisions of the switches that report one, read just before. A switch with the same
+                revision as when it needed no action is not read again.
+            doubtful: Switches that seem to hang: they have a second to answer. So has, in every call,
+                a switch that did not answer the last call.
 
         Raises:
             BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
@@ -361,7 +361,7 @@ class Fleet:
             yield observed
 
     def _carry_out(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
-        """Carry out actions within turns, and return them; counters of `fresh` switches are zero.
+        """Apply actions within turns, and return them; counters of `fresh` switches are zero.
 
         Jobs are admitted after all else: together, which takes a few requests instead of some for each.
         """
@@ -393,7 +393,7 @@ class Fleet:
         return list(actions)
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
-        """Carry out writes, those to the same switch in order; to all switches `at_once`, if there are many.
+        """Apply writes, in order for each switch; to all switches `at_once`, if there are many.
 
         Raises the first error, when all switches are done.
         """
@@ -432,16 +432,16 @@ class Fleet:
     def seems_at_rest(
         self, desired: Iterable[TreeAdmission], revisions: Mapping[str, Revision] | None = None
     ) -> bool:
-        """Return whether `reconcile` would find nothing to do, as far as can be told without reading all.
+        """Return whether `reconcile` would find nothing to do, as far as is known without reading all.
 
-        Another desired job is noticed, and a switch that was started anew if it has told its revision, which
+        Another desired job is noticed, and a restarted switch if it has reported its revision, which
         needs no request. Of other switches one row is read: they are noticed if they do not answer, were
         started anew, or have lost the job that is asked for; those without jobs have no such row. Other rows
-        that somebody else has changed are not noticed.
+        that another process has changed are not noticed.
 
         Args:
             desired: As for `reconcile`.
-            revisions: Those of switches that tell theirs, asked for just before.
+            revisions: Revisions of the switches that report one, read just before.
         """
         revisions = revisions or {}
         jobs_of = per_switch(desired)
@@ -533,14 +533,14 @@ class Fleet:
     ) -> dict[_Key, dict[str, dict[str, int]]]:
         """Read these counters of several jobs, each by switch, with one request to a switch.
 
-        What a switch counts in a job's row is taken for the job's: whether it still has it is not looked at.
+        Counts in a job's row are taken for the job's, without a check that the switch still has the job.
         Switches that fail are left out.
 
         Args:
             jobs: The jobs.
             outcomes: The counters; the same ones each time where `received` is given.
-            received: What switches said before of the packets that they have received: as long as one says
-                the same, it has counted nothing, and is not asked again.
+            received: The switches' earlier counts of received packets: while a switch reports
+                the same count, it has counted nothing, and is not asked again.
         """
         received = received or {}
         at: dict[str, dict[_Key, Admission]] = {}
@@ -599,7 +599,7 @@ def _load_all(
     left_out: dict[str, str],
     done: list[Action],
 ) -> dict[str, Observed]:
-    """Have switches run a program, and read them: all at once, for a switch takes its time to load one."""
+    """Load a program on switches, and read them: all at once, because a switch takes time to load one."""
 
     def load(controller: SwitchSession) -> tuple[bool, Observed]:
         return controller.load(program), controller.observe()

@@ -36,7 +36,7 @@ from controller.vocabulary import Region, documents
 
 @lru_cache(maxsize=4096)  # switches are compared with the same rows again and again
 def encode_registration(registration: Registration | None) -> bytes:
-    """Write a registration as metadata; none is empty, and what it leaves open is left out.
+    """Write a registration as metadata; None gives empty metadata, and fields with defaults are left out.
 
     >>> encode_registration(Registration("host pid 17", lease_s=60.0, renewals=3))
     b'{"ina_job": {"holder": "host pid 17", "lease_s": 60.0, "renewals": 3}}'
@@ -47,10 +47,10 @@ def encode_registration(registration: Registration | None) -> bytes:
 
 
 def decode_registration(metadata: bytes) -> Registration | None:
-    """Read what `encode_registration` wrote, of any version; anything else, of whomever, is none.
+    """Return the registration that any version of `encode_registration` wrote; None for other metadata.
 
-    Earlier ones wrote until when a lease lasts by the clock of its holder, and not how long it is: nobody
-    else can tell when it has run out.
+    Earlier versions wrote the end of a lease by its holder's clock, and not its length: no other
+    process knows when it has run out.
 
     >>> decode_registration(b"of somebody else")
     >>> decode_registration(b'{"ina_lease": {"until_ms": 1700000000000, "holder": "host pid 17"}}').lease_s
@@ -68,17 +68,17 @@ def decode_registration(metadata: bytes) -> Registration | None:
 
 
 Row = TableEntry | MulticastGroup
-"""What a job consists of on a switch."""
+"""The rows of a job on a switch."""
 
 Key = int | tuple[str, tuple[tuple[str, object], ...]]
-"""What no two rows of a switch have in common: a group's number, or an entry's table and match."""
+"""Unique key of a row on its switch: a group's number, or an entry's table and match."""
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
 
 
 def key_of(row: Row) -> Key:
-    """Return the key that identifies a row among those of its switch."""
+    """Return the key that identifies a row among its switch's rows."""
     if isinstance(row, MulticastGroup):
         return row.id
     return row.table, tuple(sorted(row.match.items()))
@@ -212,13 +212,13 @@ class _JobRows:
 
 
 class Parsed:
-    """What `parse` has found before; jobs whose rows are the same are not parsed again."""
+    """Earlier results of `parse`; jobs whose rows are the same are not parsed again."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[_JobRows, Admission]] = {}
 
     def jobs(self, found: Mapping[int, _JobRows]) -> dict[int, Admission]:
-        """Return the jobs that these rows are, and remember them instead of those before."""
+        """Return the jobs that these rows form, and remember them instead of the earlier ones."""
         now: dict[int, tuple[_JobRows, Admission]] = {}
         for job, of_job in found.items():
             if of_job.job is None:
@@ -233,7 +233,7 @@ class Parsed:
 def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = None) -> Contents:
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
-    `job_groups` are the group ids that only jobs use. `before` is what was parsed of the same switch.
+    `job_groups` are the group ids that only jobs use. `before` has the same switch's rows as parsed before.
     """
     found: dict[int, _JobRows] = {}
     groups: list[MulticastGroup] = []
@@ -342,28 +342,28 @@ def _number(row: TableEntry, name: str) -> int:
 #
 # Only a primary writes, and each of our controllers is primary under an election id of its own, one more
 # than the highest before (`controller.p4runtime_shim.client`). So if the id of a controller's turn
-# follows that of its last turn, nobody has written in between, and the switch holds what this controller
+# follows the last turn's id, no controller has written in between, and the switch holds what this controller
 # read and wrote. In any other turn, and after a write that failed, the rows have to be read.
 #
 # Controllers of other kinds, which claim an id that was there before or write under a role of their own,
-# are not noticed that way; `SwitchSession.observe` reads what there is.
+# are not noticed that way; `SwitchSession.observe` reads the rows.
 
 
 class Held:
-    """What a controller knows of the rows of a switch in the tables of jobs, and of its multicast groups."""
+    """A controller's knowledge of a switch's rows in the tables of jobs, and of its multicast groups."""
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = frozenset(tables)
         self._read: Sequence[Row] | None = None
         """The rows as they were read last; None: they are not known."""
         self._rows: dict[Key, Row] | None = None
-        """The same with what was written since; None: nothing."""
+        """The same with the rows written since; None: no rows were written."""
         self.in_turn = False
         """Whether the controller has its turn at the switch."""
         self._in_doubt = False
 
     def begin(self, *, undisturbed: bool) -> None:
-        """Begin a turn; `undisturbed`: nobody else has had one since this controller's last."""
+        """Begin a turn; `undisturbed`: no other controller has had one since this controller's last."""
         self.in_turn, self._in_doubt = True, False
         if not undisturbed:
             self._read = self._rows = None
@@ -379,12 +379,12 @@ class Held:
         return list(self._read if self._rows is None else self._rows.values())
 
     def read(self, rows: Sequence[Row]) -> None:
-        """Note all rows, as they were read."""
-        if not self._in_doubt:  # what has failed may still be carried out, until this turn is over
+        """Record all rows, as they were read."""
+        if not self._in_doubt:  # a failed write may still be applied, until this turn is over
             self._read, self._rows = rows, None
 
     def wrote(self, kind: Kind, entries: Iterable[Entry]) -> None:
-        """Note a write that the switch has carried out."""
+        """Record a write that the switch has applied."""
         if self._read is None:
             return
         if self._rows is None:
@@ -399,6 +399,6 @@ class Held:
                     self._rows[key_of(entry)] = entry
 
     def lose(self) -> None:
-        """Note that the rows are not known any more, as after a write that has failed."""
+        """Mark the rows as unknown, as after a failed write."""
         self._read = self._rows = None
         self._in_doubt = True

@@ -22,7 +22,7 @@ from controller.switches.planning import check_fan_in, check_part, check_ranks
 from controller.vocabulary import BadSpec, Job, Mode, Region, Topology, Tree
 
 NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
-"""Where switches send what is for another one."""
+"""Destination of switches' packets for other switches."""
 
 
 BESIDE_FAN_IN = 2
@@ -95,7 +95,7 @@ def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
     Raises BadJob, with the switch's name where one is at fault, if a switch occurs twice, a node has no
     children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
     serve its part for another reason. With a worker `beside` the fallback server node 0 is there, and its
-    bits are those of the worker and of the uppermost switch.
+    bits are the worker's and the uppermost switch's.
     """
     switches = list(deployment.root.walk())
     names = [switch.name for switch in switches]
@@ -433,7 +433,7 @@ class TreeAdmission:
         return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
 
     def at(self, regions: Mapping[str, Region]) -> TreeAdmission:
-        """Return the job as it stands once it has these slots, by switch, where it sums its packets."""
+        """Return the job with these slots, by switch, where it sums its packets."""
         there = {
             name: replace(held, region=regions[name], change=None)
             if name in regions and not held.transit

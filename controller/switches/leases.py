@@ -2,7 +2,7 @@
 
 The holder of a lease of 60 s rewrites its registration four times in that time, with a new count of
 `renewals`. An observer that asks whether a job still has a holder watches that count: if it has not changed
-for the length of the lease, nobody holds it any more. So no two clocks are ever compared, and none has to be
+for the length of the lease, it has no holder any more. So no two clocks are ever compared, and none has to be
 right: a holder counts its renewals by its own clock, an observer the time that it has watched by its own, and
 both only as differences. Clocks of the day do not occur, so their steps do not matter.
 
@@ -35,14 +35,14 @@ from controller.switches.target import TableEntry
 # Who holds a job, or owns a switch: named so that others can tell whether that process has ended.
 #
 # The owner of a switch is the only controller that decides which jobs without leases are there. It marks
-# the switch by a row that no packet matches, with what it says of itself as the row's metadata: any
+# the switch by a row that no packet matches, with its description of itself as the row's metadata: any
 # P4Runtime switch keeps that, and loses it with its jobs when it is started anew.
 
 
 OWNER_MAC = 0x02_69_6E_61_00_01
 """A locally administered address of no station: the row for it is the mark."""
 _DROPS = 511
-"""The port that is none."""
+"""The number that stands for no port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Owner:
 
     Attributes:
         id: Stays the same when the controller is started again.
-        name: Who that is, for people.
+        name: The owner's name, for people.
         process: Its process (`this_process`).
     """
 
@@ -67,7 +67,7 @@ class Owner:
 
 
 def owner_of(mark: TableEntry) -> Owner | None:
-    """Return who wrote a mark; None: it says nothing of an owner."""
+    """Return the owner that wrote a mark; None: it names no owner."""
     try:
         match json.loads(mark.metadata):
             case {"ina_owner": {"id": str(name), "name": str(said), "process": str(process)}}:
@@ -139,12 +139,12 @@ class _WatchedLease:
 
     @property
     def run_out(self) -> bool:
-        """True if nobody holds it any more."""
+        """True if it has no holder any more."""
         return self.ended or self.for_s >= self.length_s
 
 
 class LeaseWatch:
-    """LeaseWatch over the leases of the jobs of a switch; begins with the first look.
+    """Watch over the leases of the jobs of a switch; begins with the first look.
 
     `has_ended` says of a `Registration.process` that it is known to have ended.
     """
@@ -155,7 +155,7 @@ class LeaseWatch:
         self._looked_s = 0.0
 
     def look(self, jobs: Iterable[Admission], now_s: float) -> None:
-        """Take note of all jobs as they are now, at `now_s` of a clock that does not go back."""
+        """Record all jobs as they are now, at `now_s` of a clock that does not go back."""
         since_s = now_s - self._looked_s
         self._looked_s = now_s
         before, self._watched = self._watched, {}
@@ -186,7 +186,7 @@ class LeaseWatch:
     def undecided_s(self) -> float | None:
         """Return for how long to go on watching until each lease has been renewed, or has run out.
 
-        None if all have; those of earlier versions, of which nobody can know, are left out.
+        None if all have; leases of earlier versions, whose end is unknown, are left out.
         """
         open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.run_out]
         return max((seen.length_s - seen.for_s for seen in open_ if seen.length_s < math.inf), default=None)

@@ -66,17 +66,17 @@ OUTCOMES = {
 
 
 INA_UDP_PORT = 42592
-"""The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
+"""The UDP port by which switches recognise packets to aggregate; packets for a switch go there."""
 
 BESIDE_UDP_PORT = INA_UDP_PORT - 1
 """The UDP port of a fallback server on a machine with workers, whose ports are `INA_UDP_PORT` and above."""
 
 SWITCH_IP = "10.0.255.1"
-"""Where workers with ordinary UDP sockets send to; the switch intercepts that, and it is nobody's."""
+"""Destination of workers with ordinary UDP sockets; the switch intercepts it, and no machine has it."""
 
 SWITCH_MAC = "02:00:00:00:ff:01"
-"""Where packets for a switch are sent, and come from: all have the same address, as `hostlib.TransportConfig`
-has it, for a worker's UDP socket hears nobody else."""
+"""Destination and source of packets for a switch: all have the same address, as `hostlib.TransportConfig`
+has it, because a worker's UDP socket accepts no other sender."""
 
 ALL_RANKS = range(1 << 15)
 """All ranks that a job may have: a packet has 15 bits for one (docs/protocol.md)."""
@@ -121,7 +121,7 @@ class Member:
     that it may use. `bitmap` holds the contribution bits that may come from there: several if a
     switch below forwards its members' packets unchanged. 0 stands for the bit of the worker's rank.
     `below` are the nodes of the job's tree behind a switch, whose partial sums may come from there. All
-    workers behind a switch have a rank among `ranks`; results that nobody of these takes have no lanes there.
+    workers behind a switch have a rank among `ranks`; results that none of these takes have no lanes there.
     """
 
     rank: int | None
@@ -213,7 +213,7 @@ class Part:
 
     @property
     def fan_in(self) -> int:
-        """Number of contributions that complete the sum; on a transit switch that of the node above."""
+        """Number of contributions that complete the sum; on a transit switch the number of the node above."""
         if self.place.transit and self.place.parent is not None:
             return self.place.parent.fan_in
         return sum(m.bitmap.bit_count() for m in self.members)
@@ -250,12 +250,12 @@ class Registration:
     """
 
     holder: str
-    """Who that is, for people."""
+    """The holder's name, for people."""
     _: KW_ONLY
     process: str = ""
-    """The same for others on its machine (`controller.switches.leases`)."""
+    """The holder's process, for others on its machine (`controller.switches.leases`)."""
     lease_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
-    """None: the job stays until somebody removes it."""
+    """None: the job stays until it is removed."""
     renewals: _Count = 0
     age_s: _Measure | None = None
     """Time since its admission."""
@@ -270,7 +270,7 @@ class Registration:
 class Admission:
     """A job as a switch serves it: the content of its table entries.
 
-    `generation` distinguishes this job's packets in slots from those of earlier users of the same slots.
+    `generation` distinguishes this job's packets in slots from packets of earlier users of the same slots.
     A worker may have `window` packets in flight. Members are in the order of their bits. A job that is moving
     to another region has a `change`; until that is settled, both regions are in use. A job with a
     `registration` that has a lease is removed once that has expired; any other one stays.
@@ -296,7 +296,7 @@ class Admission:
 
     @property
     def leased(self) -> bool:
-        """True if somebody has promised to remove it."""
+        """True if a holder has promised to remove it."""
         return self.registration is not None and self.registration.lease_s is not None
 
     @property
@@ -316,7 +316,7 @@ class Admission:
 
 
 class Feature(StrEnum):
-    """What some jobs want and not every program offers."""
+    """A feature that some jobs need and not every program offers."""
 
     PREEMPTION = "jobs with preemption"
     MOVES = "jobs that move to other slots"
@@ -328,7 +328,7 @@ class SwitchInfo:
     """What a program offers (`controller.switches.capabilities`).
 
     Values per packet, slots, jobs at a time, members of one job; `mode` says whether its jobs share slots. If
-    it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` says what is missing for
+    it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` names the missing part for
     each feature that it does not offer, `title` what errors call it. Regions that are `aligned` start at
     multiples of their size.
     """
@@ -354,6 +354,6 @@ class SwitchInfo:
         return alike and self.lacks.keys() <= other.lacks.keys()
 
     def require(self, feature: Feature) -> None:
-        """Raise ProgramMismatch, which names what is missing, if the program does not offer this."""
+        """Raise ProgramMismatch, which names the missing part, if the program does not offer this."""
         if feature in self.lacks:
             raise ProgramMismatch(f"{self.title} lacks {self.lacks[feature]}, which {feature} need")

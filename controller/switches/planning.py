@@ -1,4 +1,4 @@
-"""Choice of what a part leaves open: its id, generation, counter row, region and ports. No I/O."""
+"""Choice of a part's open values: its id, generation, counter row, region and ports. No I/O."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_ranks(ranks: list[int]) -> None:
 
 
 def check_fan_in(fan_in: int, max_members: int) -> None:
-    """Raise BadJob if a switch cannot have so many members."""
+    """Raise BadJob if a switch cannot have this number of members."""
     if fan_in > max_members:
         raise BadJob(
             f"the job has {fan_in} members; one switch sums up to {max_members}, because its contribution"
@@ -156,7 +156,7 @@ def choose_identity(
     free = len(_JOB_IDS) - len(used_ids)
     if not free:
         raise OutOfRows("all job ids are in use")
-    job = _JOB_IDS[rng.randrange(free)]  # counted without those that are used
+    job = _JOB_IDS[rng.randrange(free)]  # counted without the used ids
     for taken in sorted(used_ids):
         job += taken <= job
     return Identity(job, generation)
@@ -232,7 +232,7 @@ def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Regio
 
 
 def _who(part: Part) -> str:
-    """Name those who have no port yet."""
+    """Name the members and uplinks without a port."""
     members = sum(member.port is None for member in part.members)
     named = [f"{members} {'worker' if members == 1 else 'workers'}"] if members else []
     if part.uplink is not None and part.uplink.port is None:

@@ -43,7 +43,7 @@ class ProgramBundle:
 
     @property
     def title(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"the program {self.name}"
 
     def offers(self) -> SwitchInfo:
@@ -52,7 +52,7 @@ class ProgramBundle:
 
 
 def objects(p4info: Any) -> ProgramInfo:
-    """Return the objects of a P4Info by name, those of our programs for Tofino by the others' names."""
+    """Return the objects of a P4Info by name, objects of our programs for Tofino by the others' names."""
     actions = {action.preamble.id: action for action in p4info.actions}
     found = ProgramInfo(
         architecture=p4info.pkg_info.arch,
@@ -78,7 +78,7 @@ def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
     """Return a program's source file and the preprocessor definitions that build it.
 
     `program` is the name of one of p4src, or the path of a file that ends in ``.p4``. Raises ProgramMismatch
-    if there is no such program, or none for so many lanes; FileNotFoundError.
+    if there is no such program, or none for this number of lanes; FileNotFoundError.
     """
     try:
         return p4src.programs.source_of(program, lanes)

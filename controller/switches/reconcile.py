@@ -1,11 +1,11 @@
 """The writes that make switches hold the desired jobs: a pure function. No I/O.
 
 `reconcile` compares the jobs that should be on each switch with the rows that were read from it, and returns
-actions in the order in which they are to be carried out, each with its writes and its reason in words. All
+actions in the order in which they must be applied, each with its writes and its reason in words. All
 writes for jobs are decided here, whether a job comes, moves or goes. It is
 
 *idempotent*
-    once its actions are carried out, it returns none;
+    once its actions are applied, it returns none;
 *minimal*
     correct rows are not written, and correct jobs are not changed;
 *safe for running jobs*
@@ -45,7 +45,7 @@ from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)
 MOST_ENTRIES = 32 * COLUMNS
-"""Of one request; the counters of a job are in one."""
+"""Most entries in one request; the counters of a job are in one."""
 
 Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
@@ -56,7 +56,7 @@ class Observed:
 
     `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
     packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves, or
-    none, where no move is to end or to begin. `contents` are the jobs that the rows are.
+    none, where no move ends or begins. `contents` are the jobs that the rows form.
     """
 
     info: SwitchInfo
@@ -105,7 +105,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Something that cannot be done yet, and why."""
+    """A step that cannot be taken yet, and the reason."""
 
     switch: str
     job: int
@@ -117,9 +117,9 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The actions to carry out now, in order, and what has to wait.
+    """The actions to apply now, in order, and the steps that have to wait.
 
-    At the switches of `others` jobs stay that are not desired: somebody keeps a lease of them, which may run
+    At the switches of `others` jobs stay that are not desired: a holder keeps a lease of them, which may run
     out.
     """
 
@@ -138,7 +138,7 @@ def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
 
 
 def not_leased(job: Admission) -> bool:
-    """Return whether a job may be removed, for nobody has promised to do that."""
+    """Return whether a job may be removed, because no holder has promised to remove it."""
     return not job.leased
 
 
@@ -183,7 +183,7 @@ def reconcile(
 def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
     """Return the writes of actions that admit jobs, by switch, in as few requests as their order allows.
 
-    They come in stages: first all that supports the jobs, then their rows, those of parents before those of
+    They come in stages: first all that supports the jobs, then their rows, parents' rows before rows of
     their children. Within a stage only the order of writes to the same switch counts.
     """
     supporting: dict[tuple[str, Kind, type[Entry]], list[Entry]] = {}
@@ -234,7 +234,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
 
 
 class _Switch:
-    """A switch in the course of its actions: the rows there once those so far are carried out."""
+    """A switch in the course of its actions: its rows once the actions so far are applied."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class _Switch:
     def _exclusive(self) -> bool:
         return self.info.mode == "exclusive"
 
-    # ------------------------------------------------------------------ what goes
+    # ------------------------------------------------------------------ removals
 
     def remove(self) -> Iterator[Action]:
         for number, here in sorted(self._jobs.items()):
@@ -330,7 +330,7 @@ class _Switch:
             why = f"{len(orphans)} rows belong to no job"
             yield Action("clear", self.name, 0, why, self._write(("DELETE", orphans)))
 
-    # ------------------------------------------------------------------ what stays
+    # ------------------------------------------------------------------ present jobs
 
     def settle(self) -> Iterator[Action]:
         for number, here, want in self._present():
@@ -441,7 +441,7 @@ class _Switch:
             if here is not None and here.generation == want.generation:
                 yield number, here, want
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ additions
 
     def missing(self) -> list[Admission]:
         return [
@@ -485,7 +485,7 @@ class _Switch:
         return self._keyed[number]
 
     def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return those that are not there, and those that are there otherwise."""
+        """Return the missing rows, and the rows that differ."""
         new, wrong = [], []
         for row in rows:
             if isinstance(row, MulticastGroup):
@@ -499,7 +499,7 @@ class _Switch:
         return new, wrong
 
     def _write(self, *writes: tuple[Kind, Sequence[Entry]]) -> tuple[Write, ...]:
-        """Apply writes to the known rows, and return those that change anything."""
+        """Apply writes to the known rows, and return the writes that change anything."""
         for kind, entries in writes:
             for entry in entries:
                 if isinstance(entry, MulticastGroup) and kind == "DELETE":

@@ -1,4 +1,4 @@
-"""Control of one switch: its program, what it holds of jobs, its ordinary traffic.
+"""Control of one switch: its program, its rows of jobs, its ordinary traffic.
 
 Which rows are written for jobs is decided elsewhere (`controller.switches.fleet`). A controller reads all its
 knowledge of a switch from the switch, so that any number of controllers can share one and none has to
@@ -62,9 +62,9 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
 class SwitchSession:
-    """A session with one switch: reads and writes what the switch holds that `target` reaches.
+    """A session with one switch: reads and writes the content of the switch that `target` reaches.
 
-    `clock` gives wall-clock seconds, `rng` job ids; `leases` watches over those of jobs by `ticks_s`, a clock
+    `clock` gives wall-clock seconds, `rng` job ids; `leases` watches jobs' leases by `ticks_s`, a clock
     that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
     `load_turn_timeout_s` at a switch without a program.
     """
@@ -84,7 +84,7 @@ class SwitchSession:
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
         self.leases = LeaseWatch(has_ended)
-        """What has been seen of the leases of the jobs, each time that these were read."""
+        """The observed leases of the jobs, updated each time that these are read."""
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s
         self._program: ProgramInfo | None = None
@@ -95,7 +95,7 @@ class SwitchSession:
         self._last_generation: int | None = None
         self.owner: Owner | None = None
         """For whom the switch is marked before the first write; nothing is written to another's. None: it is
-        shared with whoever owns it."""
+        shared with its owner."""
         self._owned = False
         self._kept = ExitStack()
         """The turn of `keep_turn`."""
@@ -108,7 +108,7 @@ class SwitchSession:
         self._target.close()
 
     def doubt(self) -> None:
-        """Have the next call wait for the switch only briefly, unless it answers: it seems to hang."""
+        """Make the next call wait only briefly for the switch, unless it answers: it seems to hang."""
         self._target.doubt()
 
     def __enter__(self) -> Self:
@@ -140,7 +140,7 @@ class SwitchSession:
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether nobody else has had one since this controller's last; False if unknown."""
+        """Within `turn`: whether no other controller has had one since the last; False if unknown."""
         return self._target.undisturbed
 
     @contextmanager
@@ -229,7 +229,7 @@ class SwitchSession:
         def refuse(running: ProgramInfo, entries: int) -> None:
             self._refuse_to_replace(running, entries, bundle, replace)
 
-        self._program = self._info = None  # somebody else may have loaded another one
+        self._program = self._info = None  # another controller may have loaded another one
         if self._target.runs(bundle):
             return False
         if similar and not replace and self._covers(bundle):
@@ -301,7 +301,7 @@ class SwitchSession:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
+        """The loaded program's capacity. Raises ProgramMismatch if it is not one for aggregation."""
         if self._info is None:
             self._info = capabilities(self.program, self._title)
         return self._info
@@ -346,7 +346,7 @@ class SwitchSession:
     def leased(self) -> list[Admission]:
         """Look at the leases of all jobs, and return these as far as their rows in the job table say.
 
-        A lease runs out under one's eyes only: call it again and again. Raises SwitchError.
+        A lease runs out only while it is watched: call this repeatedly. Raises SwitchError.
         """
         self.info()
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
@@ -390,7 +390,7 @@ class SwitchSession:
         owned = self._owned
         if owner is not None and not owned:
             self.own(owner)
-        if self._held.rows() is None:  # else nobody else has had a turn
+        if self._held.rows() is None:  # else no other controller has had a turn
             program, offers = self._program, self._info
             self._program = self._info = None  # the switch may have been started anew
             if self.program == program:
@@ -408,7 +408,7 @@ class SwitchSession:
         return Observed(info, rows, contents, self._job_groups, settled)
 
     def apply(self, write: Write) -> None:
-        """Carry out a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
+        """Apply a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
         cells = [each for each in write.entries if isinstance(each, CounterCell)]
         if cells:
             self._reset_counters(sorted({each.index // COLUMNS for each in cells}))
@@ -418,7 +418,7 @@ class SwitchSession:
             self._write(write.kind, write.entries)
 
     def applied(self, action: Action) -> None:
-        """Note within `turn` that all writes of an action are carried out."""
+        """Record within `turn` that all writes of an action are applied."""
         if action.admission is not None:
             if action.verb == "remove":
                 self._baselines.pop(action.admission.counter_row, None)
@@ -430,7 +430,7 @@ class SwitchSession:
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Write entries of `controller.switches.forwarding`, replacing those with the same match.
 
-        Raises SwitchError; UnknownName; ValueError for what is no number. Entries before that one stay.
+        Raises SwitchError; UnknownName; ValueError for a non-number. Entries before that one stay.
         """
         with self.turn():
             for entry in entries:
@@ -445,7 +445,7 @@ class SwitchSession:
                     self._write("MODIFY", [entry])
 
     def adjust(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
-        """Write those of these entries that are not there as they are; return how many. Raises SwitchError.
+        """Write these entries where missing or different; return the number written. Raises SwitchError.
 
         Entries of the same tables with other matches stay, but for those with the matches of `without`.
         """
@@ -466,7 +466,7 @@ class SwitchSession:
                     for at in range(0, len(new), MOST_ENTRIES):
                         self._write("INSERT", new[at : at + MOST_ENTRIES])
                 changed = [each for each in missing if each not in new]
-            except Refused:  # somebody else has written some of them meanwhile
+            except Refused:  # another controller has written some of them meanwhile
                 changed = missing
             if changed:
                 self.install(changed)
@@ -486,7 +486,7 @@ class SwitchSession:
         self.install([TableEntry(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
 
     def uninstall(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
-        """Delete entries; those that are no longer there are skipped. Raises SwitchError."""
+        """Delete entries; missing entries are skipped. Raises SwitchError."""
         with self.turn():
             self._delete(list(entries))
 
@@ -502,7 +502,7 @@ class SwitchSession:
         return contents
 
     def _read_rows(self) -> list[Row]:
-        """Return the rows of all jobs; within a turn those that are known are not read again."""
+        """Return the rows of all jobs; within a turn known rows are not read again."""
         rows = self._held.rows()
         if rows is None:
             moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
@@ -579,7 +579,7 @@ def _width(program: ProgramInfo, action: str, param: str) -> int:
 
 
 def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
-    """Say how a running program, None: one that is not for aggregation, differs from the wanted one."""
+    """Describe how a running program, None: not for aggregation, differs from the wanted one."""
     try:
         offers = wanted.offers()
     except ProgramMismatch:

@@ -146,17 +146,17 @@ class Target(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often the switch was seen to have been started anew. Turns show it, where anything does."""
+        """Number of observed restarts of the switch. Turns show them, where anything does."""
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether nobody else has had a turn since the last one. False also if unknown."""
+        """Within `turn`: whether no other controller has had one since the last. False also if unknown."""
 
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""
 
     def doubt(self) -> None:
-        """Have the next call wait for the switch only briefly, unless it answers: it seems to hang."""
+        """Make the next call wait only briefly for the switch, unless it answers: it seems to hang."""
 
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
         """Be the only controller that writes during the block; do not nest blocks.

@@ -52,7 +52,7 @@ from controller.switches.tofino_rows import (
 )
 
 _KEPT = {names.JOB: 8, names.MEMBER: 9, names.UPLINK: 10, names.RECEIVER: 11}
-"""The kinds that no packet has, by the table whose rows are kept under it."""
+"""The kinds that no packet has, by the table whose rows are kept under each."""
 _TABLE_OF = {kind: table for table, kind in _KEPT.items()}
 _SECOND_KEY = {names.MEMBER: names.INGRESS_PORT, names.RECEIVER: names.REPLICA}
 _BRIDGE = {
@@ -72,12 +72,12 @@ class TofinoTarget:
 
     @property
     def restarts(self) -> int:
-        """How often the switch was seen to have been started anew."""
+        """Number of observed restarts of the switch."""
         return self._target.restarts
 
     @property
     def undisturbed(self) -> bool:
-        """Whether nobody else has had a turn since the last one."""
+        """Whether no other controller has had a turn since the last one."""
         return self._target.undisturbed
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class TofinoTarget:
         self._target.close()
 
     def doubt(self) -> None:
-        """Have the next call wait for the switch only briefly, unless it answers."""
+        """Make the next call wait only briefly for the switch, unless it answers."""
         self._target.doubt()
 
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
@@ -162,7 +162,7 @@ class TofinoTarget:
         return NEIGHBOUR in self._physical.tables
 
     def _update(self, job: int, *, opens: bool) -> None:
-        """Make the program's own tables what the kept rows of a job say; `opens`: it has just come."""
+        """Update the program's own tables to the kept rows of a job; `opens`: it has just come."""
         jobs = parse(self.read(TABLES), job_groups=range(0)).jobs
         admission = jobs.get(job)
         if admission is None:
@@ -189,7 +189,7 @@ class TofinoTarget:
             self._target.write(kind, entries)
 
     def _prepare(self, admission: Admission, *, alone: bool) -> None:
-        """Clear what earlier jobs have left in the slots of a job that is about to come.
+        """Clear sums of earlier jobs from the slots of a job that is about to come.
 
         Where jobs share them, slots are cleared only for the first one: others may have sums there.
         """
@@ -248,7 +248,7 @@ def _kept_match(table: str, match: Mapping[str, Match]) -> dict[str, Match]:
 
 
 def _seen(row: TableEntry) -> TableEntry | None:
-    """Return the row that an entry keeps, None of those that keep none."""
+    """Return the row that an entry keeps; None if it keeps none."""
     kind = row.match.get(KIND_KEY)
     table = _TABLE_OF.get(kind) if row.table == RECEIVER and isinstance(kind, int) else None
     if table is None:

@@ -1,4 +1,4 @@
-"""The tables of ``p4src/tna/*.p4``: what a job is in them, as a function of its admission. No I/O.
+"""The tables of ``p4src/tna/*.p4``: a job's rows in them, as a function of its admission. No I/O.
 
 A chip looks a packet up by all fields that a contribution must have, so a job has many rows there, which hold
 less than its `Admission` does. `controller.switches.tofino` keeps the rest.
@@ -51,12 +51,12 @@ _ARCHITECTURES = ("tna", "t2na")
 
 
 def is_ours(program: ProgramInfo) -> bool:
-    """Return True of a program with these tables."""
+    """Return whether a program has these tables."""
     return program.architecture in _ARCHITECTURES and {MEMBER, EXITS, RECEIVER} <= program.tables.keys()
 
 
 def as_seen(program: ProgramInfo) -> ProgramInfo:
-    """Return a program of ours by the names of the v1model programs, which is how controllers see it."""
+    """Return a program of ours by the v1model programs' names, as controllers see it."""
     if not is_ours(program):
         return program
     jobs = program.tables[EXITS].size // 2
@@ -165,7 +165,7 @@ def _shared(admission: Admission) -> Iterator[TableEntry]:
         others = admission.full_bitmap & ~member.bitmap
         params = {**_where(admission), "others": others, "root": int(admission.root)}
         yield TableEntry(MEMBER, _contributor(admission, member), action, params)
-        for kind in (PARTIAL, RESULT):  # parts of sums below, and results that a reminder asked for
+        for kind in (PARTIAL, RESULT):  # parts of sums below, and results requested by a reminder
             yield _neighbour(admission, member.port, kind, _pass(admission, "passed_up", _TO_UPLINK))
     yield _neighbour(admission, SELF_PORT, RELEASE, None)
     if admission.uplink is not None:
@@ -192,7 +192,7 @@ def _neighbour(
     node: Range = _ANY_NODE,
     priority: int = 1,
 ) -> TableEntry:
-    """Return a row for what is no contribution: it passes, or meets the slot."""
+    """Return a row for packets that are no contribution: they pass, or meet the slot."""
     match = {**_from(admission, port, node=node), KIND_KEY: kind}
     if node == _ANY_NODE:
         del match["hdr.ina.node"]  # a range of everything is left out

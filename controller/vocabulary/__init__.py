@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 _MODULES = ("errors", "job", "topology", "cluster", "catalog", "files")
-"""Those that jobs and topologies are made of first: readers of files take as long as all of these."""
+"""The modules of jobs and topologies first: readers of files take as long as all of these."""
 
 
 def __getattr__(name: str) -> object:

@@ -94,7 +94,7 @@ def _with_hosts(
     name: str,
     traffic: Sequence[str] = (),
 ) -> Topology:
-    """Return the topology with a host at each of these switches, linked as `edge` says, by what it is for."""
+    """Return the topology with a host at each of these switches, linked as `edge` says, by its role."""
     machines = [Server(f"h{number}") for number in range(1, len(workers) + 1)]
     machines += [Server(f"x{number}", 0, role="traffic") for number in range(1, len(traffic) + 1)]
     machines += [Server(f"p{number}", 0, role="fallback") for number in range(1, len(fallbacks) + 1)]
@@ -221,9 +221,9 @@ class Entry:
 
     summary: str
     sizes: Mapping[str, int]
-    """What its sizes are, in the order in which people type them, and what they are unless given."""
+    """Its sizes in the order in which users type them, with their defaults."""
     make: Callable[..., Topology]
-    """Gets the sizes in that order, and `servers` and `link`."""
+    """Function of the sizes in that order, and of `servers` and `link`."""
 
 
 CATALOG: Mapping[str, Entry] = {

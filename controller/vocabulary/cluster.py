@@ -28,7 +28,7 @@ class Cluster:
     servers: tuple[Server, ...]
     topology: Topology | None = None
     gone: frozenset[int] = frozenset()
-    """GPUs that cannot be had now, for their servers are down; they keep their numbers."""
+    """GPUs that are unavailable because their servers are down; they keep their numbers."""
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -109,6 +109,6 @@ class Cluster:
 
     def check_room(self, name: str, gpus: int) -> None:
         """Raise BadSpec if job `name` asks for more GPUs than all servers have."""
-        there = len(self.node_of)  # those of servers that are down included, which come back
+        there = len(self.node_of)  # including GPUs of servers that are down, which come back
         if gpus > there:
             raise BadSpec(f"job {name!r} asks for {plural(gpus, 'GPU')}; the cluster has {there}")

@@ -35,7 +35,7 @@ Check = Callable[[Any], str | None]
 
 
 def said_of(record: Any) -> dict[str, Any]:
-    """Return the values of a record's fields that are not as by default."""
+    """Return the values of a record's fields that differ from their defaults."""
     usual = {
         each.name: each.default if each.default_factory is MISSING else each.default_factory()
         for each in fields(record)
@@ -52,7 +52,7 @@ class Document:
     lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
 
     def error(self, where: Where, message: str) -> BadSpec:
-        """Return the error about the value there, with its line, or that of the table or values around it."""
+        """Return the error about the value there, with its line or the line of the enclosing value."""
         inner = (where[:end] for end in range(len(where), 0, -1))
         line = next((self.lines[part] for part in inner if part in self.lines), 0)
         if not line and where:
@@ -124,16 +124,16 @@ def _brief(text: str) -> str:
     return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}… ({len(text)} characters)"
 
 
-# --------------------------------------------------------------------------- what values may be
+# --------------------------------------------------------------------------- checks of values
 
 
 def _between(value: object, least: float, most: float) -> bool:
-    """Return whether a value is a number in these bounds: nan and true are none."""
+    """Return whether a value is a number in these bounds; nan and true are no numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def described(check: Check, **schema: Any) -> Check:
-    """Return the check, which `json_schema` describes so; what fits the schema passes, not all else fails."""
+    """Attach a JSON Schema to a check, and return the check; it may accept values beyond the schema."""
     setattr(check, "schema", schema)  # noqa: B010 - of a function
     return check
 
@@ -160,7 +160,7 @@ def number(least: float, most: float, unit: str = "a number", *, above: bool = F
     Args:
         least: The lowest valid value.
         most: The highest valid value.
-        unit: What is wanted, for the error message, such as "seconds".
+        unit: The wanted quantity, for the error message, such as "seconds".
         above: `least` itself is not valid.
     """
 
@@ -216,7 +216,7 @@ def mac(value: object) -> str | None:
 
 
 def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
-    """Return the check for a list of such values."""
+    """Return the check for a list of values that pass a check."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, list) or not least <= len(value) <= most:
@@ -228,7 +228,7 @@ def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
 
 
 def mapping(check: Check) -> Check:
-    """Return the check for a table of names and such values."""
+    """Return the check for a table of names and values that pass a check."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, dict):
@@ -275,7 +275,7 @@ _BEGINNINGS = {
 
 
 def encoding_of(path: Path) -> str:
-    """Say for an error message what a file is that is no text in UTF-8. Raises OSError."""
+    """Return the kind of a file that is no text in UTF-8, for an error message. Raises OSError."""
     data = path.read_bytes()
     for begin, what in _BEGINNINGS.items():
         if data.startswith(begin):
@@ -426,7 +426,7 @@ def yaml_module(what: str) -> Any:
 def dump_yaml(data: object, what: str) -> str:
     """Return data as YAML that `parse` reads back unchanged.
 
-    Raises BadSpec without PyYAML, naming `what` as what needs it.
+    Raises BadSpec without PyYAML, naming `what` as the part that needs it.
     """
     yaml = yaml_module(what)
 

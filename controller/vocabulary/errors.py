@@ -18,8 +18,8 @@ class BadSpec(ControllerError):
     """An invalid job, profile, cluster, topology, tree or option.
 
     Attributes:
-        where: The way to what is wrong in the document that it was read from; (): unknown, or no document.
-        message: What is wrong, without the document's name and line.
+        where: The way to the wrong value in the document that it was read from; (): unknown, or no document.
+        message: The error, without the document's name and line.
     """
 
     exit_code = 2

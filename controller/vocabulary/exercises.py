@@ -22,7 +22,7 @@ _SWITCH = ("runtime_json", "cli_input", "program", "cpu_port")
 _PORT = re.compile(r"(.+)-p(\d+)")
 _DELAY = re.compile(r"(\d+(?:\.\d*)?)\s*(us|ms|s|)")
 _UNIT_S = {"us": 1e-6, "": 1e-6, "ms": 1e-3, "s": 1.0}
-"""Of delays in text; tc takes a number alone for microseconds."""
+"""Units of delays in text; tc takes a number alone for microseconds."""
 
 
 def is_exercise(document: Document) -> bool:

@@ -416,7 +416,7 @@ def _link_values(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _link_table(document: Document, where: Where, value: object, nodes: Sequence[str]) -> dict[str, Any]:
-    """Return a link between nodes that there are. Raises BadSpec."""
+    """Return a link between existing nodes. Raises BadSpec."""
     if isinstance(value, list):
         if len(value) != 2:
             raise document.error(where, f"link: has {len(value)} ends; want two, as [h1, s1]")
@@ -476,7 +476,7 @@ def check_top(document: Document) -> None:
 def _check(
     document: Document, where: Where, kind: str, what: str, require: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the table there, its keys known, its values valid; a name alone is one. Raises BadSpec."""
+    """Return the table there, with known keys and valid values; a name alone is one. Raises BadSpec."""
     value: Any = document.data
     for part in where:
         value = value[part]

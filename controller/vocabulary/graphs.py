@@ -36,7 +36,7 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
 # ---------------------------------------------------------------------------
 # Addresses and ports of a cluster of real machines: all given, so that none follows from a position.
 #
-# A topology gives what its file leaves out by position: the first server is 10.0.0.1, the first link of a
+# A topology fills gaps of its file by position: the first server is 10.0.0.1, the first link of a
 # switch is at its port 1. Where servers come and go, a position is no address.
 
 

@@ -21,13 +21,13 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 CONGESTION: Final = ("fixed", "aimd", "a2tp")
 """Rules for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows.
 
-Other names are those of rules from outside (``docs/windows.md``).
+Other names denote rules from outside (``docs/windows.md``).
 """
 CONGESTION_GROUP: Final = "ina.congestion"
 """Entry points by which packages offer rules."""
 
 OnLate = Literal["end", "best-effort"]
-"""What becomes of a job whose deadline cannot be met any more: it is ended, or goes on as if it had none."""
+"""Fate of a job whose deadline cannot be met any more: it is ended, or goes on as if it had none."""
 ON_LATE: Final[tuple[OnLate, ...]] = get_args(OnLate)
 
 Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
@@ -100,7 +100,7 @@ def float32_bytes(elements: Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """A rank whose computing time differs from that of the others."""
+    """A rank whose computing time differs from the other ranks'."""
 
     rank: int
     compute_s: float
@@ -119,7 +119,7 @@ class Job:
     Attributes:
         name: Unique among jobs.
         workers: Number of ranks.
-        gpus_per_worker: GPUs of each rank; `gpus` are those of the whole job.
+        gpus_per_worker: GPUs of each rank; `gpus` counts the whole job's.
         command: Program and arguments of every worker.
         arrival_s: When it is submitted, from the start of the run.
         deadline_s: Deadline, counted from its arrival; None: best effort.

@@ -196,9 +196,9 @@ UNUSUAL: Mapping[str, tuple[float, float, str]] = {
 """Keys that are often given in another unit: least and greatest usual value, except 0, and the unit."""
 
 _JOBS = tuple(command for command in COMMANDS if command != MACHINES)
-"""Those that read jobs."""
+"""The commands that read jobs."""
 _SERVERS = tuple(command for command in COMMANDS if command != "scenario")
-"""Those that read servers; a scenario names its topology."""
+"""The commands that read servers; a scenario names its topology."""
 _SUMMED = (*ALLOCATION, *TESTBED)
 _TIMED = (*TESTBED, *ALLOCATION, *SCHEDULE)
 _PACKETS = ("run", *TESTBED)

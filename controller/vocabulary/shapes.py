@@ -3,7 +3,7 @@
 Each function returns the parameters of each layer, front layer first; a layer is a unit that frameworks pass
 on together: a convolution with its normalisation, an encoder block. Sources: VGG (Simonyan, ICLR'15), ResNet
 (He, CVPR'16), BERT (Devlin, NAACL'19), GPT-2 (Radford, 2019), AlexNet (Krizhevsky, NIPS'12). Totals are
-those of torchvision's and Hugging Face's models; the tests hold them.
+equal to torchvision's and Hugging Face's models; the tests hold them.
 
 `FORWARD_FLOPS` is the arithmetic of one sample's forward pass (images of 224 by 224, texts of 128 tokens for
 BERT and 1024 for GPT-2); `compute_s` computes an iteration's time from it for a GPU of given speed.
@@ -105,7 +105,7 @@ FORWARD_FLOPS: Mapping[str, float] = {
     "gpt2": 2 * 124e6 * 1024,
     "gpt2-xl": 2 * 1.56e9 * 1024,
 }
-"""Of one sample; a multiplication with its addition counts two."""
+"""Forward arithmetic of one sample; a multiplication with its addition counts two."""
 
 
 def layers_bytes(model: str) -> tuple[int, ...]:

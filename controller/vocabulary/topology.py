@@ -21,13 +21,13 @@ MAX_PORT = 510
 """v1model's port numbers are bit<9>, and 511 means drop."""
 
 Role = Literal["worker", "fallback", "traffic"]
-"""Use of a server: jobs' workers, what finds no slot, or ordinary traffic beside the jobs."""
+"""Use of a server: jobs' workers, packets without a slot, or ordinary traffic beside the jobs."""
 ROLES: tuple[Role, ...] = ("worker", "fallback", "traffic")
 
 LANE_BITS = 32
 
 FALLBACK_PORT = 9560
-"""TCP port of ``ina fallback --serve`` unless somebody says otherwise."""
+"""TCP port of ``ina fallback --serve`` unless specified otherwise."""
 
 MAX_HOSTS = 65_000
 """Number of the addresses 10.0.0.1 to 10.0.253.232."""
@@ -134,9 +134,9 @@ class Switch:
     """32-bit values of a slot, and of a packet."""
     rtt_s: float = 20e-6
     p4runtime: str = ""
-    """Address of its P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not said."""
+    """Address of its P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not given."""
     program: str = ""
-    """File of its own P4 program in a testbed; "": that of all."""
+    """File of its own P4 program in a testbed; "": the program of all."""
     runtime: tuple[str, ...] = ()
     """Files with the entries that its tables have at first, in a testbed."""
     cpu_port: int = 0
@@ -167,20 +167,20 @@ class Server:
     """GPUs for workers; 0 where the role is another one."""
     role: Role = "worker"
     cpus: float = math.inf
-    """CPU cores; infinite: as many as anybody likes."""
+    """CPU cores; infinite: no limit."""
     memory_gb: float = math.inf
     vc: str = ""
     """Virtual cluster that it belongs to; "": none."""
     kind: str = ""
-    """Kind of its GPUs; "": not said."""
+    """Kind of its GPUs; "": not given."""
     rack: str = ""
-    """Where it stands, for schedulers that see no network; "": not said."""
+    """Its rack, for schedulers that see no network; "": not given."""
     ip: str = ""
     """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
     mac: str = ""
     """MAC address there; "": by its position."""
     interface: str = ""
-    """Its own name of the interface there; "": not said."""
+    """Its own name of the interface there; "": not given."""
     address: str = ""
     """Address at which other machines reach its processes; "": `ip`."""
     fallback_port: int = 0
@@ -189,7 +189,7 @@ class Server:
     """Bits of its own subnet, beyond which it reaches others as its commands say, in a testbed; 0: it reaches
     all hosts, whose MAC addresses it knows from the start."""
     commands: tuple[str, ...] = ()
-    """What its shell runs when a testbed has started."""
+    """Commands that its shell runs when a testbed has started."""
 
     def __post_init__(self) -> None:
         what = f"server {self.name!r}"
@@ -209,7 +209,7 @@ class Server:
 
     @property
     def serves_beside_workers(self) -> bool:
-        """Whether a fallback server and workers are to share its port of a switch."""
+        """Whether a fallback server and workers share its port of a switch."""
         return self.role == "worker" and self.fallback_port > 0
 
 
@@ -230,7 +230,7 @@ class Topology:
     """Name of that switch; "": the first one."""
     name: str = field(default="", compare=False)
     switch_ip: str = ""
-    """IPv4 address that workers send to; "": not said."""
+    """IPv4 address that workers send to; "": not given."""
 
     def __post_init__(self) -> None:
         if not self.switches:
@@ -296,7 +296,7 @@ class Topology:
 
     @cached_property
     def serving(self) -> frozenset[str]:
-        """The servers that may serve as fallback servers: those that say so, or all if none does."""
+        """The servers that may serve as fallback servers: the ones that say so, or all if none does."""
         return frozenset(each.name for each in self.servers if each.fallback_port) or frozenset(self.server)
 
     @cached_property
@@ -308,7 +308,7 @@ class Topology:
         """Return the names of the servers with a role, in their order."""
         return tuple(server.name for server in self.servers if server.role == role)
 
-    # ----------------------------------------------------------------------- who is linked to whom
+    # ----------------------------------------------------------------------- links between nodes
 
     @cached_property
     def _links_at(self) -> Mapping[str, list[Link]]:

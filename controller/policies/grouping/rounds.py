@@ -1,8 +1,8 @@
 """Muri's multi-round grouping (SIGCOMM'22, Algorithm 1): groups of up to k jobs by rounds of matching.
 
 Finding the best groups of more than two jobs is maximum-weight hypergraph matching, NP-hard. So jobs are
-matched in pairs by gamma, each pair becomes a node, the nodes are matched again by the gamma of what they
-would be together, and so on, ⌈log2 members⌉ times. For k = 2 one round is all, and with `exact` it is the
+matched in pairs by gamma, each pair becomes a node, the nodes are matched again by the gamma that they
+would have together, and so on, ⌈log2 members⌉ times. For k = 2 one round is all, and with `exact` it is the
 optimum.
 """
 
@@ -190,7 +190,7 @@ def _gamma(
 def _by_size(
     stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]
 ) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Return, by number of members, which of `nodes` have it, and their members' stage times."""
+    """Return, by number of members, the `nodes` of this size, and their members' stage times."""
     rows: dict[int, list[int]] = {}
     for row, node in enumerate(nodes):
         rows.setdefault(len(node), []).append(row)
@@ -203,7 +203,7 @@ def _by_size(
 def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
     """Return points that lie near each other for groups that interleave well, shape (nodes, k).
 
-    Two jobs fill each other's gaps wholly if the stages of one, turned round, are those of the other. So each
+    Two jobs fill each other's gaps wholly if the stages of one, turned round, equal the other's. So each
     point is a group's stage times, on average, turned round until the longest comes first.
     """
     k = stages.shape[1]

@@ -116,7 +116,7 @@ class _Merged:
         lengths = np.array([[rounds.joined(one, other) for other in numbers] for one in numbers])
         which = np.array([numbers[kind] for kind in kinds])
         both = lengths[which[:, None], which]
-        # what each merger (i, j) and each drop (i, i) would lose
+        # the loss by each merger (i, j) and each drop (i, i)
         loss = value[:, None] + value - (worth[:, None] + worth) / both
         np.fill_diagonal(loss, value)
         live = np.ones(len(jobs), dtype=np.bool_)

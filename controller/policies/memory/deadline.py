@@ -45,7 +45,7 @@ WASTE = 1 / 8
 """Most of a switch's free slots that may be in holes beside the shared region."""
 LEAST_IN_FLIGHT = 8
 """Packets that a job which shares slots may have in flight, however many share them: a smaller window fills
-hardly any link, and what finds no slot has the fallback server."""
+hardly any link, and packets without a slot have the fallback server."""
 
 
 def deadline(question: Question) -> Answer:
@@ -153,7 +153,7 @@ def arrange(
     placed: dict[str, Region] = {}
     for name, size in sizes.items():
         region = held.get(name, Region(0, 0))
-        # Of those that shared a region, one may keep it.
+        # Of the jobs that shared a region, one may keep it.
         if region.size == size and not any(_meet(region, other) for other in placed.values()):
             placed[name] = region
     if not placed:
@@ -186,7 +186,7 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
 def earliest(question: Question) -> Answer:
     """Grant needs and the rest by deadline, and end the jobs that cannot meet theirs even alone.
 
-    A simple policy to compare `deadline` with: what is left goes, in the same order, to jobs with deadlines,
+    A simple policy to compare `deadline` with: the rest goes, in the same order, to jobs with deadlines,
     as much as their links can use, so that one that could end early does not hold its slots until its
     deadline. Raises BadSpec for unplaced and exclusive jobs.
     """

@@ -85,9 +85,9 @@ class Answer:
     def in_flight(self, job: str) -> int:
         """Return how many packets a job may have in flight; 0: as many as its window has.
 
-        With slots of its own it is as many as its smallest region has. What exceeds them would find no slot:
-        it would go to the fallback server, whose link other jobs use, too, and the whole window would wait
-        for that part.
+        With slots of its own it is as many as its smallest region has. Packets beyond would find no slot:
+        they would go to the fallback server, whose link other jobs use, too, and the whole window would wait
+        for them.
         """
         if self.standing[job] is Standing.GRANTED:
             return min((region.size for region in self.regions[job].values()), default=0)
@@ -134,7 +134,7 @@ def check(question: Question, answer: Answer) -> Answer:
 
 
 def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mapping[str, Standing]) -> None:
-    """Raise BadSpec if a region that is granted to one job meets that of another."""
+    """Raise BadSpec if a region that is granted to one job overlaps another job's."""
     end, last = 0, ""
     granted_end, granted = 0, ""
     for region, name in sorted(regions, key=lambda each: (each[0].offset, each[1])):

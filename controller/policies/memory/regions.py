@@ -28,7 +28,7 @@ class Standing(StrEnum):
     SHARED = "shared"
     """It shares slots with others."""
     ENDED = "ended"
-    """Its deadline cannot be met even alone: it is ended, and its owner told the estimate."""
+    """Its deadline cannot be met even alone: it is ended, and its owner informed of the estimate."""
 
 
 def region_size(slots: int) -> int:

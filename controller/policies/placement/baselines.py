@@ -63,7 +63,7 @@ def locality_first(question: Question, job: Job) -> list[str] | None:
 
 
 def locality_on_fast_links(question: Question, job: Job) -> list[str] | None:
-    """Keep to one server, that with the slowest link; else by locality among the fastest links that suffice.
+    """Fill the server with the slowest link; if none has room, go by locality on the fastest links that do.
 
     A job is as fast as its slowest link.
     """

@@ -61,7 +61,7 @@ class FlowState:
         return self.steady.load_bps[: 2 * len(self.topology.links)]
 
     def resource(self, number: int) -> str:
-        """Return a description of what bounds a job."""
+        """Return a description of the resource that bounds a job."""
         if number == NONE:
             return "nothing"
         link = self.topology.links[number // 2]

@@ -2,7 +2,7 @@
 
 The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the rate that one more flow would
 get on its link, from the water-filling of the running jobs, relative to the fastest link; c is the price of a
-flow, and f that of an unused GPU. Of servers whose links differ in rate, only the fastest with enough room
+flow, and f of an unused GPU. Of servers whose links differ in rate, only the fastest with enough room
 are considered: one slow link slows a job down as a whole. The best servers for w workers are found by dynamic
 programming from small sub-placements to large ones::
 
@@ -37,7 +37,7 @@ FLOW, LEFT, RACK = 0.5, 0.02, 1.0
 """Prices of a flow, of a GPU left alone on its server, and of a rack."""
 
 RACKS = 4
-"""Racks that are looked at for one job, if they have room for twice its workers."""
+"""Number of racks considered for one job, if they have room for twice its workers."""
 
 
 class _Choice(NamedTuple):
@@ -144,7 +144,7 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
 
 
 def _value_of(servers: Iterable[_Choice], workers: int) -> float:
-    """Return the estimated value of a rack for this many workers: that of its best servers, filled."""
+    """Return the estimated value of a rack for this many workers: its best servers' value, filled."""
     value, left = 0.0, workers
     for each in sorted(servers, key=lambda each: -each.bandwidth * each.room):
         count = min(left, each.room)
@@ -156,7 +156,7 @@ def _value_of(servers: Iterable[_Choice], workers: int) -> float:
 
 
 def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
-    """Leave out servers that others with as much room are better than, and more of these than are needed."""
+    """Return the best servers of each room, at most as many as the workers can need."""
     by_room: dict[int, list[_Choice]] = {}
     for each in sorted(servers, key=lambda each: -each.bandwidth):
         same = by_room.setdefault(each.room, [])
@@ -172,7 +172,7 @@ def _values(server: _Choice, workers: int) -> list[float]:
 
 
 def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best values with one more server, and the workers that it has then."""
+    """Return the best values with one more server, and its number of workers for each."""
     workers = len(best) - 1
     after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
     for k, value in enumerate(_values(server, workers), 1):

@@ -133,7 +133,7 @@ def place(
         batch: The jobs to place.
         policy: Chooses the servers of each.
         running: Jobs that keep their servers.
-        seed: Of the policy's random choices.
+        seed: Seed of the policy's random choices.
 
     Raises BadSpec for an impossible answer of the policy.
     """
@@ -277,7 +277,7 @@ def choose_fallback(state: FlowState, job: Job) -> str | None:
 
 
 def _least_loaded(state: FlowState, rack: str, servers: Sequence[str]) -> str:
-    """Return which of the servers at a switch has most bandwidth left, the first of equal ones."""
+    """Return the server at a switch with most bandwidth left, the first of equal ones."""
     links = [directions(state.topology, rack, server)[0] for server in servers]
     load = state.load_bps
     left = np.array([state.topology.links[link // 2].capacity_bps - load[link] for link in links])
@@ -296,7 +296,7 @@ def efficiency(topology: Topology, job: Job) -> float:
 
 
 def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs, without aggregation for those whose memory serves the others better.
+    """Return the jobs, without aggregation where a job's memory serves the others better.
 
     Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; a job stays switched off
     if more GPUs compute then. Each try is one water-filling.

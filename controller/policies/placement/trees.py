@@ -107,5 +107,5 @@ def slowest_link_bps(topology: Topology, job: Job, tree: Tree) -> float:
 
 
 def way_to_fallback(topology: Topology, job: Job, tree: Tree) -> tuple[str, ...]:
-    """Return the switches from a job's root to that of its fallback server."""
+    """Return the switches from a job's root to its fallback server's."""
     return topology.way(tree.root, topology.rack_of[job.fallback] if job.fallback else tree.root)

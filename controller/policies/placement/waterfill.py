@@ -2,7 +2,7 @@
 
 All jobs' rates rise together from zero. A link carries every flow on it, ``Σ flows_jl · x_j <= C_l``; memory
 for sums is used in proportion to rate, ``Σ x_j · RTT <= M_s``. The first link to fill freezes its jobs, and
-the other rates continue to rise. So do those of jobs whose memory is full: the excess passes unsummed, with
+the other rates continue to rise. So do rates of jobs whose memory is full: the excess passes unsummed, with
 all its flows, to the next switch that has memory left, or to the job's fallback server (ATP, NetPack).
 
 The result is exact: between two events every load is a straight line, and the next event is where the first

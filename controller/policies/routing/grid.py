@@ -55,7 +55,7 @@ FREE = 1e4
 """Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
 
 PASSES = 3
-"""Times that each job's tree is drawn anew beside those of all others."""
+"""Times that each job's tree is drawn anew beside all other jobs' trees."""
 
 SMALL = 6
 """Switches of a cluster up to which branches are exchanged one by one."""
@@ -86,7 +86,7 @@ def best_of_draws(question: Question, shares: Shares | None, *, passes: int) -> 
     Args:
         question: The placed jobs.
         shares: From which switches are drawn; None: all racks go straight to the root.
-        passes: Times that each job's tree is drawn anew beside those of all others.
+        passes: Times that each job's tree is drawn anew beside all other jobs' trees.
     """
     worth, best = _better(question, ((-1.0, 0.0), {}), _draws(question, shares))
     for _ in range(passes):

@@ -40,7 +40,7 @@ class Question:
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """The root of each such job: the summing switch nearest to its fallback server, or to all racks."""
+        """The root of each routed job: the summing switch nearest to its fallback server, or to all racks."""
         return {job.name: root_for(self.topology, job) for job in self.routed}
 
     def grow(self, job: Job, picks: Mapping[str, str], *, spread: bool = False) -> Tree:

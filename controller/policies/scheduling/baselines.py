@@ -10,7 +10,7 @@ from controller.policies.scheduling.ranked import Moves, Ranked
 
 
 def _told_s(job: JobState) -> float:
-    """Return how long the job says that it runs, or, if it says nothing, how long it does."""
+    """Return the duration that the job states, or, if it states none, its real one."""
     told = job.spec.estimate_s
     return job.spec.iterations * job.alone_s if told is None else told
 

@@ -1,6 +1,6 @@
-"""Durations as told to policies that know them: the truth, or the truth times an error.
+"""Durations as reported to policies that know them: the truth, or the truth times an error.
 
-The errors of told durations as jobs that have ended show them, and stage times as a profiler measures them.
+The errors of reported durations, as ended jobs show them, and stage times as a profiler measures them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.policy import JobState
 
 Remaining = Callable[[JobState, float], float]
-"""Returns the seconds that a job is said to run on, at a time."""
+"""Returns the reported remaining seconds of a job, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The durations that policies are told: a job's remaining time times a lognormal factor, fixed per job.
+    """The durations reported to policies: a job's remaining time times a lognormal factor, fixed per job.
 
     `error` is the standard deviation of the factor's logarithm: with 0.5, two jobs of three are within a
     factor of 1.65.
@@ -32,7 +32,7 @@ class Told:
     _factors: dict[str, float] = field(default_factory=dict)
 
     def remaining_s(self, job: JobState, now_s: float) -> float:
-        """Return the told remaining run time alone, in seconds."""
+        """Return the reported remaining run time alone, in seconds."""
         left_s = job.iterations_left(now_s) * job.alone_s
         return left_s * self._factor(job.spec.name) if self.error else left_s
 
@@ -80,18 +80,18 @@ class Profiler:
 
 
 class Spread:
-    """Error of told durations: how log(actual / told) is spread over the jobs that ended."""
+    """Error of reported durations: the spread of log(actual / reported) over the jobs that ended."""
 
     def __init__(self) -> None:
         self._told_s: dict[int, float] = {}  # by order of arrival
         self.count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
 
     def tell(self, job: JobState, duration_s: float) -> None:
-        """Note the duration told for a job that has arrived."""
+        """Record the reported duration of a job that has arrived."""
         self._told_s[job.order] = duration_s
 
     def end(self, job: JobState, lasted_s: float) -> None:
-        """Compare the told duration of a job that has ended with how long it lasted; 0: it says nothing."""
+        """Compare an ended job's reported duration with its actual one; durations of 0 are ignored."""
         told_s = self._told_s.pop(job.order)
         if not (0 < told_s < math.inf and lasted_s > 0):
             return

@@ -1,6 +1,6 @@
 """Which deadlines are urgent now, and which are promised; ours.
 
-The jobs with deadlines up to that of job i become urgent together when
+The jobs with deadlines up to job i's become urgent together when
 
 - they need more than `FULL` of all GPU-seconds until then, as they would in a queue of their own, or
 - job i alone needs more than 1 / (1 + `MARGIN`) of the time until then, less `STOPS` starts.
@@ -9,12 +9,12 @@ What jobs need is their remaining time times 1 + c: jobs contend for links and s
 others on a fraction f of the GPUs needs 1 + c · f times its time alone, and c is learnt from running jobs,
 whose speeds are known.
 
-Remaining times are believed as far as jobs that have ended lasted as long as had been told. With an error e
+Remaining times are believed as far as ended jobs lasted as long as reported. With an error e
 (a logarithm, `scheduling.beliefs.Spread`; few jobs leave a larger one likely) a job may need
 exp(e) times as long, and is urgent earlier. It is given up, and is as one without a deadline, because GPUs
 taken from others for it would be wasted, only if it would be late alone even in exp(-`SURE` · e) of its
-remaining time. Before any job has ended, all deadlines are urgent until they have passed. So the order is
-that of earliest deadline first to begin with, and wherever durations are told wrong or starts are long beside
+remaining time. Before any job has ended, all deadlines are urgent until they have passed. So the order is by
+earliest deadline to begin with, and wherever reported durations are wrong or starts are long beside
 jobs.
 
 Policies for jobs with deadlines (`Submission.deadline_s`).
@@ -24,7 +24,7 @@ Deadlines as late as they allow: until then the shortest jobs go first; ours.
 Earliest deadline first runs jobs with deadlines at once, and lets short jobs without one wait, although most
 deadlines leave time. Shortest remaining service first is best for the mean, but misses deadlines. Here a job
 with a deadline goes by service, as all others, until it is urgent (`scheduling.urgency`); urgent
-jobs go first, by deadline. No job is granted slots: all share them, so none idles while somebody could use
+jobs go first, by deadline. No job is granted slots: all share them, so none idles while a job could use
 it. O(n log n) for n jobs.
 """
 
@@ -42,20 +42,20 @@ from controller.policies.scheduling.ranked import Moves, Ranked
 FULL = 0.5
 """Part of all GPU-seconds until a deadline that jobs due by then may need before they are urgent."""
 MARGIN = 0.5
-"""A job is urgent when what it may still wait is no longer than this part of what it still runs."""
+"""A job is urgent when its remaining slack is no longer than this part of its remaining run time."""
 STOPS = 8
 """Starts for which a deadline leaves time: a job that goes by its service may be stopped for others."""
 SURE = 2.0
-"""A job is given up if its deadline could be met only with an error this many times that of ended jobs."""
+"""A job is given up if its deadline could be met only with an error this many times ended jobs' error."""
 LUCK = 1.2816
 """Few ended jobs may have been right by luck, so their error counts as the largest that they leave likely:
 this is the 90th percentile of the standard normal distribution."""
 UNSEEN = 5.0
-"""Error before any job has ended, and the largest: nothing told is believed."""
+"""Error before any job has ended, and the largest: no reported duration is believed."""
 FIRST = 0.5
-"""What c is taken to be before jobs have run beside each other."""
+"""Assumed value of c before jobs have run beside each other."""
 LATEST = 0.2
-"""Weight of what running jobs show now against what they showed before."""
+"""Weight of the latest speeds of running jobs against earlier ones."""
 LEAST = 0.05
 """Fraction of the GPUs that others must have for a job's speed to say anything about c."""
 
@@ -71,7 +71,7 @@ class DeadlineUrgency:
     """The urgent jobs of one run, and the rank of all.
 
     Args:
-        told: Durations as they are told.
+        told: Durations as reported.
         alone_s: Returns the seconds per iteration of a job that runs alone.
         learns: False: c is taken for zero; an ablation.
     """
@@ -81,7 +81,7 @@ class DeadlineUrgency:
         self._alone_s = alone_s
         self._learns = learns
         self.slower = FIRST if learns else 0.0
-        """What is believed of c."""
+        """The estimate of c."""
         self._spread = Spread()
         self._urgent: set[int] = set()  # by order of arrival
 
@@ -109,7 +109,7 @@ class DeadlineUrgency:
 
     @property
     def error(self) -> float:
-        """The error of told durations, as a logarithm, that ended jobs let expect."""
+        """The expected error of reported durations, as a logarithm, by the ended jobs."""
         if not self._spread.count:
             return UNSEEN
         # a chi-square quantile by Wilson and Hilferty (1931): 13.8 for one job, 2.3 for three, 1.4 for ten

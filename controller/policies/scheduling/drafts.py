@@ -12,7 +12,7 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A group that has no GPUs yet; the attributes are those of `Group`."""
+    """A group that has no GPUs yet; the attributes are `Group`'s."""
 
     jobs: tuple[JobState, ...]
     fused: bool = False

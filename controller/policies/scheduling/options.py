@@ -11,7 +11,7 @@ from controller.policies.scheduling.model import RESOURCES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperOptions(Options):
-    """Options of the plain family; `seed` is that of noise and of errors in durations."""
+    """Options of the plain family; `seed` is for noise and for errors in durations."""
 
     interval_s: float = option("interval between formations of groups (muri)", 360.0, 1.0, 1e6)
     weave_interval_s: float = option("the same of weave; 0: whenever jobs come or end", 0.0, 0.0, 1e6)
@@ -30,5 +30,5 @@ class PaperOptions(Options):
 
     @property
     def told(self) -> Told:
-        """Durations as policies learn them that know durations."""
+        """Durations as reported to policies that know durations."""
         return Told(self.estimate_error, self.seed)

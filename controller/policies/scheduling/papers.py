@@ -106,7 +106,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         _weave,
     ),
 }
-"""Description of each, and what makes a fresh setup."""
+"""Description of each policy, and a function that makes a fresh setup."""
 
 DEFAULT = PaperOptions()
 

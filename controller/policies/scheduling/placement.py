@@ -134,7 +134,7 @@ class Slots:
 
 
 class Counts:
-    """Like `Slots`, but only counts: to find out what would fit. Cheap to create."""
+    """Like `Slots`, but only counts: to find out which groups would fit. Cheap to create."""
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
 

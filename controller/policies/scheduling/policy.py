@@ -39,7 +39,7 @@ from controller.vocabulary import Cluster, Job, Topology
 SCHEDULER = "scheduler"
 """Placement on the GPUs that the scheduler chose; other names are placement policies."""
 SMOOTHING = 0.5
-"""Weight of the latest speed that a job reports against those before it."""
+"""Weight of the latest speed that a job reports against earlier ones."""
 
 
 class JobState:
@@ -57,7 +57,7 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
-        told: Iterations done by its latest report; 0: it has told of none.
+        told: Iterations done by its latest report; 0: it has reported none.
         worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
         completed: Whether it ended because all of its work was done.
     """
@@ -106,7 +106,7 @@ class JobState:
         self.version = 0  # counts changes of speed, so that an outdated end is recognised
         self._left = float(spec.iterations)  # iterations to do at _since_s
         self._since_s = now_s
-        self._delay_s = 0.0  # what a (re)start still costs from _since_s on
+        self._delay_s = 0.0  # remaining cost of a (re)start from _since_s on
         self._attained_s = 0.0  # seconds on GPUs until _since_s
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class JobState:
         return self._left - work_s / self.iteration_s if work_s > 0.0 else self._left
 
     def remaining_s(self, now_s: float) -> float:
-        """Return the seconds that it would still run alone."""
+        """Return its remaining run time alone, in seconds."""
         return self.iterations_left(now_s) * self.alone_s
 
     def attained_s(self, now_s: float) -> float:
@@ -165,7 +165,7 @@ class JobState:
         self.version += 1
 
     def retune(self, now_s: float, group: Group, iteration_s: float) -> None:
-        """Let it continue in `group` at another speed, without a restart."""
+        """Move it to `group`, at another speed, without a restart."""
         self.settle(now_s)
         self.group = group
         self.iteration_s = iteration_s
@@ -301,7 +301,7 @@ class Group:
 
 @dataclass(slots=True)
 class Decision:
-    """Everything that is to run from now on.
+    """All groups that run from now on.
 
     Attributes:
         groups: The groups; jobs that are in none wait.
@@ -368,7 +368,7 @@ class Policy(Protocol):
         """Name in tables and logs."""
 
     def decide(self, view: View) -> Decision:
-        """Return everything that is to run from ``view.now_s`` on."""
+        """Return all groups that run from ``view.now_s`` on."""
 
 
 class SpeedModel(Protocol):

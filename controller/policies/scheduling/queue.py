@@ -81,7 +81,7 @@ class WaitingJobs:
 def walk(
     waiting: WaitingJobs, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
 ) -> tuple[list[JobState], dict[int, int]]:
-    """Go through running and waiting jobs in order of rank and choose those that fit.
+    """Go through running and waiting jobs in order of rank and choose the jobs that fit.
 
     Args:
         waiting: The waiting jobs.

@@ -16,7 +16,7 @@ from controller.vocabulary import Cluster
 
 
 class Moves(Enum):
-    """What happens to a running job when others start."""
+    """Treatment of a running job when others start."""
 
     NEVER = "it runs to its end where it started"
     PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
@@ -49,7 +49,7 @@ class Ranked:
         self._groups: dict[int, Group] = {}  # by the job's order of arrival
 
     def rerank(self) -> None:
-        """Note that ranks of waiting jobs have changed: the next decision sorts them again, O(n log n)."""
+        """Record that ranks of waiting jobs have changed: the next decision sorts them again, O(n log n)."""
         self._stale = True
 
     def decide(self, view: View) -> Decision:

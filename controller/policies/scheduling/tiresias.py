@@ -76,7 +76,7 @@ class Tiresias:
         return [(level, job) for level, job in chosen if job.order in self._groups]
 
     def _sink(self, now_s: float) -> None:
-        """Let jobs that have had their share go down one queue."""
+        """Demote jobs that have had their share by one queue."""
         for order in sorted(self._groups):
             job = self._groups[order].jobs[0]
             level = self._level[order]

@@ -19,7 +19,7 @@ Worth per second ignores restarts. Where a start takes more than `STARTS` of a j
 alone in order of the queue instead (SRSF): groups would cost more in restarts than they gain.
 
 Weave has the same information as Muri-S: stage times as a profiler measures them, with its noise, and
-durations as told. A `SpeedModel` predicts the length of a group's round. The ratio of the real length to the
+reported durations. A `SpeedModel` predicts the length of a group's round. The ratio of the real length to the
 predicted one is measured on running groups, and applied to further groups of as many jobs.
 
 Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. One second of a
@@ -49,13 +49,13 @@ from controller.policies.scheduling.policy import Decision, Group, JobState, Spe
 from controller.policies.scheduling.queue import carry_on
 
 COMPOSITIONS = 3000
-"""Compositions of groups whose rounds are remembered; beyond that all are forgotten."""
+"""Number of compositions of groups whose rounds are cached; beyond that the cache is emptied."""
 
 MOST = 512
-"""Jobs of one size that are looked at beyond twice as many as fit: the work grows with their square."""
+"""Jobs of one size considered beyond twice the number that fits: the work grows with their square."""
 
 STARTS = 0.01
-"""Part of a job's time alone that its start takes, on average, from which on jobs run alone."""
+"""Mean ratio of start time to time alone from which on jobs run alone."""
 
 DEFAULT = PaperOptions()
 
@@ -110,7 +110,7 @@ class Weave:
             return unchanged
         for job in view.finished:
             del self._entries[job.order]
-        for job in view.arrived:  # refuses jobs that nobody profiled
+        for job in view.arrived:  # refuses jobs without a profile
             self._meet(job, view.now_s)
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self.members)
@@ -135,13 +135,13 @@ class Weave:
         self._starts_s += self._speed.restart_s(Group((job,), ()))[0]
 
     def _queue(self, view: View) -> list[_Entry]:
-        """Return all jobs, the least service first, with how much each counts."""
+        """Return all jobs, the least service first, with the weight of each."""
         mean_s = self._total_s / self._arrived if self._arrived else 1.0
         least, scale_s = 1 - self._options.short, self._options.short * mean_s
         ranked: list[tuple[float, int, _Entry]] = []
         for job in view.jobs.values():
             entry, left_s = self._entries[job.order], self._told.remaining_s(job, view.now_s)
-            # what is left may be falsely told: a job is as long as it has run and is said to run on
+            # the reported rest may be wrong: a job's length is its time so far and the reported rest
             entry.factor = least + scale_s / max(job.attained_s(view.now_s) + left_s, 1.0)
             ranked.append((left_s * entry.gpus, job.order, entry))
         ranked.sort()
@@ -150,7 +150,7 @@ class Weave:
     def _looked_at(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
         """Return the jobs that may run, in order of the queue, with the worth of a second of each."""
         gpus_there, width = view.cluster.gpus, self._options.width
-        room: dict[int, int] = {}  # how many more of each size are looked at
+        room: dict[int, int] = {}  # how many more of each size are considered
         looked: list[_Entry] = []
         asked, enough = 0, width * gpus_there
         for entry, weight in zip(queue, _weights(queue, gpus_there), strict=True):
@@ -218,7 +218,7 @@ class Longer:
     """Ratio of rounds' lengths to their predictions: the mean of the measured ones, by number of members."""
 
     CHANGE = 0.02
-    """Relative change from which on groups are thought over again."""
+    """Relative change from which on groups are formed anew."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, float]] = {}

@@ -102,7 +102,7 @@ def task(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of one simulation: what is compared."""
+    """The compared figures of one simulation."""
 
     avg_jct_s: float
     missed: int
@@ -112,7 +112,7 @@ class Figures:
 
     @classmethod
     def of(cls, outcome: NetworkOutcome) -> Figures:
-        """Return those of an outcome."""
+        """Return the figures of an outcome."""
         done = {each.spec.name: each.jct_s for each in outcome.simulated.result.jobs if each.completed}
         found = outcome.metrics
         return cls(found.avg_jct_s, found.missed, found.deadlines, done)
@@ -120,7 +120,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a choice does over all variations, beside the simplest.
+    """Results of a choice over all variations, beside the simplest choice.
 
     Attributes:
         choice: The policies.
@@ -151,7 +151,7 @@ class Standing:
 
 
 def standing(choice: Choice, found: Sequence[Figures], simplest: Sequence[Figures]) -> Standing:
-    """Return how a choice does: `found` and `simplest` have the figures of the same variations."""
+    """Return the standing of a choice: `found` and `simplest` have the figures of the same variations."""
     changes = [_ratio(own.avg_jct_s, other.avg_jct_s) - 1 for own, other in zip(found, simplest, strict=True)]
     factors = [
         (_ratio(seconds, other.jct_s[name]), name)
@@ -189,11 +189,11 @@ def recommended(standings: Sequence[Standing], usual: Choice) -> Standing:
     return best if clearly else other
 
 
-# --------------------------------------------------------------------------- what limits
+# --------------------------------------------------------------------------- limits
 
 
 def larger(topology: Topology) -> dict[str, Topology]:
-    """Return the topology with more of each resource, by what it has more of."""
+    """Return the topology with more of one resource, for each resource, by its name."""
     found = {"one more server": _with_server(topology)}
     if (faster := _faster(topology)) != topology:
         found["links twice as fast"] = faster
@@ -210,7 +210,7 @@ def _faster(topology: Topology) -> Topology:
 
 
 def _with_server(topology: Topology) -> Topology:
-    """Add a server like most others, at the switch that has the fewest of those that have any."""
+    """Add a server of the commonest kind, at the switch with the fewest servers, but at least one."""
     workers = [server for server in topology.servers if server.gpus]
     (gpus, kind, vc), _ = Counter((each.gpus, each.kind, each.vc) for each in workers).most_common(1)[0]
     like = next(each for each in workers if (each.gpus, each.kind, each.vc) == (gpus, kind, vc))

@@ -1,7 +1,7 @@
 """Average rates of jobs that compute and communicate in turns; overlaps in time are random.
 
 A sending job meets each other job that shares a resource with the probability that this one sends, and gets
-the rate that water-filling gives it beside those: an equal share, or what the others leave if they are
+the rate that water-filling gives it beside those: an equal share, or the others' rest if they are
 limited elsewhere. Its rate determines how long it sends; this is iterated until rates are stable. Full memory
 takes in the same fraction of each job's packets; the rest goes up unsummed, with all its flows.
 
@@ -105,7 +105,7 @@ def _merged(layers: Sequence[int], most: int) -> list[int]:
 APART = 2.0
 
 TOO_LONG = 2.0
-"""A run of so many times as many packets as its pool has slots. Where jobs with such runs share a pool, most
+"""A run of this many times as many packets as its pool has slots. If jobs with such runs share a pool, most
 packets find no slot, and what fallback servers, time-outs and windows then do is not modelled: compared with
 packets, times of jobs are 63 % less to 44 % more."""
 
@@ -277,7 +277,7 @@ class _MeanField:
         return out
 
     def _usable(self, part: Floats) -> Floats:
-        """Return the part of its pool that a node's job and those that it meets can use."""
+        """Return the part of its pool that a node's job and the jobs that it meets can use."""
         mine, met = self.parts, part * self.parts
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.where(met < 1.0, np.log1p(-met), -50.0)

@@ -13,7 +13,7 @@ from controller.vocabulary.documents import hint
 
 MODELS = ("resnet50", "vgg16", "bert-base", "gpt2")
 WORKERS = ((1, 0.3), (2, 0.2), (4, 0.25), (8, 0.15), (16, 0.1))
-"""Workers of a generated job and how frequent they are; those too large for a cluster are left out."""
+"""Numbers of workers and their frequencies; numbers too large for a cluster are left out."""
 
 
 def generate(

@@ -19,15 +19,15 @@ class NetworkLog:
     """Rates at which jobs send, bits per second."""
 
     def placed(self, now_s: float, job: Job) -> None:
-        """Note that a job has servers and a tree from now on."""
+        """Record that a job has servers and a tree from now on."""
         self.places.append((now_s, job.name, job))
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Note a division of memory, valid from now on, among the jobs of the question."""
+        """Record a division of memory, valid from now on, among the jobs of the question."""
         self.memory.append((now_s, question, answer))
 
     def rates(self, now_s: float, rates: Mapping[str, float]) -> None:
-        """Note the rates from now on."""
+        """Record the rates from now on."""
         self.levels.append((now_s, rates))
 
 
@@ -36,7 +36,7 @@ class NetworkLog:
 
 
 class Promises:
-    """Watches an allocation: who was granted slots by its first division of memory, and lost them."""
+    """Watches an allocation for jobs that lose the slots granted by their first division of memory."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()

@@ -52,8 +52,8 @@ class NetworkMetrics:
     """Metrics of one simulation; times in seconds.
 
     `avg_slowdown` is of completion times over times alone with the fastest links. `missed` counts jobs with a
-    deadline that were `ended` for it or ended too late, `broken` those of them that had been granted slots on
-    arrival and lost them later.
+    deadline that were `ended` for it or ended too late, `broken` the ones among these that
+    had been granted slots on arrival and lost them later.
     """
 
     jobs: int
@@ -115,7 +115,7 @@ def metrics_of(simulated: Simulated) -> NetworkMetrics:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The results of all jobs; `log` if it was asked for.
+    """Results of all jobs; `log` if it was requested.
 
     `crowded` names jobs whose times are not to be trusted: they shared too few slots for the model
     (`collisions.TOO_LONG`).

@@ -34,12 +34,12 @@ from controller.vocabulary import Job
 
 
 WINDOW = 128
-"""Packets in flight: the first so many of a tensor only announce the exponents of those that follow."""
+"""Packets in flight: the first `WINDOW` packets of a tensor only announce later packets' exponents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings(AllocationSettings):
-    """Settings of the network's model, beside those of the allocation policies.
+    """Settings of the network's model, beside the allocation policies' settings.
 
     Attributes:
         window: Packets in flight of a worker: each tensor is sent with as many packets more, at most as many
@@ -146,7 +146,7 @@ class NetworkSpeed:
         )
 
     def _work(self, job: JobState) -> Phases:
-        """Return the phases of an iteration, those of a group's member as its partners let it be."""
+        """Return the phases of an iteration; a group member's phases depend on its partners."""
         group = job.group
         assert group is not None
         placed, phases = self._phases[job.spec.name]

@@ -94,7 +94,7 @@ _NO_TRACES = {
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
 ) -> list[Submission]:
-    """Return the jobs of a trace file; a warning of this logger says how many were left out, and why.
+    """Return the jobs of a trace file; a warning of this logger gives the number left out, and why.
 
     Args:
         path: The file.
@@ -112,7 +112,7 @@ def read(
     if name in _OWN:
         return _OWN[name](path, cluster, known)
     jobs, left_out = read_log(name, path, cluster, known)
-    if left_out and parent_process() is None:  # else the process that started this one has said so
+    if left_out and parent_process() is None:  # else the parent process has warned already
         _warn_once(f"{path}: read {plural(len(jobs), 'job')}; left out: {left_out}")
     return jobs
 
@@ -173,6 +173,6 @@ def _by_columns(path: Path, line: int, columns: Sequence[str], first: str) -> st
             "",
             f"unknown columns {brief(', '.join(columns))}; formats that are known by theirs: {known}",
         )
-    if lacking and nearest != "csv":  # whose reader knows what columns were called, too
+    if lacking and nearest != "csv":  # whose reader knows columns' earlier names, too
         raise BadTrace(str(path), line, lacking[0], f"missing; the format seems to be {nearest!r}")
     return nearest

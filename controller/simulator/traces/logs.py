@@ -1,4 +1,4 @@
-"""Logs of clusters as their publishers release them: one table says what the columns of each mean.
+"""Logs of clusters as their publishers release them: one table has the meaning of each log's columns.
 
 Times are seconds or dates, durations also ``[days-]hours:minutes:seconds``. Jobs that cannot be scheduled are
 left out, by reason: no GPU, not started or not ended, no running time. Parts of a GPU count as one.
@@ -150,7 +150,7 @@ def is_headless(cells: Sequence[str]) -> str:
 def read_log(
     format: str, path: Path, cluster: Cluster | None, known: JobCheck | None
 ) -> tuple[list[Submission], str]:
-    """Return the jobs of a log by arrival, the first at 0, and how many were left out and why.
+    """Return the jobs of a log by arrival, the first at 0, and the number left out, with reasons.
 
     Args:
         format: The key in `LOGS`.

@@ -1,7 +1,7 @@
-"""Traces of the published schedulers' simulators: what the columns of each mean.
+"""Traces of the published schedulers' simulators: the meaning of each one's columns.
 
 Muri: milliseconds, three stage times per job; stage 0 is loading and preprocessing, 1 GPU, 2 network. A job
-takes iterations times iteration time; `duration` is that of the original trace. Tiresias: seconds. Synergy's
+takes iterations times iteration time; `duration` is the original trace's. Tiresias: seconds. Synergy's
 replay traces and Gavel's, which are tab-separated, have no header. How long a step of Gavel's jobs takes is
 in ``simulation_throughputs.json``, which must lie beside the trace.
 """
@@ -71,7 +71,7 @@ RESTART_ELSE_S = 10.0
 
 
 def restart_s(model: str, gpus: int) -> float:
-    """Return the cost in seconds of starting `model` on `gpus` GPUs: that of the next measured size."""
+    """Return the cost in seconds of starting `model` on `gpus` GPUs: the cost at the next measured size."""
     if model not in RESTART_S:
         return RESTART_ELSE_S
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])

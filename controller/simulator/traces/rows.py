@@ -18,14 +18,14 @@ from controller.vocabulary.documents import encoding_of
 from controller.vocabulary.errors import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
-"""Bounds of a positive number: beyond, sums of seconds lose what is added to them."""
+"""Bounds of a positive number: beyond, sums of seconds lose their small addends."""
 
 SHOWN = 60
 """Characters of a cell that an error shows."""
 
 
 JobCheck = Callable[[Submission], None]
-"""Raises BadSpec or a SchedulingError for a job of a model that somebody does not know."""
+"""Raises BadSpec or a SchedulingError for a job of an unknown model."""
 
 
 @dataclass(frozen=True, slots=True)

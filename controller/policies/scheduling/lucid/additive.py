@@ -43,12 +43,12 @@ class AdditiveModel:
 
     @property
     def intercept(self) -> float:
-        """What the terms are added to."""
+        """The constant to which the terms are added."""
         return float(np.ravel(self.machine.intercept_)[0])
 
     @property
     def names(self) -> list[str]:
-        """The names of the terms: those of their features."""
+        """The names of the terms: their features' names."""
         return [" x ".join(self.features[each] for each in of) for of in self.machine.term_features_]
 
     def predict(self, values: Sequence[Value]) -> float:

@@ -48,7 +48,7 @@ GROW_AT, SHRINK_AT = 10, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LucidOptions(Options):
-    """Options of Lucid, and, not for users, what else its parts need to know.
+    """Options of Lucid, and internal settings of its parts.
 
     Attributes:
         node_gpus: GPUs of a server: larger jobs are not profiled, are distributed and do not share.
@@ -95,7 +95,7 @@ class LucidOptions(Options):
         return self.burst_s if self.burst_s and queue > GROW_AT else self.profile_s
 
     def wanted_nodes(self, queue: int, now: int, forecast_gpus: Sequence[float] = ()) -> int:
-        """Return how many nodes the profiler should have (time-aware scaling), one more or fewer at a time.
+        """Return the desired number of profiler nodes (time-aware scaling), one more or fewer at a time.
 
         It borrows while more than `GROW_AT` jobs queue, and returns nodes when fewer than `SHRINK_AT` do and
         the forecast does not predict the next burst.

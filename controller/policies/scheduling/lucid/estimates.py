@@ -40,7 +40,7 @@ class NameBuckets:
     known: Mapping[str, int]
 
     def bucket(self, name: str, *, similar: float = 0.6) -> int:
-        """Return a name's bucket: its own, or that of the nearest exemplar.
+        """Return a name's bucket: its own, or the nearest exemplar's.
 
         -1 if no exemplar is as similar as `similar` (1 minus distance over the longer length): a new kind of
         job.

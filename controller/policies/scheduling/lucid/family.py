@@ -41,7 +41,7 @@ BASELINES: Mapping[str, Callable[[], Policy]] = {
 
 
 def measurements(config: SimulationConfig) -> tuple[dict[Config, GpuUsage], list[Pair]]:
-    """Return usage by configuration, and pairs of these. Raises BadSpec and what reading files raises."""
+    """Return usage by configuration, and pairs of these. Raises BadSpec and the errors of reading files."""
     return _measurements(config.profiles, config.pairs, config.seed)
 
 

@@ -180,7 +180,7 @@ class OnlineLucid:
     def _sharing(self, now_s: float, idle: float) -> Sharing:
         lately, forecast = self._jobs.latest(now_s), self._jobs.forecast(now_s)
         if not forecast:
-            return Sharing.DEFAULT  # nothing is known of what will come
+            return Sharing.DEFAULT  # future arrivals are unknown
         return strategy(self._options, now=lately, forecast=forecast, idle=idle)
 
 

@@ -54,7 +54,7 @@ class LucidPolicy:
     are done, the others start again. Then jobs start in the order of expected duration times GPUs, are never
     preempted, and share their GPUs with at most one other job, where the binder allows it. Jobs that are too
     large to be profiled are measured while they run, and can be joined from then on. Where a job's use of its
-    GPUs varies too much, the one that joined last starts again alone, and never shares again.
+    GPUs varies too much, the latest job to join starts again alone, and never shares again.
 
     Args:
         options: Without a profiler jobs are not profiled but known from the start.
@@ -94,7 +94,7 @@ class LucidPolicy:
         self._running: dict[int, Group] = {}
 
     def decide(self, view: View) -> Decision:
-        """Return the decision: the groups that are profiled, then those that run."""
+        """Return the decision: the groups that are profiled, then the running ones."""
         now_s = view.now_s
         if self._nodes is None:
             self._nodes = self._divide(view.cluster)
@@ -271,7 +271,7 @@ class _Hosts:
         self._candidates: dict[int, list[Candidate]] = {}
         self._nobody: set[tuple[int, Size, GpuUsage]] = (
             set()
-        )  # what found no host; later ones are expected longer
+        )  # jobs without a host; later ones are expected longer
 
     def add(self, group: Group, candidate: Candidate | None) -> None:
         if candidate is not None:

@@ -27,7 +27,7 @@ FEATURES = (
 
 
 def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tuple[Value, ...]:
-    """Return the features of the interval that begins at `when`, from the counts of those before it.
+    """Return the features of the interval that begins at `when`, from the counts of earlier intervals.
 
     A soft sum weights recent intervals more: the weight halves with each quarter of the window. Counts before
     the first one are unknown.
@@ -54,7 +54,7 @@ def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tup
 
 @dataclass(frozen=True, slots=True)
 class ThroughputModel:
-    """Predicts the count of the next interval and, by feeding predictions back, those after it."""
+    """Predicts the count of the next interval and, by feeding predictions back, later counts."""
 
     model: AdditiveModel
     interval_s: int

@@ -44,7 +44,7 @@ def tune_settings(
 
     Args:
         choices: The values to try for each setting.
-        start: Settings in use; those that are not in `choices` stay as they are.
+        start: Settings in use; settings absent from `choices` stay as they are.
         replay: Simulates with these settings and returns the cost, such as the average completion time.
         rounds: Most rounds.
         min_gain: Smallest relative gain for which a change is made.

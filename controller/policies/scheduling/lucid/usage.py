@@ -49,7 +49,7 @@ class GpuUsage:
     """Averages over a profiling run, as `nvidia-smi` or DCGM give them without touching the job.
 
     `gpu_util` is the percentage of time in which a kernel ran, `memory_util` that in which memory was read or
-    written, `memory_mb` the footprint. `mixed_precision` is what the user says of the job.
+    written, `memory_mb` the footprint. `mixed_precision` is as stated by the user.
     """
 
     gpu_util: float
@@ -160,7 +160,7 @@ Named = TypeVar("Named", bound=Hashable)
 def sizes_from_pairs(
     pairs: Iterable[tuple[Named, Named, float, float]],
 ) -> dict[Named, Size]:
-    """Classify configurations by how much they slow down those that they are paired with.
+    """Classify configurations by the slowdown that they cause in their partners.
 
     Each pair is two configurations and their speeds, 1 being the speed alone. A configuration is classified
     by the mean speed of its partners: its usage can predict its influence on others, not its own speed.

@@ -1,7 +1,7 @@
 """AntMan-style sharing (OSDI'20) as Muri's public simulator has it.
 
 Guaranteed jobs (priority 0) get GPUs that no other guaranteed job has, consolidated, first come first
-served. One that does not fit keeps what its best node can give, and waits for the rest. Opportunistic jobs
+served. A job that does not fit keeps its best node's free GPUs, and waits for the rest. Opportunistic jobs
 take the GPUs with the lowest utilisation, below a cap, wherever they are, beside a guaranteed job or not.
 No job is preempted. Utilisation is a constant per kind of job, so that at most one job of each kind shares a
 GPU.
@@ -167,7 +167,7 @@ class AntMan:
         return complete
 
     def _hold_part(self, job: JobState, hold: _Hold, need: int, without: frozenset[int]) -> bool:
-        """Hold `need` GPUs of one node, or as many as the best node has; return whether that is all."""
+        """Hold `need` GPUs of one node, or as many as the best node has; return whether all are held."""
         best: list[int] = []
         for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):
             if number in without:

@@ -45,7 +45,7 @@ from controller.policies.scheduling.tiresias import Tiresias
 MADE_UP_KINDS = 30
 REFERENCES = 4  # reference jobs
 NOISE = 0.02
-UNSEEN = 3  # one kind in so many is not trained on
+UNSEEN = 3  # one kind in `UNSEEN` is not trained on
 SIZES = (2, 4, 8, 16)
 """GPU counts of the multi-GPU jobs that are trained on."""
 
@@ -82,7 +82,7 @@ class PairScenario:
 
 
 def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
-    """Return the kinds that are trained on, and those that are not."""
+    """Return the kinds for training, and the other kinds."""
     kinds = sorted(interference.kinds)
     random.Random(seed).shuffle(kinds)
     return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]

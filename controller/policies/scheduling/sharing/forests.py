@@ -206,10 +206,10 @@ def _sklearn() -> ModuleType:
 
 
 SIZES = (2, 4, 8)
-"""GPU counts of the multi-GPU jobs that are trained on, unless said otherwise."""
+"""GPU counts of the multi-GPU jobs that are trained on, unless specified otherwise."""
 
 MOST_DRAWS = 50
-"""Groups that are drawn for each that is wanted: some do not fit into memory."""
+"""Groups drawn per wanted group: some do not fit into memory."""
 
 
 class Model(Enum):
@@ -347,7 +347,7 @@ class Forests:
         return found
 
     def learn(self, load: Load, beside: Sequence[Load], speed: float) -> None:
-        """Note the real speed of `load` beside others."""
+        """Record the real speed of `load` beside others."""
         self._known[load, tuple(sorted(beside))] = speed
 
     def fresh(self) -> Forests:

@@ -64,7 +64,7 @@ class InterferenceModel(Protocol):
 
     @property
     def kinds(self) -> Collection[str]:
-        """The kinds that it knows."""
+        """The known kinds."""
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
         """Return the speed of `load` when each of its GPUs has at most one of the jobs `beside`.
@@ -86,7 +86,7 @@ class PreemptionCost:
     """Cost of stopping and restarting a job, in seconds of its time.
 
     Attributes:
-        within_s: A job that fits into one node, the patent's m1. The default is what Lucid's simulator takes.
+        within_s: A job that fits into one node, the patent's m1. The default is Lucid's simulator's.
         beyond_s: A larger one, the patent's m2.
         node_gpus: GPUs of a node.
     """

@@ -222,7 +222,7 @@ class Packer:
         return gained
 
     def learn(self, job: JobState, others: Sequence[JobState]) -> None:
-        """Note the real speed of a job that runs beside others, if `believed` can be corrected."""
+        """Record the real speed of a job that runs beside others, if `believed` can be corrected."""
         if isinstance(self._believed, Forests):
             beside = [self._load_of(other.spec) for other in others]
             self._believed.learn(self._load_of(job.spec), beside, job.alone_s / job.iteration_s)
@@ -236,7 +236,7 @@ def candidates(
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
     """Yield GPUs that `job` may share, and the jobs on them.
 
-    They are those of one job of its size, some of a larger one's, or all of several smaller ones' and free
+    They are one job's of its size, some of a larger job's, or all of several smaller jobs' and free
     ones. `affinity(large, small)` orders the smaller ones to be covered.
     """
     gpus = job.spec.gpus

@@ -81,7 +81,7 @@ class Charges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingOptions(Options):
-    """Options of the policy, and, not for users, what a preemption costs."""
+    """Options of the policy, and, not for users, the cost of a preemption."""
 
     speeds_known: bool = option("1: speeds are known instead of predicted", False)
     profile_s: float = option("how long a new kind and size is profiled before it may start", 80.0, 0.0, 1e6)
@@ -153,7 +153,7 @@ class SharingPolicy:
         self._ledger.open((job,))
 
     def _unprofiled(self, view: View) -> Iterator[tuple[str, str]]:
-        """Yield how long newly arrived jobs have to wait for their profiles."""
+        """Yield the name of each newly arrived job without a profile, and a sentence on its wait."""
         for job in view.arrived:
             wait_s = self._ready_s[self._loads[job.order]] - view.now_s
             if wait_s > 0:
@@ -206,7 +206,7 @@ class SharingPolicy:
         return self._pack(left, layout, decision)
 
     def _start_alone(self, job: JobState, layout: Layout, before: tuple[int, ...] | None = None) -> bool:
-        """Place `job` on free GPUs: those that it had `before`, if it can."""
+        """Place `job` on free GPUs, on its GPUs of `before` if possible."""
         if before is None or layout.others(before):
             before = consolidated(layout.free(), job.spec.gpus, layout.cluster)
         if before is None:
@@ -215,7 +215,7 @@ class SharingPolicy:
         return True
 
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
-        """Let jobs of one level share, in their order; return those that cannot.
+        """Start jobs of one level on shared GPUs, in their order; return the jobs that cannot share.
 
         Looks once at each kind and size between two that start: O(starts x loads x placed jobs).
         """
@@ -310,7 +310,7 @@ class SharingPolicy:
                 jobs,
                 gpus,
                 neighbours=() if same else tuple(beside),
-                reason=self._reasons[jobs[-1].order],  # of the one that came last
+                reason=self._reasons[jobs[-1].order],  # the latest job's
             )
             old = self._groups.get(order)
             for member in jobs:
@@ -320,7 +320,7 @@ class SharingPolicy:
 
 
 def _note_speeds(packer: Packer, groups: Sequence[Group]) -> None:
-    """Have the packer learn how fast the jobs are that share GPUs now."""
+    """Update the packer with the speeds of the jobs that share GPUs now."""
     for group in groups:
         for job in group.jobs:
             others = [*(other for other in group.jobs if other is not job), *group.neighbours]

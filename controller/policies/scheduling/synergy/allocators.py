@@ -46,7 +46,7 @@ class ShareGrant:
 
 @dataclass(frozen=True, slots=True)
 class SharePlan:
-    """One round: the jobs that run, and those that wait, both in the order in which they were considered."""
+    """One round: the running and the waiting jobs, both in the order in which they were considered."""
 
     grants: tuple[ShareGrant, ...]
     waiting: tuple[Demand, ...] = ()
@@ -75,8 +75,8 @@ class FreeShares:
             for number, shape in enumerate(servers.shapes)
         ]
         self._spread = spread
-        self._order = sorted(self._rank(state) for state in self._free)  # those with a free GPU, best first
-        self._nowhere: set[tuple[int, ShareOption]] = set()  # what `find` could not find
+        self._order = sorted(self._rank(state) for state in self._free)  # servers with a free GPU, best first
+        self._nowhere: set[tuple[int, ShareOption]] = set()  # shares for which `find` found no room
 
     def free(self, server: int) -> tuple[int, float, float]:
         """Return a server's free GPUs, CPUs and memory in GB."""
@@ -165,7 +165,7 @@ class FreeShares:
 
 
 def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[Demand]]:
-    """Divide jobs in priority order into those whose GPUs the cluster has, and those that wait.
+    """Divide jobs in priority order into jobs whose GPUs the cluster has, and waiting jobs.
 
     A job that no longer fits is skipped, and later ones that do fit are taken.
 
@@ -210,7 +210,7 @@ def _fair(job: Demand, servers: Servers, split: Split) -> ShareOption:
 
 
 def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Place each job, in priority order, where its ideal share is free; skip it if that is nowhere.
+    """Place each job, in priority order, where its ideal share is free; skip it if no server has it.
 
     O(jobs · servers). GPUs can stay idle because CPUs or memory are used up: that is its weakness.
     """
@@ -272,7 +272,7 @@ class Tuning:
         self._squeeze_in(job)
 
     def run(self, job: Demand, option: ShareOption, split: Split) -> None:
-        """Place one job with this share on these servers, which have it."""
+        """Place one job with this share on these servers, which have room for it."""
         self._fleet.take(split, option)
         self._options[job.job], self._splits[job.job] = option, split
         for server, _ in split:

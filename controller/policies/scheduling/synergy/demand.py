@@ -4,7 +4,7 @@ SchedulingError
 └── SynergyError
     ├── BadMatrix      a sensitivity matrix, or the file it comes from, that cannot be used
     ├── BadDemand      a job that this cluster can never serve
-    └── Infeasible     a set of jobs for which no allocation exists; the message says what is short
+    └── Infeasible     a set of jobs for which no allocation exists; the message names the scarce resource
 
 Sensitivity matrix: a job's throughput at each share of CPUs and memory (Synergy, OSDI'22, 3.1).
 
@@ -101,7 +101,7 @@ class Sensitivity:
         return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return the throughput with these shares for each GPU: that of the largest grid point within them.
+        """Return the throughput with these shares for each GPU: the largest grid point's within them.
 
         Below the grid it is 0, because it is unknown there.
 
@@ -208,7 +208,7 @@ class Servers:
 
     @cached_property
     def largest(self) -> ServerShape:
-        """The most that any server has of each resource."""
+        """The largest amount of each resource on any server."""
         return ServerShape(
             max(shape.gpus for shape in self.shapes),
             max(shape.cpus for shape in self.shapes),
@@ -266,7 +266,7 @@ class Demand:
     here: Split = ()
 
     def speed(self, cpus: float, memory_gb: float) -> float:
-        """Return its speed with this share per GPU: that of the fastest option within it, at least 1."""
+        """Return its speed with this share per GPU: the fastest option's within it, at least 1."""
         found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
         return max(found, default=1.0)
 
@@ -330,7 +330,7 @@ def demand(
 
 
 def within(need: float, available: float) -> bool:
-    """Tell whether a need fits, up to rounding of the sums that both come from."""
+    """Return whether a need fits, up to rounding of the sums behind both numbers."""
     return need <= available + 1e-6
 
 

@@ -52,7 +52,7 @@ def _opt(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Allocate as TUNE on full or on empty servers, whichever is better, and distribute what is left over.
+    """Allocate as TUNE on full or on empty servers, whichever is better, and distribute the rest.
 
     Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
     """
@@ -127,7 +127,7 @@ class SynergyOptions(Options):
 
 
 def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
-    """Return the profiles for these servers by model. Raises what reading the file raises."""
+    """Return the profiles for these servers by model. Raises the errors of reading the file."""
     servers = servers_of(config.cluster)
     if config.matrix is None:
         return model_profiles(servers)
