@@ -82,9 +82,7 @@ class CompileError(Exception):
         self.others: tuple[CompileError, ...] = ()
 
     def __str__(self) -> str:
-        where = (
-            f"{self.pos}: " if self.pos.file else ""
-        )  # an error that several places cause together has no position
+        where = f"{self.pos}: " if self.pos.file else ""  # an error of several places has no position
         return f"{where}{self.kind}: {self.message}"
 
     def render(self, sources: Mapping[str, str] | None = None) -> str:

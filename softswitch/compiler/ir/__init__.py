@@ -23,7 +23,7 @@ in the program itself (`softswitch.compiler.undefined`).
 * A packet's metadata and headers start at zero when ingress starts; `Program.variables` start at
   zero when ingress starts (parser, verify and ingress share them) and again when egress starts.
 * ``push_front`` and ``pop_front`` leave the freed elements invalid and all zero, and move
-  the next index within 0..size. ``lastIndex`` of an empty stack is 2**32 - 1.
+  the next index, within 0..size. ``lastIndex`` of an empty stack is 2**32 - 1.
 * `Extract` with a size: a size that is not a multiple of 8 is error ParserInvalidArgument; above the
   packet's rest, PacketTooShort; above the varbit's width, HeaderTooShort; checked in this order.
   `Advance` by a number of bits that is not a multiple of 8 is ParserInvalidArgument. A parser that enters a
