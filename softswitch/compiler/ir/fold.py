@@ -9,7 +9,7 @@ from softswitch.compiler.errors import CompileError
 
 _MAX_SHIFT = 1 << 16
 MAX_INT_BITS = 14_000
-"""Maximum bits of an ``int``: it ends chains of constants, and messages can print it (Python: 4300 digits)."""
+"""Maximum bits of an ``int``: it ends chains of constants, and messages can print it (Python's limit)."""
 
 
 def wrap(type_: ir.Bits, value: int) -> int:
