@@ -28,7 +28,7 @@ def has_priorities(table: ir.Table) -> bool:
 
 
 def has_part(table: ir.Table, part: str) -> bool:
-    """Return True if entries of `table` have this part: "direct counter", "direct meter" or "idle timeout"."""
+    """Return True if entries of `table` have a part: "direct counter", "direct meter" or "idle timeout"."""
     match part:
         case "direct counter":
             return table.direct_counter is not None

@@ -11,7 +11,8 @@ Headers whose bytes mostly pass unchanged: only the accessed fields become C int
 
 Between the gresses of Tofino a packet is bytes, so every header is parsed and deparsed twice, and few of its
 fields are read each time. Such a header is written as a copy of the bytes from which it was extracted,
-followed by the fields that may have been assigned. Only its fields may be used: no copies and no comparisons.
+then overwritten with the fields that may have been assigned. Only its fields may be used: no copies, no
+comparisons.
 """
 
 from __future__ import annotations
@@ -414,7 +415,7 @@ class Homes:
         return f"{path[1].partition('_')[0]}_{path[0]}"
 
     def _raw(self, path: Path, layout: HeaderLayout) -> Raw | None:
-        """Return how a header passes as bytes; None if all fields are accessed, or more than fields are used."""
+        """Return how a header passes as bytes; None if all fields are accessed, or not only fields."""
         uses = self._uses
         if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
             return None

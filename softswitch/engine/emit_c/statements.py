@@ -230,7 +230,7 @@ class BodyWriter:
             )
 
     def bring(self, exprs: Iterable[ir.Expr]) -> None:
-        """Load the fields of the large headers that `exprs` mention into storage, unless they are there already."""
+        """Load the fields of the large headers that `exprs` mention into storage, if necessary."""
         for expr in exprs:
             for part in _fields_and_headers(expr):
                 for home in self._large(part):
@@ -244,7 +244,7 @@ class BodyWriter:
         self.brought.discard(exempt.where)
 
     def bring_home(self, home: HeaderHome) -> None:
-        """Load the fields of one large header into storage, unless they are there already."""
+        """Load the fields of one large header into storage, if necessary."""
         assert home.where is not None
         if home.where not in self.brought:
             self.brought.add(home.where)

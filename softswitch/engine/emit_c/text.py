@@ -37,8 +37,8 @@ RESERVED = (
 
 
 PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
-"""Arguments of every block, action and table. None of the three overlaps another: ``restrict`` declares this, and
-the compiler loads the fields of a header together."""
+"""Arguments of every block, action and table. None of the three overlaps another: ``restrict`` states this,
+and the compiler loads the fields of a header together."""
 
 
 class Names:

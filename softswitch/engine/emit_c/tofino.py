@@ -1,4 +1,4 @@
-"""The engine's entry points of programs for Tofino: frames with metadata in front of them, and the way back."""
+"""The engine's entry points of programs for Tofino: frames with metadata in front of them, and back again."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ OPTIONS = """\
 /* Nor are two counts put into a vector in order to raise both at once. */
 #define P4_APART(place) __asm__("" : "+m"(place))
 """
-"""Options that make programs for v1model faster and programs for Tofino, whose packets are C locals, slower."""
+"""Options that speed up v1model's programs and slow down Tofino's, whose packets are C locals."""
 
 
 ROOT = "standard_metadata"
@@ -42,7 +42,7 @@ def told_fields(program: ir.Program) -> frozenset[str]:
 
 
 def answered(program: ir.Program) -> Iterator[str]:
-    """Yield the C assignments of standard metadata to the fields reported for a packet besides its destination."""
+    """Yield the C assignments of standard metadata to the reported fields, other than the destination."""
     if "priority" in _mentioned(program):
         yield f"    verdict->priority = p->{ROOT}.priority;"
 
