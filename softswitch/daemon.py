@@ -4,9 +4,9 @@ With `until_eof` the parent process may send requests, lines of JSON, to its sta
 
 ==========================  ====================================================================
 ``{"statistics": true}``    answer ``{"statistics": {port number: `PortStatistics`}}``
-``{"port": "9=shm"}``       open one more port, as ``--port`` says it, with ``"impair"`` as
+``{"port": "9=shm"}``       open one more port, specified as for ``--port``, with ``"impair"`` as
                             ``--impair``; answer ``{"udp_ports": …, "shm_ports": …}`` of all
-anything else               answer ``{"error": why}``; the switch goes on
+anything else               answer ``{"error": why}``; the switch continues
 ==========================  ====================================================================
 """
 
@@ -40,30 +40,30 @@ from softswitch.stf.control import EmbeddedPlane
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SOMEBODY: Final = 0
-"""Written where a signal writes its number."""
+"""The byte written in place of a signal's number."""
 
 
 class StopSignal:
     """An event that is set by SIGTERM, SIGINT, or any thread; used in a ``with``, by the main thread.
 
-    A signal writes into a socket as it comes (`signal.set_wakeup_fd`), and the main thread waits for that.
-    If it waited for a `threading.Event`, a signal that came while it was about to would go unnoticed for
-    ever, and a handler that sets the event would wait for a lock that the thread it interrupts may hold.
+    A signal writes into a socket on arrival (`signal.set_wakeup_fd`), on which the main thread waits.
+    With a `threading.Event`, a signal that arrived just before the wait would remain unnoticed
+    for ever, and a handler that sets the event would wait for a lock that the interrupted thread may hold.
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._heard, self._told = socket.socketpair()
-        self._told.setblocking(False)  # a full one has been told
+        self._told.setblocking(False)  # if the socket is full, the event is set already
 
     def __enter__(self) -> Self:
-        """Take over the two signals. Raises ValueError in another thread than the main one."""
+        """Take over the two signals. Raises ValueError in any thread but the main one."""
         self._woke = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _only_wake) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the signals back to their earlier handlers, and let all who wait go on."""
+        """Return the signals to their earlier handlers, and release all waiting threads."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._woke)
@@ -72,28 +72,28 @@ class StopSignal:
         self._told.close()
 
     def set(self) -> None:
-        """Stop, from any thread; without effect once it has ended."""
+        """Stop, from any thread; without effect after the end."""
         self._event.set()
         with contextlib.suppress(OSError):
             self._told.send(bytes((_SOMEBODY,)))
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait so long, in another thread than the main one; return whether it is to stop."""
+        """Wait for at most this time, in any thread but the main one; return True if the switch must stop."""
         return self._event.wait(timeout_s)
 
     def wait_in_main_thread(self) -> None:
-        """Wait until it is to stop; other signals go on to their handlers."""
+        """Wait until the switch must stop; other signals go to their handlers."""
         while self._heard.recv(1)[0] not in (_SOMEBODY, *SIGNALS):
             pass
         self._event.set()
 
 
 def _only_wake(number: int, frame: object) -> None:
-    """Do nothing: what matters is that the signal wakes up whoever reads."""
+    """Do nothing: the signal only has to wake the reader."""
 
 
 WATCH_S = 0.5
-"""How often a program that is watched is looked at."""
+"""Interval between checks of a watched program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,27 +104,27 @@ class SwitchSettings:
         ports: The ports by number.
         program: The program; None: packets are dropped until a controller loads one.
         defines: Preprocessor definitions of `program`.
-        address: Where P4Runtime listens, ``host:port`` or ``unix:path``; None: a Unix socket in a private
+        address: Address of P4Runtime, ``host:port`` or ``unix:path``; None: a Unix socket in a private
             folder.
-        bfrt: Where BF Runtime listens, ``host:port``; None: nowhere.
+        bfrt: Address of BF Runtime, ``host:port``; None: no BF Runtime.
         device_id: The device id of P4Runtime.
         tls: Files for TLS; None: no encryption.
         impairments: Impairments by port.
         seed: Of impairments and of the program's random numbers.
-        backend: How programs run; see `softswitch.load`.
-        undefined: The choice for undefined values in all programs that are loaded.
-        architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
-        log: Gets a line for each step of a packet; packets are interpreted then.
+        backend: The back end for programs; see `softswitch.load`.
+        undefined: The choice for undefined values in all loaded programs.
+        architecture: The only accepted architecture (v1model, tna or t2na); None: any.
+        log: Receives a line for each step of a packet; packets are interpreted then.
         metrics_port: Port of loopback with the counters for Prometheus; 0: any port, None: none.
-        watch: Load `program` again whenever one of its files has changed; `ready` gets a line of JSON that
-            says so, or why not.
-        ready: Once everything is open, gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port``
+        watch: Load `program` again whenever one of its files has changed; `ready` receives a line of JSON
+            with the result, or with the reason of a failure.
+        ready: Once everything is open, receives one line of JSON: ``p4runtime`` (its address), ``grpc_port``
             (null for a Unix socket), ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and
             ``program``; then, with `until_eof`, the answers.
-        until_eof: End with standard input.
-        capture: Where captures are written; None: none.
-        journal: Gets what controllers load and write to tables.
-        runtime: Files with what the tables of `program` hold first; see `softswitch.stf.runtime`.
+        until_eof: Stop at the end of standard input.
+        capture: Destination of captures; None: no captures.
+        journal: Receives controllers' programs and table writes.
+        runtime: Files with the initial entries of the tables of `program`.
     """
 
     ports: Mapping[int, PortSpec]
@@ -180,7 +180,7 @@ def run_switch(asked: SwitchSettings) -> None:
                 captures = stack.enter_context(CaptureFiles(switch, asked.capture))
             described = _description(switch, service, asked)
             if asked.bfrt is not None:
-                # Imported here, because few switches have it.
+                # Imported here, because few switches use it.
                 from softswitch.bfrt import BfrtService
 
                 name = None if asked.program is None else asked.program.stem
@@ -188,7 +188,7 @@ def run_switch(asked: SwitchSettings) -> None:
                 stack.callback(drivers.close)
                 described["bfrt_port"] = drivers.port
             if asked.metrics_port is not None:
-                # Imported here, because few switches have it and all would start 20 ms later.
+                # Imported here, because few switches use it and all would start 20 ms later.
                 from softswitch.metrics import render, serve_metrics
 
                 answer = serve_metrics(lambda: render(switch), asked.metrics_port)
@@ -209,7 +209,7 @@ def run_switch(asked: SwitchSettings) -> None:
 
 
 def _fill(device: Device, files: Sequence[Path]) -> None:
-    """Give the tables what files say. Raises RuntimeFileError, OSError."""
+    """Apply the files to the tables. Raises RuntimeFileError, OSError."""
     if not files:
         return
     # Imported here, because few switches have such files.
@@ -221,7 +221,7 @@ def _fill(device: Device, files: Sequence[Path]) -> None:
 
 
 class _Plane(EmbeddedPlane):
-    """As of `EmbeddedPlane`; controllers read groups and sessions that they have not written, too."""
+    """See `EmbeddedPlane`; controllers also read groups and sessions that they have not written."""
 
     def __init__(self, switch: Switch, bundle: Bundle) -> None:
         super().__init__(switch, bundle.pipeline)
@@ -255,7 +255,7 @@ def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dic
 
 
 def _reached_at(switch: Switch) -> dict[str, object]:
-    """Return where the far ends of the ports that are no interfaces arrive."""
+    """Return the addresses for the far ends of the ports that are not interfaces."""
     return {
         "udp_ports": {
             str(number): switch.port_address(number)[1]
@@ -295,7 +295,7 @@ def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | Non
     try:
         for line in _lines(sys.stdin.fileno()):
             _say(answers, _execute(switch, captures, line))
-    finally:  # also if nobody hears the answers any more, or the switch is closed under us
+    finally:  # also if no process reads the answers any more, or the switch is closed meanwhile
         stop.set()
 
 

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus in its text format, at ``http://127.0.0.1:PORT/metrics``: those of a switch."""
+"""Metrics for Prometheus in its text format, at ``http://127.0.0.1:PORT/metrics``: a switch's counters."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4"
 
 
 class MetricsUnknown(Exception):
-    """The numbers cannot be had now."""
+    """The numbers are not available now."""
 
 
 def render(switch: Switch) -> str:
-    """Return all counters of ports and of the switch, as of now."""
+    """Return the present values of all counters of ports and of the switch."""
     ports = {port: asdict(switch.statistics(port)) for port in switch.ports}
     lines: list[str] = []
     for name, meaning in meanings(PortStatistics).items() if ports else ():
@@ -41,7 +41,7 @@ def metric_family(
     Args:
         name: Its name.
         meaning: Its description.
-        values: Its values by labels, as `metric_labels` writes them.
+        values: Its values by labels, in the form of `metric_labels`.
         kind: Its kind.
     """
     head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
@@ -60,7 +60,7 @@ def metric_labels(**values: object) -> str:
 
 @contextmanager
 def serve_metrics(text: Callable[[], str], port: int) -> Iterator[int]:
-    """Serve what `text` returns on loopback, and yield the port; 0 takes a free one. Raises OSError.
+    """Serve the result of `text` on loopback, and yield the port; 0 takes a free one. Raises OSError.
 
     If `text` raises MetricsUnknown, the answer is status 503 with its reason.
     """

@@ -2,16 +2,16 @@
 
 ======================  =============================================================
 `values`                tables as JSON describes them; their entries, from and to messages
-`matching`              the program's match-action tables, by way of P4Runtime's entities; registers, counters
+`matching`              the program's match-action tables, through P4Runtime's entities; registers, counters
 `switch_tables`         the switch's ports, multicast groups, nodes and exclusions; mirror sessions
 ======================  =============================================================
 
 `docs/tofino.md` lists the served requests. Requests need no role: each client that reaches the port controls
 the switch.
 
-Here is the service on gRPC; this file alone of the folder knows gRPC's status codes. An update or read that
-is refused is an error of its batch, with its place, and the call ends as UNKNOWN: so do the chip's drivers,
-and clients look for it there.
+This module is the service on gRPC; it alone in the folder knows gRPC's status codes. A refused update or read
+is an error of its batch, with its position, and the call ends as UNKNOWN: so do the chip's drivers,
+and clients expect it there.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ __all__ = ["BfrtService"]
 
 
 PREFIX = "pipe."
-"""What goes before the names of a program's tables: its pipeline."""
+"""The prefix of the names of a program's tables: its pipeline."""
 
 _THREADS = 20
 _ENTITIES_PER_MESSAGE = 512
 _GRACE_S = 2.0
 _SHOWN = 20
-"""Most errors of a batch in one answer: all of them would exceed the clients' limit."""
+"""Maximum number of errors of a batch in one answer: all of them would exceed the clients' limit."""
 
 
 class BfrtService:
     """BF Runtime for one device, listening until `close`.
 
-    `address` is ``host:port``; port 0 takes a free one, and `port` is it. `name` is that of the program;
-    None: whatever clients bind to. Raises OSError if the address cannot be had.
+    `address` is ``host:port``; port 0 takes a free port, and `port` is its number. `name` is the program's
+    name; None: any name that clients bind to. Raises OSError if the address is not available.
     """
 
     def __init__(self, device: Device, *, address: str = "127.0.0.1:0", name: str | None = None) -> None:
@@ -97,15 +97,15 @@ class BfrtService:
         self._server.start()
 
     def close(self) -> None:
-        """End all streams and stop listening; requests under way have some seconds to finish."""
+        """End all streams and stop listening; requests in progress have some seconds to finish."""
         self._server.stop(grace=_GRACE_S).wait(2 * _GRACE_S)
         self._threads.shutdown(wait=False)
 
 
 def _decoded(data: bytes) -> Any:
-    """Decode a message of a stream; return the error if it is none.
+    """Decode a message of a stream; return the error if it is invalid.
 
-    gRPC takes streams that it cannot decode for alive.
+    gRPC treats streams that it cannot decode as alive.
     """
     try:
         return bfruntime.StreamMessageRequest.FromString(data)
@@ -125,7 +125,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ programs
 
     def set_config(self, request: Any, context: Any) -> Any:
-        """Bind a client to the program that runs; programs are loaded in other ways."""
+        """Bind a client to the running program; programs are loaded in other ways."""
         if request.action != bfruntime.BIND:
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
@@ -176,7 +176,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ entries
 
     def write(self, request: Any, context: Any) -> Any:
-        """Carry out a batch of updates in order."""
+        """Apply a batch of updates in order."""
         if request.atomicity != bfruntime.CONTINUE_ON_ERROR and len(request.updates) > 1:
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED, "batches are carried out with CONTINUE_ON_ERROR only"
@@ -201,7 +201,7 @@ class _BfrtServicer:
                     listing = ", ".join(known) or "none"
                     message = f"operation '{operation.table_operations_type}' of '{table.name}'"
                     raise errors.Unimplemented(f"{message}; it has {listing}")
-                # Nothing is to be done: there are no copies of counters and registers that could be behind.
+                # Nothing to do: there are no copies of counters and registers that could be outdated.
             case kind:
                 raise errors.Unimplemented(f"an update of a {kind or 'missing entity'}")
 
@@ -264,7 +264,7 @@ def _code(error: RequestError) -> Any:
 
 
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
-    """End a call as UNKNOWN if anything of it was refused, with an error for each part, up to `_SHOWN`."""
+    """End a call as UNKNOWN if any part of it was refused, with an error for each part, up to `_SHOWN`."""
     failed = [outcome for outcome in outcomes if outcome is not None]
     if not failed:
         return

@@ -1,8 +1,8 @@
 """The program's match-action tables, registers and counters.
 
-Entries of tables become P4Runtime's, which check them, and back again. Registers and counters have an entry
-for each index; the fields of a register are the scalars of its cell. Where entries may overlap the smallest
-``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
+Entries of tables are converted to P4Runtime's, which check them, and back. Registers and counters have an
+entry for each index; the fields of a register are the scalars of its cell. Where entries may overlap the
+smallest ``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from softswitch.p4runtime.schema import ArrayInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, Device
 
 COUNTER_BYTES, COUNTER_PACKETS, COUNTER_INDEX, REGISTER_INDEX = 65553, 65554, 65556, 65557
-"""Numbers of fields, which no parameter of an action has."""
+"""Numbers of fields, different from all action parameters' numbers."""
 BYTES = Column(COUNTER_BYTES, "$COUNTER_SPEC_BYTES", "uint64")
 PACKETS = Column(COUNTER_PACKETS, "$COUNTER_SPEC_PKTS", "uint64")
 
 
 def cells(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
-    """Return the tables of a program's registers and counters; `prefix` goes before their names."""
+    """Return the tables of a program's registers and counters; `prefix` precedes their names."""
     schema = bundle.schema
     registers = [_Registers(device, bundle, register, prefix) for register in schema.registers.values()]
     counters = [_Counters(device, bundle, counter, prefix) for counter in schema.counters.values()]
@@ -56,7 +56,7 @@ class _Cells:
         self._size = size
 
     def write(self, kind: int, entry: Any) -> None:
-        """Set a cell's given fields; a deletion sets a cell, or all, to what it began with."""
+        """Set a cell's given fields; a deletion resets a cell, or all, to the initial value."""
         key = exact_key(entry, self.table)
         indices: Sequence[int] = range(self._size) if key is None else [self._checked(key[0])]
         if kind in (bfruntime.DELETE, bfruntime.RESET):
@@ -90,7 +90,7 @@ class _Cells:
         return self._size
 
     def clear(self, indices: Iterable[int]) -> None:
-        """Set cells to what they began with."""
+        """Reset cells to their initial values."""
         raise NotImplementedError
 
     def get(self, index: int) -> Row:
@@ -128,7 +128,7 @@ class _Registers(_Cells):
         return self._row(self._bundle.read_register(self.table.name.split(".", 1)[1], index))
 
     def clear(self, indices: Iterable[int]) -> None:
-        """Set cells to what they began with: here one scalar after the other, for they are many."""
+        """Reset cells to their initial values: here one scalar after the other, as they are many."""
         for part in self._parts:
             for index in indices:
                 self._bundle.pipeline.write_register(part.name, index, part.initial)
@@ -184,7 +184,7 @@ _MATCHES = {"exact": "Exact", "ternary": "Ternary", "lpm": "LPM", "range": "Rang
 
 
 def matching(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
-    """Return the match-action tables of a program, but those with an action profile."""
+    """Return the match-action tables of a program, without tables that have an action profile."""
     tables = [table for table in bundle.schema.tables.values() if table.implementation is None]
     return [_Matching(device, bundle, table, prefix) for table in tables]
 
@@ -223,7 +223,7 @@ class _Matching:
     # ------------------------------------------------------------------ writing
 
     def write(self, kind: int, entry: Any) -> None:
-        """Carry out an update of an entry, of the default one, or the deletion of all."""
+        """Apply an update of an entry, of the default one, or the deletion of all."""
         if entry.is_default_entry:
             self._write_default(kind, entry)
             return
@@ -251,7 +251,7 @@ class _Matching:
         message = p4.TableEntry(table_id=self._own.id, is_default_action=True)
         if kind in (bfruntime.DELETE, bfruntime.RESET):
             if self._own.const_default:
-                return  # it is what it was
+                return  # the entry stays unchanged
         else:
             message = self._filled(message, entry, None)
         self._apply(p4.Update.MODIFY, message)
@@ -276,7 +276,7 @@ class _Matching:
         return found[0].table_entry if found else None
 
     def _key(self, entry: Any) -> Any:
-        """Return an entry's key as P4Runtime's: what matches anything is left out."""
+        """Return an entry's key as P4Runtime's: fields that match anything are left out."""
         message = p4.TableEntry(table_id=self._own.id)
         priority = 0
         for field in entry.key.fields:
@@ -328,7 +328,7 @@ class _Matching:
     def _filled(self, wanted: Any, entry: Any, old: Any) -> Any:
         """Return an entry of P4Runtime with the action and counts of an entry.
 
-        What is not given stays as it is in `old`.
+        Parameters that are not given keep their values from `old`.
         """
         message = p4.TableEntry()
         message.CopyFrom(wanted)
@@ -362,13 +362,13 @@ class _Matching:
             elif column.id in kept:
                 value = kept[column.id]
             else:
-                value = _plain(0)  # as the chip's drivers do: published controllers leave parameters out
+                value = _plain(0)  # like the chip's drivers: published controllers leave parameters out
             message.action.action.params.add(param_id=column.id, value=value)
 
     # ------------------------------------------------------------------ reading
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry of a key, the default one, or all but that."""
+        """Yield the entry of a key, the default one, or all but the default."""
         request = self._key(entry) if entry.HasField("key") else p4.TableEntry(table_id=self._own.id)
         request.is_default_action = entry.is_default_entry
         if self.table.data:
@@ -411,12 +411,12 @@ class _Matching:
 
 
 def _plain(value: int) -> bytes:
-    """Return a number as P4Runtime has it: no byte more than needed."""
+    """Return a number in P4Runtime's form: in as few bytes as possible."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def _tell_match(field: Any, match: Any, column: Column) -> None:
-    """Add a match of P4Runtime; None: one that was left out, as it matches anything."""
+    """Add a match of P4Runtime; None: a field left out, as it matches anything."""
 
     def padded(data: bytes) -> bytes:
         return bytes_of(int.from_bytes(data, "big"), column)

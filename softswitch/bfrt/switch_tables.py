@@ -1,10 +1,11 @@
 """Tables of the switch itself: its ports, multicast groups and nodes, exclusions, mirror sessions.
 
-The switch's ports: given when it starts, and always up; clients configure and count them as a chip's.
+The switch's ports: given when it starts, and always up; clients configure and count them like a chip's.
 
 Port 4 * (C - 1) + L is lane L of connector C, as in the first pipe of a chip.
 
-Multicast groups of nodes, exclusions of copies, and mirror sessions, from their tables to the switch.
+Multicast groups of nodes, exclusions of copies, and mirror sessions, converted from their tables for the
+switch.
 
 A group is a list of nodes, each with an exclusion id or none; a node has a replication id and ports. Both may
 be written in any order, and a group's members are computed anew whenever either changes.
@@ -60,7 +61,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$OctetsTransmittedwithouterror": ("tx_bytes",),
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
-"""Statistics of a chip's port, and the counters of ours that they are the sum of."""
+"""Statistics of a chip's port, and our counters whose sum they are."""
 STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
@@ -98,7 +99,7 @@ def ports(switch: Switch) -> list[Rows]:
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
-    """Return the table of what a program's ingress parser gets of a port: here zero for all ports."""
+    """Return the table of a port's data for a program's ingress parser: here zero for all ports."""
     if not program.ingress_parser:
         return []
     key = (Column(1, "ingress_port", "uint16", match="Exact"),)
@@ -128,7 +129,7 @@ class _Ports(Stored):
 
 
 class _PortCounters:
-    """Counters of ports; setting one to a number counts on from there, here alone."""
+    """Counters of ports; once set to a number, a counter continues from there, in this table only."""
 
     def __init__(self, switch: Switch) -> None:
         self.table = STAT
@@ -168,7 +169,7 @@ class _Handles:
         self._switch = switch
 
     def write(self, kind: int, entry: Any) -> None:
-        """Refuse: which port is where does not change."""
+        """Raise an error: the positions of ports are fixed."""
         raise PermissionDenied(f"'{HANDLE.name}' can only be read")
 
     def read(self, entry: Any) -> Iterator[Any]:
@@ -313,7 +314,7 @@ class _Groups(Stored):
                 raise NotFound(f"multicast group {key[0]}: there is no node {node}")
 
     def incremented(self, old: Row, given: Row, *, takes_away: bool) -> Row:
-        """Add nodes to a group, or take them away, which ignores their exclusion ids."""
+        """Add nodes to a group, or remove them, ignoring the nodes' exclusion ids."""
         own = _with_exclusions(old)
         other = _with_exclusions(given)
         if takes_away:
@@ -329,7 +330,7 @@ class _Groups(Stored):
         }
 
     def changed(self, key: tuple[int, ...]) -> None:
-        """Give the switch the group's members."""
+        """Set the group's members in the switch."""
         row, group = self.rows.get(key), group_number(key[0])
         if row is None:
             self._switch.set_multicast_group(group, None)
@@ -354,7 +355,7 @@ class _Nodes(Stored):
         self.groups = _Groups(switch, self)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse ports that cannot be, and the end of a node that groups have."""
+        """Refuse invalid ports, and the deletion of a node that groups contain."""
         if row is None:
             if held := self.groups.having(key[0]):
                 raise InvalidArgument(f"node {key[0]} is in multicast group {held[0][0]}: take it out first")
@@ -375,13 +376,13 @@ class _Prune(Stored):
         self._switch = switch
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse ports that cannot be."""
+        """Refuse invalid ports."""
         if key[0] == 0:
             raise Unimplemented("level 2 exclusion id 0: to this switch it excludes nothing")
         _check_ports(row or {})
 
     def changed(self, key: tuple[int, ...]) -> None:
-        """Tell the switch the ports of an exclusion id."""
+        """Set the ports of an exclusion id in the switch."""
         row = self.rows.get(key)
         self._switch.set_exclusion(key[0], None if row is None else _numbers(row, _PORTS))
 
@@ -392,14 +393,14 @@ class _Mirrors(Stored):
         self._switch = switch
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse what a clone session of the switch cannot be."""
+        """Refuse settings that a clone session of the switch does not support."""
         if key[0] == 0:
             raise InvalidArgument("mirror session 0: sessions are 1 to 65535")
         if row and (row.get("$mcast_grp_a_valid") or row.get("$mcast_grp_b_valid")):
             raise Unimplemented("mirror sessions to multicast groups")
 
     def changed(self, key: tuple[int, ...]) -> None:
-        """Give the switch the clone session; a session that is not enabled is none."""
+        """Set the clone session in the switch; a session that is not enabled is removed."""
         row = self.rows.get(key)
         if row is None or not row.get("$session_enable") or not row.get("$ucast_egress_port_valid"):
             self._switch.set_clone_session(key[0], None)

@@ -19,13 +19,13 @@ class Column(Numbered):
     """A field of a key or of data.
 
     Args:
-        id: The number that messages carry.
-        name: What clients call it.
+        id: The field's number in messages.
+        name: The field's name for clients.
         type: ``bytes`` (a number of `width` bits), one of `NUMBERS`, ``bool`` or ``string``.
         width: Bits of a number.
         match: Of a key: Exact, Ternary, LPM, Range or Optional.
         repeated: It is a list.
-        field_class: ``register_data`` for what a chip has once for each pipe.
+        field_class: ``register_data`` for data that a chip has once for each pipe.
     """
 
     type: str = "bytes"
@@ -118,7 +118,7 @@ Value = int | bool | str | list[int] | list[bool]
 
 
 def bytes_of(value: int, column: Column) -> bytes:
-    """Return a number as messages carry it: whole bytes of the field's width."""
+    """Return a number in its form for messages: whole bytes of the field's width."""
     return value.to_bytes((column.bits + 7) // 8, "big")
 
 
@@ -228,29 +228,29 @@ Row = dict[str, Value]
 
 
 class Rows(Protocol):
-    """The entries of one table. All methods raise RequestError, and then have changed nothing."""
+    """The entries of one table. Methods that raise RequestError change nothing."""
 
     table: TableSpec
 
     def write(self, kind: int, entry: Any) -> None:
-        """Carry out an update of one entry, or of all where it has no key."""
+        """Apply an update of one entry, or of all without a key."""
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry of a key, or all entries where it has none."""
+        """Yield the entry of a key, or all entries without a key."""
 
     def usage(self) -> int:
         """Return the number of entries."""
 
 
 class Stored:
-    """A table with an exact key whose entries are kept here; subclasses tell the switch."""
+    """A table with an exact key whose entries are kept here; subclasses update the switch."""
 
     def __init__(self, table: TableSpec) -> None:
         self.table = table
         self.rows: dict[tuple[int, ...], Row] = {}
 
     def write(self, kind: int, entry: Any) -> None:
-        """Carry out an update; see `Rows.write`."""
+        """Apply an update; see `Rows.write`."""
         key = exact_key(entry, self.table)
         if key is None:
             if kind != bfruntime.DELETE:
@@ -286,13 +286,13 @@ class Stored:
         self.changed(key)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise RequestError if a row cannot become `row`; None: if it cannot go."""
+        """Raise RequestError if a row cannot become `row`; None: if it cannot be deleted."""
 
     def changed(self, key: tuple[int, ...]) -> None:
-        """Tell the switch that a row is new, another or gone."""
+        """Update the switch after a row is added, changed or deleted."""
 
     def incremented(self, old: Row, given: Row, *, takes_away: bool) -> Row:
-        """Return a row with `given` added to its lists, or taken away from them."""
+        """Return a row with `given` added to its lists, or removed from them."""
         raise Unimplemented(f"'{self.table.name}' has no lists to add to")
 
     def read(self, entry: Any) -> Iterator[Any]:
@@ -304,7 +304,7 @@ class Stored:
             yield exact_entry(self.table, known, self.shown(known))
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return a row as a read finds it."""
+        """Return a row as read by clients."""
         return self.rows[key]
 
     def usage(self) -> int:
@@ -313,7 +313,7 @@ class Stored:
 
 
 class RefusedRows(Stored):
-    """A table of the chip that has nothing here to work on: it is empty, and takes no entries."""
+    """A table of the chip without a counterpart here: it is empty, and takes no entries."""
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
         """Refuse every entry."""

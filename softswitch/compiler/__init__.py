@@ -6,10 +6,10 @@ The passes, in order:
 2. lex          the text                   → tokens with positions        `frontend.lexer`
 3. parse        tokens                     → syntax tree                  `frontend`, `frontend.ast`
 4. lower        names, types and constants → typed IR                     `lowering`, `ir`
-5. settle       what P4 leaves undefined   → typed IR                     `undefined`
+5. settle       undefined behaviour          → typed IR                     `undefined`
 
-Everything that can be wrong with a program is a `CompileError`, raised by the first pass that
-sees it. What is valid but not supported yet is `Unsupported`; nothing is silently left out.
+Every error in a program is a `CompileError`, raised by the first pass that
+detects it. Valid but unsupported source is `Unsupported`; nothing is silently left out.
 The back ends (`softswitch.engine`) take the IR; `p4info` derives the control plane's view of it.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
     "preprocess_file",
 ]
 
-# Called after each pass with its name and a function that renders what it made.
+# Called after each pass with its name and a function that renders its result.
 Dump = Callable[[str, Callable[[], str]], None]
 
 
@@ -68,10 +68,10 @@ def compile_source(
         name: Name of its file in positions; its folder is searched for included files.
         defines: Preprocessor definitions.
         include_dirs: Further directories of included files.
-        preprocessed: It is preprocessed already; directives are refused.
+        preprocessed: The text is preprocessed already; directives are refused.
         undefined: The choice for undefined values; None: the fastest.
-        single_access: Refuse a program for Tofino that may meet a register twice for a packet, as the
-            chip's compiler does; such a register is remarked on otherwise.
+        single_access: Refuse a program for Tofino if a packet may access a register twice, as the chip's
+            compiler does; otherwise only warn about such a register.
         dump: Called with the name of each pass and a function that renders its result.
 
     Raises CompileError.
@@ -83,7 +83,7 @@ def compile_source(
     return settled(_lowered(plain, name, dump, single_access=single_access), undefined)
 
 
-# The passes are imported where they are needed: most processes find what they need compiled already.
+# The passes are imported where they are needed: most processes find their programs compiled already.
 
 
 def _preprocess(text: str, name: str, **options: Any) -> str:
@@ -137,7 +137,7 @@ def find_undefined(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
 ) -> list[Finding]:
-    """Return where the program in a file depends on undefined behaviour. Raises CompileError, OSError."""
+    """Return the places where a program depends on undefined behaviour. Raises CompileError, OSError."""
     from softswitch.compiler.undefined import find
 
     name = str(path)
@@ -160,7 +160,7 @@ def preprocess_file(
 ) -> str:
     """Return the program in a file as one text that needs no other file.
 
-    Compiling that text gives what compiling the file does, positions included.
+    Compiling that text gives the same result as compiling the file, positions included.
     """
     return _preprocess(read_source(path), str(path), defines=defines, include_dirs=include_dirs)
 
@@ -168,7 +168,7 @@ def preprocess_file(
 def p4info(program: ir.Program) -> p4info_pb2.P4Info:
     """Return the P4Info of a program; objects annotated with ``@hidden`` are left out.
 
-    Raises CompileError if an ``@id`` is no number, of another kind of object, or used twice.
+    Raises CompileError if an ``@id`` is not a number, belongs to another kind of object, or is used twice.
     """
     from softswitch.compiler.p4info_export import Export
 
@@ -176,7 +176,7 @@ def p4info(program: ir.Program) -> p4info_pb2.P4Info:
 
 
 def p4info_from(serialized: bytes) -> p4info_pb2.P4Info:
-    """Return P4Info that was serialized before."""
+    """Return deserialized P4Info."""
     from p4src.messages import p4info_pb2
 
     return p4info_pb2.P4Info.FromString(serialized)

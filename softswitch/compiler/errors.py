@@ -1,12 +1,12 @@
-"""Errors of the compiler, and the places in source text that they name.
+"""Errors of the compiler, and their positions in source text.
 
 ::
 
     CompileError          the source is wrong
     └── Unsupported       the source is right, but we cannot compile it (yet)
 
-Both say where, what was wrong and, where it helps, what would be right. A compilation raises the first error;
-`CompileError.others` are those found after it.
+Both state the place, the problem and, where it helps, a correction. A compilation raises the first error;
+`CompileError.others` are the errors found after it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Position:
 
 
 NOWHERE = Position("", 0, 0)
-"""Of what the compiler makes itself."""
+"""Position of text that the compiler generates itself."""
 
 
 def read_source(path: str | Path) -> str:
@@ -39,15 +39,15 @@ def read_source(path: str | Path) -> str:
 
 
 def unescape(quoted: str) -> str:
-    """Return the value of a string in quotes."""
+    """Return the value of a quoted string."""
     return re.sub(r'\\(["\\])', r"\1", quoted.strip()[1:-1])
 
 
 _TAB_WIDTH = 8
 MAX_SHOWN = 20
-"""Errors of one compilation that `CompileError.render` shows."""
+"""Maximum number of errors of one compilation that `CompileError.render` shows."""
 _MAX_WIDTH = 200
-"""Columns of a source line that are shown at most: generated programs have lines of any length."""
+"""Maximum number of columns shown of a source line: generated programs have lines of any length."""
 
 
 def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
@@ -82,16 +82,16 @@ class CompileError(Exception):
         self.others: tuple[CompileError, ...] = ()
 
     def __str__(self) -> str:
-        where = f"{self.pos}: " if self.pos.file else ""  # what many places make together has none
+        where = f"{self.pos}: " if self.pos.file else ""  # an error of several places has no position
         return f"{where}{self.kind}: {self.message}"
 
     def render(self, sources: Mapping[str, str] | None = None) -> str:
         """Return the message with the source line, a caret under the column, and what was expected.
 
-        The errors that were found after this one follow, up to `MAX_SHOWN` in all.
+        Further errors follow, up to `MAX_SHOWN` in all.
 
-        `sources` maps file names to their text; files that it does not know are read from disk,
-        and without a line to show, the message stands alone.
+        `sources` maps file names to their text; other files are read from disk.
+        If the line is not available, the message stands alone.
         """
         shown = [self, *self.others[: MAX_SHOWN - 1]]
         text = [error._render(sources or {}) for error in shown]

@@ -1,12 +1,12 @@
 """P4Info: the control plane's view of a program.
 
-Ids are those that p4c gives (checked against it): the resource type in the top byte (P4Runtime
-specification, section 6.3), below it the Jenkins one-at-a-time hash of the name, moved on by one
-as long as the id is taken; names are tried in sorted order. ``@id`` overrides the hash. The alias
+Ids equal p4c's (checked against it): the resource type in the top byte (P4Runtime
+specification, section 6.3), below it the Jenkins one-at-a-time hash of the name, incremented while
+the id is taken; names are tried in sorted order. ``@id`` overrides the hash. The alias
 is the shortest suffix of the name, in whole components, that no other object has.
 
-`type_info` has the types of what digests and registers hold, and the program's new types.
-Structured annotations other than ``@pkginfo`` and ``@platform_property`` go as text.
+`type_info` has the types of digests' and registers' data, and the program's new types.
+Structured annotations other than ``@pkginfo`` and ``@platform_property`` are exported as text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNITS = {
     "bytes": p4info_pb2.CounterSpec.BYTES,
     "packets_and_bytes": p4info_pb2.CounterSpec.BOTH,
 }
-# Annotations that have fields of their own in P4Info.
+# Annotations with fields of their own in P4Info.
 _REPRESENTED = frozenset(["name", "id", "brief", "description", "max_group_size"])
 
 _PACKAGE_TEXTS = frozenset(["name", "version", "arch", "organization", "contact", "url"])
@@ -112,7 +112,7 @@ class Export:
         self._aliases = _aliases({*program.tables, *itertools.chain(*named)})
 
     def message(self) -> p4info_pb2.P4Info:
-        """Return it. Raises CompileError, see `softswitch.compiler.p4info`."""
+        """Return the P4Info. Raises CompileError, see `softswitch.compiler.p4info`."""
         program = self._program
         info = p4info_pb2.P4Info()
         info.pkg_info.arch = program.architecture
@@ -148,7 +148,7 @@ class Export:
         return info
 
     def _cells(self, messages: tuple[Any, Any], kinds: tuple[int, int], item: ir.Counter | ir.Meter) -> Any:
-        """Add an array of counters or meters, or those of a table's entries, and return its message."""
+        """Add an array of counters or meters, or a table's direct ones, and return its message."""
         if item.table is None:
             message = messages[0].add(size=item.size)
         else:
@@ -157,7 +157,7 @@ class Export:
         return message
 
     def _field(self, fields: Any, id_: int, name: str, item: ir.Key | ir.Param) -> Any:
-        """Add a match field, a parameter or metadata, as wide as the controller gives it."""
+        """Add a match field, a parameter or metadata, with the controller's width."""
         new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type
         field = fields.add(id=id_, name=name, bitwidth=new.width if new and new.width else _width(type_))
@@ -167,7 +167,7 @@ class Export:
         return field
 
     def _data(self, types: Any, message: Any, data: ir.DataType) -> None:
-        """Fill in a ``P4DataTypeSpec``, and `types` with what it names."""
+        """Fill in a ``P4DataTypeSpec``, and add the named types to `types`."""
         match data.kind:
             case "bits" | "bool":
                 assert isinstance(data.scalar, ir.Bits | ir.Bool)
@@ -257,7 +257,7 @@ class Export:
             message.implementation_id = self._ids[_Ids.ACTION_PROFILE][table.implementation]
         for ref in table.actions:
             id_ = self._ids[_Ids.ACTION].get(ir.plain_name(ref.action))
-            if id_ is not None:  # not the action by which entries name groups
+            if id_ is not None:  # skip the action by which entries name groups
                 _annotate(message.action_refs.add(id=id_, scope=_SCOPES[ref.scope]), ref.annotations)
         self._initial_default(message.initial_default_action, table.default, table.pos)
         if table.const_default:
@@ -290,13 +290,13 @@ class Export:
 
 
 def _bytes(value: int, type_: ir.Bits | ir.Bool) -> bytes:
-    """Return a value as P4Runtime has it: negative ones in two's complement, in as few bytes as possible."""
+    """Return a value in P4Runtime's form: two's complement if negative, in as few bytes as possible."""
     unsigned = value & (1 << _width(type_)) - 1
     return unsigned.to_bytes(max(1, (unsigned.bit_length() + 7) // 8), "big")
 
 
 def _leaves(data: ir.DataType, prefix: str = "") -> Iterator[tuple[str, ir.Scalar]]:
-    """Yield the scalars of a header, those of structs in it by their path."""
+    """Yield the scalars of a header, nested structs' scalars by their path."""
     if data.scalar is not None:
         yield prefix, data.scalar
     for name, member in data.members:
@@ -325,7 +325,7 @@ def _direct(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
 
 
 def _actions(program: ir.Program) -> dict[str, ir.Action]:
-    """Return the actions as the control plane knows them: see `ir.Action`."""
+    """Return the actions visible to the control plane: see `ir.Action`."""
     everything = {**program.called_actions, **program.actions}
     return {name: action for name, action in everything.items() if ir.plain_name(name) == name}
 

@@ -1,7 +1,7 @@
 """Syntax trees and IR as text, for ``ina compile --dump``.
 
-A type with a name is shown whole where it comes first, and by its name from then on: every expression holds
-its type, and that of the headers has all fields of all headers.
+A named type is shown whole at its first occurrence, and by its name from then on: every expression holds
+its type, and the type of the headers has all fields of all headers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Shown = dict[str, Any]
 
 
 def show(node: Any) -> str:
-    """Return a node and all below it, one line each where that is short enough."""
+    """Return the text of a node and all nodes below it, one line each where short enough."""
     return "\n".join(_lines(node, {}))
 
 
@@ -41,7 +41,7 @@ def _on_a_line(node: Any, shown: _Shown, room: int) -> str | None:
     trial, text = dict(shown), ""
     for piece in _pieces(node, trial):
         text += piece
-        if len(text) > room:  # the rest may be long: a program's is megabytes
+        if len(text) > room:  # the rest may be long: a program's text has megabytes
             return None
     shown.update(trial)
     return text

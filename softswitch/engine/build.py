@@ -1,15 +1,15 @@
 """From the C text of a program to a shared object, compiled once per content.
 
-The object's name has the hash of everything that makes it: the C text, the runtime headers and the
-flags; the processor that ``-march=native`` means, and the compiler. A new one is written beside its
+The object's name has the hash of all its inputs: the C text, the runtime headers, the
+flags, the processor that ``-march=native`` selects, and the compiler. A new object is written beside its
 place and renamed. Of processes that need it at the same time one builds it and the others wait. `cache`
-says where, and when what is there may be loaded. Without a compiler, one that was built with another
-compiler serves, or with the package (`c_compiler.find`).
+determines the folder, and whether a file there may be loaded. Without a compiler, an object built by another
+compiler, or supplied with the package, is used (`c_compiler.find`).
 
 Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once per content.
 
-``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES… PART.h+PART.c…`` builds it, programs, and C files
-that others have built here (`join_c`) for machines that have no compiler (`c_compiler`).
+``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES… PART.h+PART.c…`` builds the engine, programs, and
+joined C files (`join_c`) for machines without a compiler (`c_compiler`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Backend = Literal["auto", "compiled", "interpreter"]
 def build(program: ir.Program, *, sanitize: bool = False) -> Path:
     """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if need be.
 
-    With `sanitize`, errors in memory or arithmetic end the process that loads it with a report; that
+    With `sanitize`, errors in memory or arithmetic end the loading process with a report; that
     process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler, NoCache or BuildFailed.
     """
     return build_c(emit_once(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
@@ -72,7 +72,7 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
     """Return the shared object of a C text that includes headers of ``runtime/``, building it if need be.
 
-    Warns if it is built in another folder than users expect. Raises NoCompiler, NoCache or BuildFailed.
+    Warns if it is built outside the expected folder. Raises NoCompiler, NoCache or BuildFailed.
     """
     content = content_hash(text, flags)
     here = hashed(content, _processor())
@@ -89,12 +89,12 @@ def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
         return target
     try:
         return _build(text, flags, compiler, target, folder.hint)
-    except OSError as error:  # the disk is full, say
+    except OSError as error:  # for example, a full disk
         raise NoCache(f"cannot keep a program in {folder.path}: {error.strerror}: {REMEDY}") from error
 
 
 def _built_elsewhere(content: str, here: str) -> Path | None:
-    """Return an object that another compiler built here, or one that came with the package."""
+    """Return an object that another compiler built here, or one supplied with the package."""
     with suppress(NoCache):
         for file in find_folder().path.glob(f"pipeline-{here}-*.so"):
             if whole(file):
@@ -105,7 +105,7 @@ def _built_elsewhere(content: str, here: str) -> Path | None:
 
 def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint: str) -> Path:
     with _alone(target.with_suffix(".c")) as kept:
-        if whole(target):  # somebody else has built it meanwhile
+        if whole(target):  # another process has built it meanwhile
             return target
         if hint:
             _warn_once(hint)
@@ -120,7 +120,7 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
 
 @cache
 def _warn_once(hint: str) -> None:
-    """Log it for the first of the objects that a switch needs: its engine and its program."""
+    """Log a hint once: a switch's engine and its program may both give it."""
     _log.warning("%s", hint)
 
 
@@ -128,11 +128,11 @@ def _warn_once(hint: str) -> None:
 def _alone(lock: Path) -> Iterator[Path]:
     """Wait until no other thread or process holds this file; when a holder dies, the next has its turn.
 
-    Only this user's can: who may read a file can hold it.
+    Only for this user's files: any user who may read a file can hold it.
     """
     with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)) as opened:
         os.fchmod(opened.fileno(), 0o600)
-        with suppress(OSError):  # where a file system has no locks, each builds for itself
+        with suppress(OSError):  # on a file system without locks, each process builds its own
             fcntl.flock(opened, fcntl.LOCK_EX)
         yield lock
 
@@ -159,7 +159,7 @@ def compile_c(command: list[str], text: str, target: Path) -> None:
 
 
 def _failure(command: list[str], status: int, stderr: str) -> str:
-    """Return how a compiler has failed, the remedy if one is known, and its whole output."""
+    """Return the compiler's failure, the remedy if one is known, and its whole output."""
     first = _first_error(stderr)
     advice = next((of for words, of in _ADVICE if words in first), "")
     if status < 0 and not advice:
@@ -188,9 +188,9 @@ def load(
 
     Args:
         program: The program.
-        backend: ``auto`` compiles, or interprets with a warning where there is no C compiler.
-        seed: Of the random numbers of ``random``.
-        trace: Gets all steps of packets, from the interpreter, whatever `backend` is.
+        backend: ``auto`` compiles, or, without a C compiler, interprets with a warning.
+        seed: Seed of the random numbers of ``random``.
+        trace: Receives all steps of packets, from the interpreter, whatever `backend` is.
 
     Raises Unsupported, and with ``compiled`` NoCompiler.
     """
@@ -217,7 +217,7 @@ def find_compiler() -> str:
 
 
 def content_hash(text: str, flags: tuple[str, ...]) -> str:
-    """Return the hash of a C text but for its comments, which say where it comes from, and its flags."""
+    """Return the hash of a C text without its comments, which state its source, and its flags."""
     plain = _COMMENT.sub(lambda found: found[1] or " ", text)
     return hashed(plain, " ".join(flags), _runtime_text())
 
@@ -256,12 +256,12 @@ ENGINE_FLAGS = (*FLAGS, "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra")
 
 
 def engine_sources() -> list[Path]:
-    """Return the engine's C files, in the order in which they make one translation unit."""
+    """Return the engine's C files, in the order of their translation unit."""
     return sorted(RUNTIME.glob("engine*.c"))
 
 
 def engine_text() -> str:
-    """Return the engine as one C text, so that a packet's way through its files can be inlined."""
+    """Return the engine as one C text, so that calls between its files can be inlined."""
     return "\n".join(f'#line 1 "{path.name}"\n{path.read_text()}' for path in engine_sources())
 
 
@@ -281,7 +281,7 @@ def build_for_others(folder: Path, programs: Sequence[str]) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor() as processes:
-        list(processes.map(partial(_build_for_others, folder), ["", *programs]))  # raises what they do
+        list(processes.map(partial(_build_for_others, folder), ["", *programs]))  # raises their errors
 
 
 def _build_for_others(folder: Path, program: str) -> None:
@@ -312,7 +312,7 @@ def sanitizer_environment() -> dict[str, str]:
     """
     environment = {
         "LD_PRELOAD": " ".join(_library(name) for name in ("libasan.so", "libubsan.so")),
-        "PYTHONMALLOC": "malloc",  # so that every frame has its red zones
+        "PYTHONMALLOC": "malloc",  # so that every allocation has its red zones
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",  # Python itself leaks
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }

@@ -1,9 +1,9 @@
-"""Where the C compiler is; by itself, because to ask costs little and to import what uses it much.
+"""The C compiler's location; a module of its own, as the query is cheap and its users are costly to import.
 
 Objects that are built with the package, for machines without a C compiler: the engine and stock programs.
 
 `build` builds them, for ``setup.py``, for each of the `LEVELS` of processors. An object's name has the
-hash of the text that it was built of: one of other sources is never found.
+hash of its source text: an object of other sources is never found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def compiler_name() -> str:
 
 
 def compiler_path() -> str | None:
-    """Return where that is, None if it is not on PATH."""
+    """Return the C compiler's path, None if it is not on PATH."""
     return shutil.which(compiler_name())
 
 
@@ -44,7 +44,7 @@ processor (``/proc/cpuinfo``)."""
 
 
 def find(content: str) -> Path | None:
-    """Return the best object for this processor of the text with this hash; None: none was built."""
+    """Return the best object for this processor of the text with this hash; None: there is none."""
     return next((file for level in levels() if (file := FOLDER / f"{content}-{level}.so").exists()), None)
 
 

@@ -1,13 +1,13 @@
 """Several switches in virtual time, and the cables between their memory ports.
 
-A port's impairments are its link: rate, queue and loss belong to the sending port. A cable adds its
-delay, for what leaves one switch has to enter another at the right time. Nothing that leaves a switch now can
-touch another one sooner than the shortest delay of a cable. So all switches advance by steps of at most that,
-one after the other, and what they sent each other is exchanged in between: no packet comes too late, to the
-microsecond. Of what enters at the same microsecond, first what was sent in an earlier step, then what left an
-earlier switch of the list by an earlier port.
+A port's impairments are its link: rate, queue and loss belong to the sending port. A cable adds its delay, as
+a frame must enter the receiving switch at the right time. A frame sent now cannot reach another switch sooner
+than the shortest delay of a cable. So all switches advance by steps of at most this
+delay, one after the other, and exchange their frames in between: no packet comes too late, to the
+microsecond. Frames that enter at the same microsecond are ordered by the step in which they were sent, then
+by switch in the list, then by port.
 
-Ports without a cable are *ends*: hosts are there, which send and receive. Nothing else lets frames enter.
+Ports without a cable are *ends*: hosts there send and receive. Frames enter nowhere else.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 Survives = Callable[[int], bool]
-"""Asked for each frame that goes to an entrance for which that is wanted; False: the frame is lost."""
+"""Called for each frame that goes to a selected entrance; False: the frame is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """One direction: what leaves a switch by a port enters another. Switches are numbered."""
+    """One direction: frames that leave a switch by a port enter another switch. Switches are numbered."""
 
     source: int
     port: int
@@ -100,7 +100,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 class Cabling:
     """Switches, their cables and ends: runtime/engine_cables.c. Times are microseconds.
 
-    An *entrance* is a cable's number or, behind those of all cables, an end's.
+    An *entrance* is a cable's number or, after all cables' numbers, an end's.
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class Cabling:
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """For callers in C: of the ``struct cabling`` under "cabling", and of its functions (engine.h)."""
+        """Addresses for C callers: the ``struct cabling`` under "cabling", and its functions (engine.h)."""
         functions = {name: getattr(self._library, f"cabling_{name}") for name in _SIGNATURES}
         found = {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in functions.items()}
         return {"cabling": int(self._cabling or 0), **found}
 
     def close(self) -> None:
-        """Free everything; nothing may be called after it. To be called before the switches are closed."""
+        """Free everything. Call it before the switches are closed; no method may be called after it."""
         cabling, self._cabling = self._cabling, None
         if cabling is not None:
             self._library.cabling_destroy(cabling)
@@ -150,7 +150,7 @@ class Cabling:
         return None if due == _NEVER else due
 
     def advance(self, now_us: int, *, one_step: bool = False) -> int:
-        """Process the events up to `now_us`, or the first step of them; return the time then."""
+        """Process the events up to `now_us`, or only their first step; return the time then."""
         now = int(self._library.cabling_advance(self._cabling, now_us, one_step))
         self._check()
         if now == _NEVER:
@@ -164,31 +164,31 @@ class Cabling:
             end: The end.
             data: The frames, back to back.
             lengths: Bytes of each, as ``array("I")``.
-            now_us: The time, which is the last step's.
+            now_us: The time, equal to the last step's.
         """
         address, count = lengths.buffer_info()
         self._library.cabling_send(self._cabling, end, data, address, count, now_us)
         self._check()
 
     def send_later(self, end: int, frame: bytes, times_us: array[int]) -> None:
-        """Schedule a frame of an end at each of these times (``array("Q")``), which are not over yet."""
+        """Schedule a frame of an end at each of these times (``array("Q")``), none of which has passed."""
         address, count = times_us.buffer_info()
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
     def waiting(self) -> Sequence[int]:
-        """Return the ends at which frames have arrived since the last call, to be drained at the switch."""
+        """Return the ends at which frames have arrived since the last call; drain them at the switch."""
         count = self._library.cabling_waiting(self._cabling, self._told)
         return self._told[:count] if count else ()
 
     def discard(self, end: int) -> int:
-        """Throw away the frames that wait at an end; return how many there were."""
+        """Discard the frames waiting at an end; return their number."""
         count, lengths = ctypes.c_uint32(), ctypes.c_void_p()
         self._library.cabling_frames(self._cabling, end, ctypes.byref(count), ctypes.byref(lengths))
         self._library.cabling_forget(self._cabling, end)
         return count.value
 
     def ask(self, entrance: int, asks: bool) -> None:
-        """Ask, from now on or no more, for each frame that a cable carries or `send_later` sends."""
+        """Start or stop calling `survives` for each frame that a cable carries or `send_later` sends."""
         self._library.cabling_ask(self._cabling, entrance, asks)
 
     def _check(self) -> None:
@@ -199,13 +199,13 @@ class Cabling:
 def connect(
     switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives
 ) -> Cabling:
-    """Connect switches that stand at time 0.
+    """Connect switches at time 0.
 
     Args:
-        switches: The switches, with memory ports that are not the CPU's.
+        switches: The switches, with memory ports other than CPU ports.
         cables: The cables, in the order of their switches.
         ends: The ports at which hosts are.
-        survives: Asked where `Cabling.ask` wants it.
+        survives: Called at the entrances selected with `Cabling.ask`.
 
     Raises:
         SwitchError: a switch has a port of another kind, or the cables are in another order.

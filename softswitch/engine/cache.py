@@ -1,15 +1,15 @@
 """The folder of compiled programs, and the check of the files in it before they are loaded.
 
-To load a shared object is to run it, so no other user may be able to write to the folder, or put
-another in the place of: it and all above it belong to this user or root, and are not writable by others but
-for folders with the sticky bit, such as ``/tmp``. The first that is so is taken of
+Loading a shared object runs it, so no other user may be able to write to the folder, or to
+replace it: the folder and all its parents belong to this user or root, and are not writable by others, except
+folders with the sticky bit, such as ``/tmp``. The first suitable folder is used of
 
 1. ``$XDG_CACHE_HOME/ina``, or ``~/.cache/ina``,
 2. ``ina-UID`` in the folder for temporary files,
 3. a folder of this process, gone when it ends.
 
-Files are sealed: their digest stands at their end, where loaders do not look. One that was cut off, by a full
-disk or a crash, would end the process that loads it; it is not `whole`, and is built again.
+Files are sealed: their digest stands at their end, which loaders ignore. A file cut off by a full
+disk or a crash would end the process that loads it; it is not `whole`, and is built again.
 
 Products of a program's text, made once per content: they are cached beside the shared objects.
 
@@ -66,11 +66,11 @@ class Folder:
 
     path: Path
     hint: str = ""
-    """The reason why it is not the expected folder, with a remedy; empty if it is the expected one."""
+    """The reason for using another folder than expected, with a remedy; empty if it is the expected one."""
 
 
 def find_folder() -> Folder:
-    """Return the folder to use, making it if need be. Raises NoCache."""
+    """Return the folder to use, creating it if necessary. Raises NoCache."""
     refused: list[str] = []
     for candidate in (_expected, _by_user, _of_this_process):
         try:
@@ -101,15 +101,15 @@ def hashed(*parts: str) -> str:
 
 
 def whole(file: Path, *, ours: bool = False) -> bool:
-    """Return True if a file is there, was sealed, is as it was then, and was written by this user or root.
+    """Return True if a file exists, was sealed, is unchanged since, and was written by this user or root.
 
-    One that is `ours`, of the package, may be any user's: that user has written the package, too.
+    A file that is `ours`, of the package, may belong to any user: that user has written the package, too.
     """
     return unsealed(file, ours=ours) is not None
 
 
 def unsealed(file: Path, *, ours: bool = False) -> bytes | None:
-    """Return the content of a file when it was sealed; None if it is not `whole`."""
+    """Return the content of a file before it was sealed; None if it is not `whole`."""
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -124,11 +124,11 @@ def unsealed(file: Path, *, ours: bool = False) -> bytes | None:
 
 def _expected() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(base).is_absolute():  # others do not count, says the XDG specification
+    if Path(base).is_absolute():  # the XDG specification ignores relative paths
         return _make(Path(base) / "ina")
     try:
         return _make(Path.home() / ".cache" / "ina")
-    except RuntimeError as error:  # a user id without a name, as containers have
+    except RuntimeError as error:  # a user id without a name, as in containers
         raise NoCache("there is no home directory") from error
 
 
@@ -155,16 +155,16 @@ def _temporary() -> Path:
 
 
 def _make(folder: Path) -> Path:
-    """Make a folder where there is none and return it. Raises NoCache if it cannot be used."""
+    """Create a folder if it is missing and return it. Raises NoCache if it is not usable."""
     try:
         for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-            with suppress(FileExistsError):  # of another process
+            with suppress(FileExistsError):  # another process's
                 path.mkdir(mode=0o700)
         if reason := _distrust(folder):
             raise NoCache(reason)
     except OSError as error:
         raise NoCache(f"{error.filename or folder}: {error.strerror}") from error
-    except RuntimeError as error:  # links that lead to each other
+    except RuntimeError as error:  # links that form a cycle
         raise NoCache(str(error)) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise NoCache(f"{folder}: not writable")
@@ -178,7 +178,7 @@ def _executable(folder: Path) -> Path:
 
 
 def _distrust(folder: Path) -> str | None:
-    """Return why others could put files into a folder, or replace it; None: no other user can."""
+    """Return why other users could add files to a folder, or replace it; None: no other user can."""
     real = folder.resolve()
     for path in _ways(folder):
         status = path.lstat()
@@ -193,7 +193,7 @@ def _distrust(folder: Path) -> str | None:
 
 
 def _ways(folder: Path) -> Iterator[Path]:
-    """Yield a folder, all above it, and the same of what links among them lead to."""
+    """Yield a folder, all its parents, and the same for the targets of links among them."""
     path = folder
     for _ in range(_MAX_LINKS):
         yield path
@@ -201,7 +201,7 @@ def _ways(folder: Path) -> Iterator[Path]:
         link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
         if link is None:
             return
-        # Without links above it, what ".." means is in its name.
+        # Without links above it, the meaning of ".." follows from its name.
         target = Path(os.path.normpath(link.parent.resolve() / link.readlink()))
         path = target / path.relative_to(link)
     raise NoCache(f"{folder}: too many links")
@@ -216,7 +216,7 @@ _FRONT_END = Path(softswitch.compiler.__file__).parent
 
 
 def preprocess_once(path: Path, *, defines: Mapping[str, str] | None = None) -> str:
-    """Return the result of `preprocess_file`, from the cache if no file that it asks for has changed.
+    """Return the result of `preprocess_file`, from the cache if none of its input files has changed.
 
     Raises CompileError, or OSError if the file cannot be read.
     """
@@ -243,7 +243,7 @@ def preprocess_once(path: Path, *, defines: Mapping[str, str] | None = None) -> 
 
 
 def compile_once(text: str, *, name: str = "<string>", undefined: Choice | None = None) -> ir.Program:
-    """Return the result of `compile_source` for a preprocessed text, from the cache if it is there.
+    """Return the result of `compile_source` for a preprocessed text, from the cache if present.
 
     Raises CompileError.
     """
@@ -258,7 +258,7 @@ def compile_once(text: str, *, name: str = "<string>", undefined: Choice | None 
 
 
 def p4info_once(text: str, *, name: str = "<string>", undefined: Choice | None = None) -> Any:
-    """Return the P4Info (`softswitch.compiler.p4info`) of what `compile_once` returns, without loading it.
+    """Return the P4Info (`softswitch.compiler.p4info`) of `compile_once`'s result, without loading the IR.
 
     Raises CompileError.
     """
@@ -310,7 +310,7 @@ def emit_once(program: ir.Program) -> str:
 
 
 def _emitted(program: ir.Program) -> str:
-    from softswitch.engine.emit_c import emit_c  # most processes find what they need emitted already
+    from softswitch.engine.emit_c import emit_c  # most processes find their programs emitted already
 
     return emit_c(program)
 
@@ -323,7 +323,7 @@ def _kept(name: str) -> bytes | None:
 
 
 def _keep(name: str, content: bytes) -> None:
-    with suppress(NoCache, OSError):  # a full disk, say: it is made again the next time
+    with suppress(NoCache, OSError):  # for example, a full disk: the file is made again next time
         file = find_folder().path / name
         scratch = file.with_suffix(f".{os.getpid()}")
         try:

@@ -1,7 +1,7 @@
 """Captures of a running switch as files: one for each port, both directions.
 
-A file that cannot be written any more (the disk is full, the limit is reached) ends the capture at its port
-with a warning, and nothing else: the switch goes on.
+A file that cannot be written any more (full disk, limit reached) ends the capture at its port
+with a warning; the switch continues.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from softswitch.engine.switch import Switch
 
 _PERIOD_S = 0.05
 _LOOKS = 5
-"""At both clocks, for what lies between them: one during which the processor was lost is off by that time."""
+"""Reads of both clocks, for their difference; a read that loses the processor is off by that time."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureTo:
-    """Where captures go, and how much of them."""
+    """The folder and the limits of captures."""
 
     folder: Path
     name: str = "s1"
-    """The switch's: files are called ``NAME-portN.pcapng``."""
+    """The switch's name: files are called ``NAME-portN.pcapng``."""
     notes: tuple[str, ...] = ()
     snap: int = 65535
     limit: int = 1 << 30
-    """Bytes of a file at most."""
+    """Maximum size of a file, bytes."""
     waiting: int = 64 << 20
-    """Bytes of a port's records that may wait in memory to be written."""
+    """Maximum bytes of a port's records waiting in memory to be written."""
 
 
 class _File:
-    """One port's; `full` once no more is written."""
+    """One port's file; `full` once nothing more is written."""
 
     def __init__(self, path: Path, header: bytes, limit: int) -> None:
         self.path = path
@@ -55,11 +55,11 @@ class _File:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._file.close()
-            error.filename = str(path)  # a write knows no name
+            error.filename = str(path)  # an error of a write has no file name
             raise
 
     def write(self, records: bytes) -> None:
-        """Append whole records; say once why there is no more."""
+        """Append whole records; on a failure, report once why writing ends."""
         if self.full or not records:
             return
         if len(records) > self._left:
@@ -82,10 +82,10 @@ class _File:
 
 
 class CaptureFiles:
-    """Captures from its making until `close`; a context manager."""
+    """Captures from its creation until `close`; a context manager."""
 
     def __init__(self, switch: Switch, to: CaptureTo) -> None:
-        """Make the folder and the files. Raises OSError, with nothing captured, if that fails."""
+        """Create the folder and the files. Raises OSError, with nothing captured, if that fails."""
         self._switch = switch
         self._to = to
         to.folder.mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,10 @@ class CaptureFiles:
         self._thread.start()
 
     def add(self, port: int) -> None:
-        """Make the file of a port that was added to the switch. Raises OSError."""
+        """Create the file of a port that was added to the switch. Raises OSError."""
         to, header = self._to, file_header(f"{self._to.name}/{port}", self._to.snap)
         file = _File(to.folder / f"{to.name}-port{port}.pcapng", header, to.limit)
-        self._files = {**self._files, port: file}  # another thread writes to those that are there
+        self._files = {**self._files, port: file}  # another thread writes to the existing files
 
     def close(self) -> None:
         """Write the remaining packets, and end."""
@@ -146,7 +146,7 @@ class CaptureFiles:
 
 
 def _epoch_ns(switch: Switch) -> int:
-    """Return the time of day at which the switch's own time began, by the quickest of a few looks at both."""
+    """Return the time of day at the switch's time 0, by the quickest of several reads of both clocks."""
     looks = []
     for _ in range(_LOOKS):
         before_ns, own_ns = time.time_ns(), switch.now_us() * 1000

@@ -31,7 +31,7 @@ from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineEr
 
 ABI = 8
 PARTS = ("direct counter", "direct meter", "idle timeout")
-"""What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
+"""Optional parts of an entry, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
 MASK_64 = (1 << 64) - 1
 
@@ -152,7 +152,7 @@ class _CTable:
     """The number of each action, and masks of its parameters."""
 
     def position(self, entry: ir.ConstEntry) -> int:
-        """Return where an entry is: in order of precedence, or in code as it was written."""
+        """Return an entry's position: in order of precedence, or, for tables in code, in source order."""
         kind = self.layout.kind
         if kind == "ordered":
             return self.entries.position(entry)
@@ -175,7 +175,7 @@ def _metadata(address: int) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 class CompiledPacket:
-    """A ``struct p4_packet``, and what it refers to: the frame, and the packet that it is a loan of."""
+    """A ``struct p4_packet``, and its references: the frame, and the packet from which it is lent."""
 
     __slots__ = ("_lender", "_memory", "address", "frame")
 
@@ -192,7 +192,7 @@ class CompiledPipeline:
 
     def __init__(self, program: ir.Program, path: Path, *, seed: int = 0) -> None:
         self.program = program
-        library = ctypes.PyDLL(str(path))  # control calls are short: the GIL stays where it is
+        library = ctypes.PyDLL(str(path))  # control calls are short: they keep the GIL
         self._ops = CProgram.in_dll(library, "p4_program")
         if self._ops.abi != ABI:
             raise PipelineError(f"{path} has ABI {self._ops.abi}, not {ABI}")
@@ -270,7 +270,7 @@ class CompiledPipeline:
         self._set_default(state, default)
 
     def default(self, table: str) -> ir.Invocation:
-        """Return the default action: the one that a miss runs now."""
+        """Return the default action, which a miss runs now."""
         return self._table(table).entries.default
 
     def _install(self, state: _CTable) -> None:
@@ -324,7 +324,7 @@ class CompiledPipeline:
         cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        """Packets and bytes that hit this entry; None: packets that missed. Raises NoSuchEntry."""
         cell = self._part(table, "direct counter", entry)
         return cell[0], cell[1]
 
@@ -358,11 +358,11 @@ class CompiledPipeline:
         return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
+        """Count the entry as hit at `now_us`, so that its idle time starts there."""
         self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Take the digests that wait: their names and values, in the order of the program's calls."""
+        """Take the waiting digests: their names and values, in the order of the program's calls."""
         if not self._digests:
             return []
         memory = self._control.digests(self._state)
@@ -456,7 +456,7 @@ class CompiledPipeline:
         return frame, _read_verdict(verdict)
 
     def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
-        """Those of these metadata fields that the program has, as they are now."""
+        """The present values of these metadata fields, as far as the program has them."""
         places = {name: self._metadata[name] for name in names if name in self._metadata}
         return {
             name: int.from_bytes(ctypes.string_at(packet.address + offset, size), "little")

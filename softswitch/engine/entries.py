@@ -1,9 +1,9 @@
-"""The control-plane side of one table: the check of its entries, and those that it has.
+"""The control-plane side of one table: its entries, and their checks.
 
-Both back ends keep a `TableEntries` per table and only then tell their data plane, so they refuse
-the same entries for the same reasons. Entries come out canonical: of a match there is one form.
+Both back ends keep a `TableEntries` per table and update their data plane only afterwards, so they refuse
+the same entries for the same reasons. Entries come out canonical: each match has one form.
 
-`TableLayout` is the representation of a table in C: what the text declares, and what entries are packed for.
+`TableLayout` is the representation of a table in C: for the declarations in C and for packing entries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def has_priorities(table: ir.Table) -> bool:
 
 
 def has_part(table: ir.Table, part: str) -> bool:
-    """Return True if entries of `table` have a "direct counter", a "direct meter" or an "idle timeout"."""
+    """Return True if entries of `table` have a part: "direct counter", "direct meter" or "idle timeout"."""
     match part:
         case "direct counter":
             return table.direct_counter is not None
@@ -63,7 +63,7 @@ class TableEntries:
             for ref in table.actions
         }
         self._entries: dict[Match, ir.ConstEntry] = {}
-        self._ordered: list[ir.ConstEntry] | None = None  # sorted when first asked for, and kept so
+        self._ordered: list[ir.ConstEntry] | None = None  # sorted at the first request, then cached
         for entry in table.entries:
             canonical = self._canonical(entry)
             self._entries.setdefault(self._match(canonical), canonical)
@@ -73,13 +73,13 @@ class TableEntries:
         return list(self._entries.values())
 
     def ordered(self) -> list[ir.ConstEntry]:
-        """Return all entries, the one that wins over another before it."""
+        """Return all entries, each before the entries that it wins over."""
         if self._ordered is None:
             self._ordered = sorted(self._entries.values(), key=self._precedence)
         return self._ordered
 
     def position(self, entry: ir.ConstEntry) -> int:
-        """Return where an entry is in `ordered`."""
+        """Return the position of an entry in `ordered`."""
         ordered = self.ordered()
         return ordered.index(entry, bisect_left(ordered, self._precedence(entry), key=self._precedence))
 
@@ -88,7 +88,7 @@ class TableEntries:
         self._check_mutable()
         canonical = self._canonical(entry)
         match = self._match(canonical)
-        count = len(self._entries)  # says who was there; a match is slow to hash twice
+        count = len(self._entries)  # shows whether it existed; a match is slow to hash twice
         self._entries.setdefault(match, canonical)
         if len(self._entries) == count:
             raise EntryExists(f"table {self.table.name} has an entry for {_show(canonical)} already")
@@ -121,7 +121,7 @@ class TableEntries:
         return found
 
     def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with the match of `entry`; only that is looked at. Raises NoSuchEntry."""
+        """Return the entry with the match of `entry`, of which nothing else is used. Raises NoSuchEntry."""
         patterns = self._canonical_patterns(entry.patterns)
         priority = entry.priority if self._prioritised else 0
         found = self._entries.get((patterns, priority))
@@ -218,14 +218,14 @@ class TableEntries:
         return invocation if ref.action == action else ir.Invocation(ref.action, args)
 
     def _precedence(self, entry: ir.ConstEntry) -> int:
-        """Return the sort key of an entry: the entry that wins has the smallest."""
+        """Return the sort key of an entry: the winning entry has the smallest."""
         if self._prioritised:
             return -entry.priority
         return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
 
 
 def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:
-    """Return True for most patterns that stay as they are; the others are looked at more closely."""
+    """Return True for most canonical patterns; others are checked more closely."""
     kind, value, mask = pattern
     if kind == "exact":
         return match == "exact" and mask == 0 and 0 <= value <= full
@@ -251,10 +251,10 @@ def _show(entry: ir.ConstEntry) -> str:
 
 
 MAX_CODE_ENTRIES = 64
-"""Constant entries up to this many become code; more of them, a table that is filled when loaded."""
+"""Maximum number of constant entries that become code; more become a table that is filled when loaded."""
 
 ARG_WORDS = 2
-"""64-bit words in which an action argument crosses from Python."""
+"""64-bit words of an action argument passed from Python."""
 
 RANGE_WORDS = 2
 """64-bit words of each end of a range."""
@@ -301,7 +301,7 @@ class TableLayout:
 
     @property
     def prefix_top(self) -> int:
-        """Where the first lpm key ends, in bits from the least significant end; 0: there is none."""
+        """End of the first lpm key, in bits from the least significant end; 0: there is none."""
         return next((part.offset + part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     @property
@@ -319,7 +319,7 @@ class TableLayout:
                 lows += packed(low, RANGE_WORDS)
                 highs += packed(high, RANGE_WORDS)
                 continue
-            kind, wanted, bits = pattern  # of "any" 0 and 0
+            kind, wanted, bits = pattern  # 0 and 0 for "any"
             if kind == "exact":
                 bits = part.full
             value |= (wanted & bits) << part.offset
@@ -335,7 +335,7 @@ def packed(number: int, count: int) -> bytes:
 
 
 def lay_out_table(table: ir.Table) -> TableLayout:
-    """Choose the layout of `table`. Raises Unsupported for keys that we cannot compare."""
+    """Choose the layout of `table`. Raises Unsupported for keys that the back end cannot compare."""
     matches = {key.match for key in table.keys}
     if not table.keys:
         kind = "none"

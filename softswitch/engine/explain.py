@@ -21,7 +21,7 @@ _LOOKUPS = {
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Registers that lie together: a slot has one cell of each, so that a packet meets them at once."""
+    """Registers stored together: a slot has one cell of each, so that a packet accesses them at once."""
 
     name: str
     registers: tuple[str, ...]
@@ -30,13 +30,13 @@ class Memory:
 
     @property
     def bytes(self) -> int:
-        """Of all slots."""
+        """Bytes of all slots."""
         return self.slots * self.slot_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A table: how its entries are found, the bits of its key, and how many entries it may have."""
+    """A table: its look-up, the bits of its key, and its maximum number of entries."""
 
     table: str
     lookup: str
@@ -46,7 +46,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The layout that was chosen; `lane_loops` are loops over what the program repeats lane by lane."""
+    """The chosen layout; `lane_loops` are loops over code that the program repeats lane by lane."""
 
     memory: tuple[Memory, ...]
     lookups: tuple[Lookup, ...]
@@ -55,7 +55,7 @@ class Explanation:
 
 
 def explain(program: ir.Program, text: str) -> Explanation:
-    """Return how `program`, whose C is `text`, was laid out. Raises Unsupported."""
+    """Return the layout of `program`, whose C is `text`. Raises Unsupported."""
     groups = tuple(_memory(group) for group in Registers(program).groups)
     loops = text.count("for (size_t i = 0;")
     vectors = text.count("#pragma GCC ivdep")

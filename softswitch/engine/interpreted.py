@@ -26,16 +26,16 @@ _COPY = [field.name for field in fields(Copy)]
 
 
 class InterpretedProgram:
-    """What the engine knows of a `Pipeline` in Python.
+    """The engine's view of a `Pipeline` in Python.
 
-    The engine says of a packet where its memory is. That holds the program's metadata, for captures; the
+    The engine identifies a packet by its memory. That holds the program's metadata, for captures; the
     packet itself is kept here, until the engine uses the memory for another.
     """
 
     state_address = None
 
     def __init__(self, pipeline: Pipeline, failed: Callable[[BaseException], None]) -> None:
-        """Serve `pipeline`; `failed` gets what it raises, which the engine takes for a dropped packet."""
+        """Serve `pipeline`; `failed` receives its exceptions, which the engine treats as dropped packets."""
         self._pipeline = pipeline
         self._failed = failed
         self._packets: dict[int, Packet] = {}

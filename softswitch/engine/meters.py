@@ -1,8 +1,8 @@
 """Meters and counters.
 
-Meters are two-rate three-colour markers (RFC 2698) that do not look at earlier colours.
+Meters are two-rate three-colour markers (RFC 2698) that ignore earlier colours.
 
-The same in Python as ``runtime/meters.h`` in C, to the token.
+This Python agrees with ``runtime/meters.h`` in C, to the token.
 
 Counters belong to the switch and its ports.
 """
@@ -91,14 +91,14 @@ class TokenMeter:
 
 
 def _counter(meaning: str) -> int:
-    """Return a field that starts at 0 and says in a sentence what it counts (`meanings`)."""
+    """Return a field that starts at 0 and describes its count in a sentence (`meanings`)."""
     count: int = field(default=0, metadata={"meaning": meaning})
     return count
 
 
 @dataclass(slots=True)
 class PortStatistics:
-    """Frames at one port by their fate. Only the two ``packets`` counters have bytes beside them."""
+    """Frames at one port by their fate. Only the two ``packets`` counters have byte counters, too."""
 
     rx_packets: int = _counter("Frames that arrived, before impairments.")
     rx_bytes: int = _counter("Bytes of the frames that arrived.")
@@ -135,7 +135,7 @@ class PortStatistics:
 
 @dataclass(slots=True)
 class SwitchStatistics:
-    """Dropped packets that no port can be blamed for."""
+    """Dropped packets that belong to no port."""
 
     no_port: int = _counter("Packets sent to a port that does not exist.")
     no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")

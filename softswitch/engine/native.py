@@ -35,11 +35,11 @@ from softswitch.engine.ports import (
 )
 
 PATH_BYTES: Final = 107
-"""Longest path that a socket address has room for."""
+"""Longest path that a socket address can hold."""
 
 
 def make_socket_folder(longest: str) -> Path:
-    """Make a folder whose path leaves room for a socket of a name as long as `longest`; return it."""
+    """Create a folder whose path leaves room for a socket name of length `longest`; return it."""
     folder = Path(tempfile.mkdtemp(prefix="ina-"))
     if len(bytes(folder / longest)) > PATH_BYTES:
         folder.rmdir()
@@ -58,7 +58,7 @@ class MeetingSockets:
         self._paths: dict[int, Path] = {}
 
     def open(self, number: int, path: str | None) -> socket.socket:
-        """Return the socket of port `number`, which listens. Raises PortError."""
+        """Return the listening socket of port `number`. Raises PortError."""
         at = Path(path) if path else self._private_folder() / f"port-{number}"
         if len(bytes(at)) > PATH_BYTES:
             raise PortError(f"port {number}: {at} is too long for a socket, which has {PATH_BYTES} bytes")
@@ -75,7 +75,7 @@ class MeetingSockets:
         return listening
 
     def path(self, number: int) -> str:
-        """Return where the socket of a port is."""
+        """Return the path of a port's socket."""
         return str(self._paths[number])
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class MeetingSockets:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Remove a socket whose process is gone. One that is served makes `bind` fail, and so does a file."""
+    """Remove a socket whose process has ended. A served one makes `bind` fail, and so does a file."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
@@ -184,7 +184,7 @@ class NativeEngine:
     """One ``struct engine``. Every method is atomic."""
 
     def __init__(self, library: ctypes.CDLL | None = None) -> None:
-        """Start an engine. Raises NoCompiler where it cannot be built, SwitchError without memory."""
+        """Start an engine. Raises NoCompiler if it cannot be built, SwitchError without memory."""
         self._library = library or _library()
         self._engine: int = self._library.engine_create()
         if not self._engine:
@@ -209,13 +209,13 @@ class NativeEngine:
         return isinstance(self._pipeline, InterpretedProgram)
 
     def destroy(self) -> None:
-        """Close sockets and free everything; nothing may be called after it."""
+        """Free everything and close sockets; no method may be called after it."""
         self._meeting.close()
         self._library.engine_destroy(self._engine)
         self._pipeline = None
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port, while packets are kept out (`lock`) if `run` serves others already.
+        """Open a port, while packets are kept out (`lock`) if `run` already serves other ports.
 
         Args:
             number: Its number.
@@ -247,7 +247,7 @@ class NativeEngine:
         return int(self._library.engine_udp_port(self._engine, number))
 
     def shared_path(self, number: int) -> str:
-        """The Unix socket at which the far end of this shared memory port arrives."""
+        """The Unix socket to which the far end of this shared memory port connects."""
         return self._meeting.path(number)
 
     def load(self, pipeline: Pipeline | None) -> None:
@@ -260,7 +260,7 @@ class NativeEngine:
         addresses = (None, None) if served is None else (served.ops_address, served.state_address)
         if self._library.engine_load(self._engine, *addresses):
             raise SwitchError("the program was built for another version of the engine, or memory is short")
-        self._pipeline = served  # keeps it alive; the one before is not in use any more
+        self._pipeline = served  # keeps it alive; the previous one is no longer in use
 
     def lock(self) -> None:
         """Keep packets out; recursive."""
@@ -288,7 +288,7 @@ class NativeEngine:
         self, call: Callable[..., int], number: int, members: Sequence[tuple[int, ...]] | None, *rest: int
     ) -> None:
         count = len(members or ())
-        # One more than needed: an empty group is not the same as no group.
+        # One more than needed: an empty group differs from no group.
         values = None if members is None else (_Member * (count + 1))(*(_Member(*m) for m in members))
         if call(self._engine, number, values, count, *rest):
             raise SwitchError("out of memory")
@@ -319,7 +319,7 @@ class NativeEngine:
         return None if next_us == _NEVER else next_us
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Take the frames that left at a memory port: frames back to back, lengths, times."""
+        """Take the frames that have left by a memory port: frames back to back, lengths, times."""
         size = ctypes.c_uint64()
         count = self._library.engine_pending(self._engine, port, ctypes.byref(size))
         data = bytearray(size.value)
@@ -333,7 +333,7 @@ class NativeEngine:
         return data, lengths, times
 
     def capture(self, settings: CaptureSettings | None) -> None:
-        """Capture what passes the ports from now on, or no more."""
+        """Start capturing frames at the ports, or stop."""
         config = None
         if settings is not None:
             config = _CaptureConfig(settings.epoch_ns, settings.capacity, settings.snap)
@@ -343,14 +343,14 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def captured(self, port: int) -> tuple[bytes, int]:
-        """Take a port's records, and count those that found no room."""
+        """Take a port's records, and the number of records lost for lack of room."""
         dropped = ctypes.c_uint64()
         room, records = 0, ctypes.create_string_buffer(0)
         while True:
             used = self._library.engine_captured(self._engine, port, records, room, ctypes.byref(dropped))
             if used <= room:
                 return records.raw[:used], dropped.value
-            room = used + used // 2  # more may come meanwhile
+            room = used + used // 2  # more may arrive meanwhile
             records = ctypes.create_string_buffer(room)
 
     def port_statistics(self, port: int) -> PortStatistics:
@@ -370,7 +370,7 @@ class NativeEngine:
         return int(self._library.engine_now(self._engine))
 
     def prepare(self) -> None:
-        """Before each `run`: forget an earlier `stop`."""
+        """Forget an earlier `stop`; call it before each `run`."""
         self._library.engine_prepare(self._engine)
 
     def run(self) -> None:
@@ -384,7 +384,7 @@ class NativeEngine:
             raise SwitchError(f"the interpreted program failed: {failure!r}") from failure
 
     def check(self) -> None:
-        """Raise what an interpreted program has raised since the last call."""
+        """Raise the exception that an interpreted program has raised since the last call, if any."""
         error, self._failure = self._failure, None
         if error is not None:
             raise error

@@ -1,7 +1,7 @@
 """Capture files: pcapng (draft-ietf-opsawg-pcapng), with nanoseconds.
 
 Both engines give captures as packet blocks of interface 0; a file is `file_header` and such blocks. Comments
-are words ``name=value``, which ``runtime/engine_capture.c`` lists.
+are words ``name=value``, as listed in ``runtime/engine_capture.c``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 NOTES = 8
 NAME_BYTES = 31
-"""Metadata that is noted of each packet: at most so many fields, of so long names."""
+"""Limits of the metadata recorded for each packet: number of fields, and length of names."""
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _BYTE_ORDER, _ETHERNET, _NANOSECONDS = 0x1A2B3C4D, 1, 9
@@ -25,13 +25,13 @@ class CaptureSettings:
     """The content of captures at the ports of a switch."""
 
     notes: tuple[str, ...] = ()
-    """The program's metadata to note of each packet that comes in, as far as the program has it."""
+    """The program's metadata to record for each received packet, as far as the program has it."""
     snap: int = 65535
-    """Bytes of a frame at most."""
+    """Maximum bytes of a frame."""
     capacity: int = 64 << 20
-    """Bytes of records of one port that may wait to be taken; what finds no room is counted."""
+    """Maximum bytes of records of one port waiting to be taken; records beyond it are counted and lost."""
     epoch_ns: int = 0
-    """What the switch's time 0 is in the records: nanoseconds since 1970, or of virtual time."""
+    """The switch's time 0 in the records: nanoseconds since 1970, or of virtual time."""
 
     def __post_init__(self) -> None:
         long = [name for name in self.notes if len(name.encode()) > NAME_BYTES]
@@ -58,7 +58,7 @@ def packet_block(frame: bytes, time_ns: int, *, inbound: bool, comment: str = ""
         time_ns: Its time, nanoseconds since 1970.
         inbound: It was received.
         comment: A comment.
-        snap: Bytes of it to keep.
+        snap: Maximum bytes to keep.
     """
     kept = frame[:snap]
     head = struct.pack("<IIIII", 0, time_ns >> 32, time_ns & 0xFFFFFFFF, len(kept), len(frame))

@@ -4,13 +4,13 @@ Two classes implement `Pipeline`: the compiled one (`softswitch.engine.compiled`
 interpreter (`softswitch.engine.interpreter`). Everything here is plain data and errors::
 
     PipelineError
-    ├── NoCompiler       the C back end is asked for and there is no working ``cc``
-    ├── NoCache          there is no folder to keep its products in, and load them from
-    ├── BuildFailed      the C compiler is there, and failed: the message says how
+    ├── NoCompiler       the C back end is requested and there is no working ``cc``
+    ├── NoCache          there is no folder for keeping and loading its products
+    ├── BuildFailed      the C compiler failed: the message states how
     ├── NoSuchObject     no table, counter or register of that name, or index out of range
-    ├── BadEntry         an entry that does not fit its table: the message says why
-    ├── EntryExists      insert of a match that is already there
-    ├── NoSuchEntry      modify, delete or read of a match that is not there
+    ├── BadEntry         an entry that does not fit its table: the message states why
+    ├── EntryExists      insert of an existing match
+    ├── NoSuchEntry      modify, delete or read of a missing match
     └── TableFull        insert beyond the table's size
 """
 
@@ -33,7 +33,7 @@ MAX_FRAME = 9216
 
 
 class PipelineError(Exception):
-    """Base of everything that a pipeline raises."""
+    """Base of all errors that a pipeline raises."""
 
     exit_code = 1
 
@@ -43,7 +43,7 @@ class NoCompiler(PipelineError):
 
 
 class NoCache(PipelineError):
-    """There is no folder that compiled programs can be kept in and loaded from; says which were tried."""
+    """There is no folder for keeping and loading compiled programs; the message lists the folders tried."""
 
 
 class BuildFailed(PipelineError):
@@ -111,7 +111,7 @@ Packet = Any
 
 
 class Pipeline(Protocol):
-    """A loaded program: its tables, registers and counters, and the two blocks packets pass.
+    """A loaded program: its tables, registers and counters, and the two blocks that packets pass.
 
     Table entries are `ir.ConstEntry`: an ``exact`` key takes ``Pattern("exact", v)``, ``lpm`` and
     ``ternary`` ``Pattern("mask", value, mask)``, ``range`` ``Pattern("range", low, high)``, ``optional``
@@ -144,7 +144,7 @@ class Pipeline(Protocol):
         """Set the default action; None restores the program's own. Raises BadEntry."""
 
     def default(self, table: str) -> ir.Invocation:
-        """Return the default action: the one that a miss runs now."""
+        """Return the default action, which a miss runs now."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Packets and bytes of one cell of an indirect counter."""
@@ -163,7 +163,7 @@ class Pipeline(Protocol):
         """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        """Packets and bytes that hit this entry; None: packets that missed. Raises NoSuchEntry."""
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
@@ -197,10 +197,10 @@ class Pipeline(Protocol):
         """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
+        """Count the entry as hit at `now_us`, so that its idle time starts there."""
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Take the digests that wait: their names and values, in the order of the program's calls."""
+        """Take the waiting digests: their names and values, in the order of the program's calls."""
 
     def read_register(self, name: str, index: int) -> int:
         """One cell of a register."""
@@ -227,18 +227,18 @@ class Pipeline(Protocol):
             now_us: The time in microseconds.
             instance_type: v1model's instance type.
             previous: The packet of which the frame is a clone or a resubmission, whose metadata is kept as
-                `field_list` says; None: none.
+                `field_list` states; None: none.
             field_list: Number of the field list whose metadata is kept from `previous`; -1: none.
 
         Returns:
-            The packet, and what becomes of it.
+            The packet, and its verdict.
         """
 
     def egress(self, packet: Packet, copy: Copy) -> tuple[bytes | None, Verdict]:
         """Run egress, update checksums, deparse: the frame, cut to MAX_FRAME, or None if dropped."""
 
     def metadata(self, packet: Packet, names: Sequence[str]) -> dict[str, int]:
-        """Those of these metadata fields (``a.b`` in a struct) that the program has, as they are now."""
+        """The present values of the given metadata fields (``a.b`` in a struct) that the program has."""
 
     def copy_packet(self, packet: Packet) -> Packet:
         """An independent copy of a packet, for replication."""

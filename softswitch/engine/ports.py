@@ -10,8 +10,8 @@ with the client of the Unix socket PATH: another
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
 
 Impairments (loss, delay and the like) are random but reproducible. Each direction of each port has its own
-random stream, so what happens to a frame depends only on the seed and on the frames that passed that way
-before it.
+random stream, so the fate of a frame depends only on the seed and on earlier frames in the same
+direction.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_PORT = 510
 
 
 class SwitchError(Exception):
-    """The switch cannot do this.
+    """The switch cannot carry out an operation.
 
     SwitchError
     └── PortError   a port specification is wrong, or the port cannot be opened
@@ -133,17 +133,17 @@ class Impairments:
     corrupt: float = 0.0
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """More delay, uniform in 0..jitter_s; frames keep their order."""
+    """Additional delay, uniform in 0..jitter_s; frames keep their order."""
     reorder_s: float = 0.001
-    """More delay for the frames that `reorder` picks, uniform in 0..reorder_s; others overtake them."""
+    """Additional delay of the frames chosen by `reorder`, uniform in 0..reorder_s; others overtake them."""
     rate_bps: float = 0.0
     """0: unlimited."""
     burst_bytes: int = 0
-    """Bytes that may pass above the rate: the depth of the token bucket."""
+    """Bytes that may exceed the rate: the depth of the token bucket."""
     queue_packets: int = 64
-    """Packets that wait for the rate; more are dropped."""
+    """Maximum number of packets waiting for the rate; further ones are dropped."""
     seed: int | None = None
-    """None: from the switch's seed."""
+    """None: derived from the switch's seed."""
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "reorder", "corrupt"):
@@ -168,7 +168,7 @@ class PortImpairments:
         """Read ``key=value,…``; a key applies to both directions unless it starts with ``rx.`` or ``tx.``.
 
         Keys are the fields of `Impairments` without their unit (``loss=5%``, ``delay=200us``,
-        ``rate=1G``, ``tx.queue=32``). Raises ValueError naming the part that is wrong.
+        ``rate=1G``, ``tx.queue=32``). Raises ValueError naming the wrong part.
         """
         directions = {"rx": Impairments(), "tx": Impairments()}
         for part in filter(None, text.split(",")):

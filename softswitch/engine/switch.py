@@ -3,8 +3,8 @@
 Two ways to drive it:
 
 * Real time: ``start()`` runs the event loop in a thread, until ``stop()``. The thread holds no GIL.
-* Virtual time: the caller feeds memory ports with ``inject`` and moves the clock with ``advance`` to what
-  ``next_event_us`` says. Nothing else happens in between, so the same calls give the same frames.
+* Virtual time: the caller feeds memory ports with ``inject`` and moves the clock with ``advance`` to
+  ``next_event_us``. Nothing else happens in between, so the same calls give the same frames.
 
 Time is in microseconds from the switch's creation.
 """
@@ -98,7 +98,7 @@ class Switch:
         self._locked = Locked(self._engine)
         self.loads = 0
         """Programs loaded so far."""
-        # Also at interpreter exit: a thread must not run programs that are being torn down.
+        # At interpreter exit too: a thread must not run programs during their teardown.
         self._close = weakref.finalize(self, _shut_down, self._engine, self._threads)
         try:
             for number, spec in ports.items():
@@ -121,12 +121,12 @@ class Switch:
 
     @property
     def engine(self) -> NativeEngine:
-        """The engine, for what drives several switches (`softswitch.engine.cables`)."""
+        """The engine, for drivers of several switches (`softswitch.engine.cables`)."""
         return self._engine
 
     @property
     def ports(self) -> Mapping[int, PortSpec]:
-        """The ports as they were given."""
+        """The ports as passed."""
         return self._ports
 
     def port_address(self, port: int) -> tuple[str, int]:
@@ -136,7 +136,7 @@ class Switch:
         return "127.0.0.1", self._engine.udp_port(port)
 
     def shared_path(self, port: int) -> str:
-        """Return the Unix socket at which a shared memory port's far end arrives. Raises PortError."""
+        """Return the Unix socket to which a shared memory port's far end connects. Raises PortError."""
         if not isinstance(self._ports.get(port), SharedPort):
             raise PortError(f"port {port} is not a shared memory port")
         return self._engine.shared_path(port)
@@ -161,7 +161,7 @@ class Switch:
     ) -> None:
         """Define or replace a group; None removes it. An empty group drops quietly.
 
-        `exclusions`: each member's level 1 exclusion id (Tofino), 0 for one that nothing excludes.
+        `exclusions`: each member's level 1 exclusion id (Tofino), 0 for a member that is never excluded.
         """
         _check_number("multicast group", group)
         _check_members(members)
@@ -183,7 +183,7 @@ class Switch:
             return {group: list(members) for group, members in self._groups.items()}
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports that a level 2 exclusion id stands for (Tofino); None: the port of that number."""
+        """Set the ports of a level 2 exclusion id (Tofino); None: the port of that number."""
         _check_number("level 2 exclusion id", id_)
         _check_members([(port, 0) for port in ports or ()])
         with self.locked():
@@ -231,7 +231,7 @@ class Switch:
         self.inject(port, [frame])
 
     def on_packet_in(self, callback: PacketIn | None) -> None:
-        """Pass frames that leave at CPU ports to `callback`.
+        """Pass frames that leave by CPU ports to `callback`.
 
         In real time it is called from a thread of its own; in virtual time from ``inject`` and ``advance``.
         """
@@ -248,11 +248,11 @@ class Switch:
         return self._engine.next_event_us()
 
     def drain(self, port: int) -> list[bytes]:
-        """Take the frames that left at a memory port."""
+        """Take the frames that have left by a memory port."""
         return [frame for _, frame in self.drain_timed(port)]
 
     def drain_timed(self, port: int) -> list[tuple[int, bytes]]:
-        """The same with the microsecond at which each arrived at the far end of the link."""
+        """Like `drain`, with the microsecond at which each frame arrived at the far end of the link."""
         data, lengths, times = self.drain_batch(port)
         frames = []
         at = 0
@@ -262,19 +262,19 @@ class Switch:
         return frames
 
     def drain_batch(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """The same without cutting: frames back to back, their lengths, their times in microseconds."""
+        """Like `drain_timed`, without splitting: frames back to back, their lengths, their times in µs."""
         if not isinstance(self._ports.get(port), MemoryPort):
             raise PortError(f"port {port} is not a memory port")
         return self._engine.drain(port)
 
     def capture(self, settings: CaptureSettings | None) -> None:
-        """Capture what passes the ports from now on; None: no more. Captured packets may still be taken."""
+        """Start capturing frames at the ports; None: stop. Captured packets may still be taken."""
         self._engine.capture(settings)
 
     def captured(self, port: int) -> tuple[bytes, int]:
         """Take a port's records since the last call: packet blocks of pcapng (`softswitch.engine.pcapng`).
 
-        Also returns how many records found no room so far.
+        Also returns the number of records lost so far for lack of room.
         """
         if port not in self._ports:
             raise PortError(f"there is no port {port}")
@@ -312,7 +312,7 @@ class Switch:
             thread.start()
 
     def stop(self) -> None:
-        """Stop serving; raises SwitchError if the event loop had ended with an error."""
+        """Stop serving; raises SwitchError if the event loop ended with an error."""
         self._engine.stop()
         for thread in self._threads:
             thread.join()
@@ -321,7 +321,7 @@ class Switch:
             raise self._failure
 
     def close(self) -> None:
-        """Stop, and close all ports. Everything but another close raises SwitchError after that."""
+        """Stop, and close all ports. Every later call except `close` raises SwitchError."""
         self._close()
         self._engine = _Closed()  # type: ignore[assignment]  # stands for an engine only to refuse
 
@@ -370,7 +370,7 @@ def _deliver_packets(switch: weakref.ref[Switch], engine: NativeEngine) -> None:
             owner._deliver()
         except Exception:
             _log.exception("the receiver of packet-ins failed")
-        del owner  # or the switch could never be collected
+        del owner  # else the switch could never be collected
 
 
 def _check_ports(ports: Mapping[int, PortSpec], impairments: Mapping[int, PortImpairments]) -> None:

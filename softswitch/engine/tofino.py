@@ -1,6 +1,6 @@
-"""What both back ends and the traffic manager know of Tofino: intrinsic metadata as bytes, errors, ports.
+"""Tofino's intrinsic metadata as bytes, errors and ports, for both back ends and the traffic manager.
 
-Times are in nanoseconds, depths in cells of 80 bytes, as if all packets of a queue were as long as this one.
+Times are in nanoseconds, depths in cells of 80 bytes, assuming that all packets of a queue have equal length.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import nodes
 
 NO_PORT = 511
-"""``ucast_egress_port`` of a packet that goes to no port."""
+"""``ucast_egress_port`` of a packet without a destination port."""
 
 NO_GROUP = 65534
-"""``mcast_grp_a`` and ``mcast_grp_b`` of a packet that goes to no group: what they are until they are set.
+"""``mcast_grp_a`` and ``mcast_grp_b`` of a packet without a group: their values until they are set.
 
-Group 0 is one like the others on the chip; the engine, to which 0 is none, has it under this number.
+Group 0 is an ordinary group on the chip; the engine, in which 0 means none, has it under this number.
 """
 
 CELL = 80
 """Bytes of a cell of the packet buffer."""
 
 DROP, NO_MIRROR = 1, 4
-"""Bits of ``drop_ctl``; the one between them is about copies to the CPU."""
+"""Bits of ``drop_ctl``; the bit between them concerns copies to the CPU."""
 
 RECIRCULATING = range(68, 72)
 """Ports of a pipe that lead back into it."""
@@ -53,19 +53,19 @@ def group_number(group: int) -> int:
 
 
 def is_recirculating(port: int) -> bool:
-    """Return True of a port that leads back into its pipe."""
+    """Return True if a port leads back into its pipe."""
     return port % PORTS_OF_A_PIPE in RECIRCULATING
 
 
 def front_bytes(program: ir.Program) -> int:
-    """Return the bytes in front of a frame in ingress: intrinsic metadata, and those of the port."""
+    """Return the number of bytes in front of a frame in ingress: intrinsic and port metadata."""
     return _HEADER + (24 if program.architecture == "t2na" else 8)
 
 
 def passes_over_front(program: ir.Program) -> bool:
-    """Return True if ingress takes its header first, and then passes over what follows it, up to the frame.
+    """Return True if ingress extracts its header first, and then skips the bytes between it and the frame.
 
-    Then those bytes need not be there: what the header says is in its place already.
+    Then those bytes may be absent: the header's values are in place already.
     """
     match program.states["start"].body:
         case (ir.Extract(header, None), ir.Advance(ir.Const(value=bits)), *_):
@@ -74,7 +74,7 @@ def passes_over_front(program: ir.Program) -> bool:
 
 
 def takes_front(program: ir.Program) -> bool:
-    """Return True if the parser of egress takes its header first: then its bytes need not be there."""
+    """Return True if the parser of egress extracts its header first: then its bytes may be absent."""
     match program.egress_states["start"].body:
         case (ir.Extract(header, None), *_):
             return is_told(header, "egress")
@@ -82,7 +82,7 @@ def takes_front(program: ir.Program) -> bool:
 
 
 def is_told(header: ir.Expr, gress: str) -> bool:
-    """Return True of the header in front of a packet."""
+    """Return True if a header is the one in front of a packet."""
     match header:
         case ir.Member(base=ir.Var(name="standard_metadata"), field=field):
             return field == gress
@@ -108,7 +108,7 @@ def error_numbers(program: ir.Program) -> list[int]:
 
 
 def reads_parser_error(program: ir.Program) -> bool:
-    """Return True if ingress looks at ``parser_err``; if it does not, packets with errors are dropped."""
+    """Return True if ingress reads ``parser_err``; if not, packets with errors are dropped."""
     looked_at = (
         program.ingress,
         program.ingress_deparser,

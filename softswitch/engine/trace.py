@@ -1,4 +1,4 @@
-"""The steps of a packet: for people who look for an error in their program.
+"""The steps of a packet, for debugging programs.
 
 ========  ==============================  ======================================================
 kind      name                            details
@@ -26,7 +26,7 @@ from softswitch.compiler.errors import Position
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step; see above. `pos` is its place in the source, if it has one."""
+    """One step; see above. `pos` is its source position, if it has one."""
 
     kind: str
     name: str = ""

@@ -1,8 +1,8 @@
-"""gNMI for the embedded switch: its ports, as OpenConfig's interfaces, and whether it changed, to be read.
+"""gNMI for the embedded switch, read-only: its ports, as OpenConfig's interfaces, and its changes.
 
 The ports are as OpenConfig describes interfaces (openconfig-interfaces, openconfig-p4rt).
 
-Beside them is what tells whether a switch is as it was.
+Further leaves show whether a switch has changed.
 
 ::
 
@@ -13,8 +13,8 @@ Beside them is what tells whether a switch is as it was.
     p4runtime/state/writes                 requests so far that may have changed the program or its entries
                                            (of this project: ina-p4runtime)
 
-A port's name is its number, and so is `id`, by which P4Runtime knows it. The description is where the port is
-attached: ``udp:127.0.0.1:47001``, with its peer behind it if it has one, ``shm:PATH``, ``if:NAME``,
+A port's name is its number, and so is `id`, P4Runtime's name for it. The description is the port's
+attachment: ``udp:127.0.0.1:47001``, followed by its peer if it has one, ``shm:PATH``, ``if:NAME``,
 ``memory``.
 
 They can be read, once or when polled (Capabilities, Get, Subscribe); nothing can be set.
@@ -46,7 +46,7 @@ MODELS = (
     ("openconfig-system", "OpenConfig working group", "2.0.0"),
     ("ina-p4runtime", "INA", "1.0.0"),
 )
-"""Name, organisation and version of each model of which there are leaves."""
+"""Name, organisation and version of each model with leaves here."""
 
 LISTS = {"interface": "name"}
 """Lists, and their keys."""
@@ -58,12 +58,12 @@ _ETHERNET = "iana-if-type:ethernetCsmacd"
 
 
 def tree(switch: Switch, *, booted_ns: int, writes: int) -> Tree:
-    """Return the leaves of a switch with their values now.
+    """Return the leaves of a switch with their present values.
 
     Args:
         switch: The switch.
-        booted_ns: When it was started, as Unix time.
-        writes: Requests so far that may have changed its program or entries.
+        booted_ns: Its start time, as Unix time.
+        writes: Number of requests so far that may have changed its program or entries.
     """
     return {
         "interfaces": {"interface": {str(number): _interface(switch, number) for number in switch.ports}},
@@ -87,7 +87,7 @@ def _interface(switch: Switch, number: int) -> Tree:
 
 
 def attachment(switch: Switch, number: int, spec: PortSpec) -> str:
-    """Return where a port is attached."""
+    """Return a port's attachment."""
     match spec:
         case UdpPort(peer=peer):
             host, port = switch.port_address(number)
@@ -132,11 +132,11 @@ ANY, ANYTHING = "*", "..."
 
 
 class BadPath(ValueError):
-    """A path that no tree could have; the message says why."""
+    """An impossible path; the message states why."""
 
 
 def elements(*paths: Any) -> Elements:
-    """Return the elements of a prefix and a path behind each other. Raises BadPath."""
+    """Return the elements of a prefix followed by a path's. Raises BadPath."""
     found: list[Element] = []
     for path in paths:
         if path.element:
@@ -210,16 +210,16 @@ _TOP = {"system": "openconfig-system", "p4runtime": "ina-p4runtime"}
 _INTERFACES = "openconfig-interfaces"
 _MODULES = {"id": "openconfig-p4rt"}
 _LEFT_OUT = {1: "state", 2: "config", 3: "config"}
-"""By the type of data that a Get asks for, the containers that it does not want."""
+"""By the type of data that a Get requests, the containers to leave out."""
 _READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI only reads them"
 
 
 def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
-    """Return the handlers of gNMI's methods, for a gRPC server that may have other services, too.
+    """Return the handlers of gNMI's methods, for a gRPC server that may have other services.
 
     Args:
         switch: The switch.
-        writes: Returns how many requests so far may have changed its program or entries.
+        writes: Returns the number of requests so far that may have changed its program or entries.
     """
     service = _Service(switch, writes)
     unary = grpc.unary_unary_rpc_method_handler
@@ -239,7 +239,7 @@ def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
 
 
 def _decoded(data: bytes) -> Any:
-    """Decode a SubscribeRequest; None if it is none: gRPC takes streams that it cannot decode for alive."""
+    """Decode a SubscribeRequest; None if it is invalid: gRPC treats undecodable streams as alive."""
     try:
         return gnmi.SubscribeRequest.FromString(data)
     except DecodeError:

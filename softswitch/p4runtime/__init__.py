@@ -1,16 +1,16 @@
 """P4Runtime for the embedded switch.
 
 ======================  =============================================================
-`server`                gRPC: takes requests apart, maps errors to status codes
-`state`                 the loaded program and all that was written to it, as one bundle
-`entities`              one update or read of anything; `tables`, `cells`, `replication`
+`server`                gRPC: decodes requests, maps errors to status codes
+`state`                 the loaded program and everything written to it, as one bundle
+`entities`              one update or read of any entity; `tables`, `cells`, `replication`
 `translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
 `schema`                a P4Info by ids and names
-`roles`                 who is the primary controller, and what a role may do
-`written`               what controllers write to tables, for a log and for the next program
+`roles`                 the primary controllers, and the permissions of roles
+`written`               controllers' table writes, for a log and for the next program
 ======================  =============================================================
 
-`docs/p4runtime.md` says which requirement of the specification which test holds.
+`docs/p4runtime.md` lists the specification's requirements with the tests that hold them.
 """
 
 from collections.abc import Callable
@@ -32,16 +32,16 @@ def serve(
     loading: Loading | None = None,
     fill: Callable[[Device], None] = lambda device: None,
 ) -> Service:
-    """Offer P4Runtime for a switch, and gNMI at the same address, to read its ports and whether it changed.
+    """Offer P4Runtime for a switch, and read-only gNMI at the same address, for its ports and changes.
 
     Programs loaded by `Switch.load` are unknown to P4Runtime. `close` the service before the switch.
 
     Args:
         switch: The switch.
-        source: A preprocessed P4 program, which is loaded at once.
-        serving: Where and to whom; None: at any free port of loopback.
+        source: A preprocessed P4 program to load at once.
+        serving: The address and the clients; None: any free port of loopback.
         loading: How programs are loaded.
-        fill: Called when the program is loaded, before any controller is heard.
+        fill: Called when the program is loaded, before the service accepts controllers.
 
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
     is not available.

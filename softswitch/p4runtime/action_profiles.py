@@ -1,7 +1,7 @@
 """Members and groups of action profiles, and the table entries that name them.
 
-The data path knows actions and, for groups, rows of (group, slot): see `ir.Table`. What a member or a
-group becomes is written there anew whenever it changes, for every entry that names it.
+The data path knows actions and, for groups, rows of (group, slot): see `ir.Table`. The result of a member or
+a group is written there anew at each change, for every entry that names it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from softswitch.p4runtime.schema import ProfileInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, EntryKey, ProfileState, check_kind
 
 _OWN_GROUPS = 1 << 31
-"""Where the numbers of groups start that controllers do not name: those of action sets."""
+"""First number of groups without a controller's number: groups of action sets."""
 
 MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
 
 def invocation(bundle: Bundle, table: TableSchema, action: Any) -> ir.Invocation:
-    """Return the invocation that an entry of a table with a profile runs. Raises RequestError."""
+    """Return the invocation of an entry of a table with a profile. Raises RequestError."""
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     state = bundle.profiles.setdefault(profile.id, ProfileState())
@@ -50,9 +50,9 @@ def invocation(bundle: Bundle, table: TableSchema, action: Any) -> ir.Invocation
 
 @contextmanager
 def invoked(bundle: Bundle, table: TableSchema, action: Any, key: EntryKey) -> Iterator[ir.Invocation]:
-    """Give the invocation of the entry `key` during the block, which writes the entry.
+    """Provide the invocation of the entry `key` during the block, which writes the entry.
 
-    An action set that comes with the entry is written before it, and deleted again if the entry is refused.
+    An action set of the entry is written before the entry, and deleted again if the entry is refused.
 
     Args:
         bundle: The program and its state.
@@ -75,7 +75,7 @@ def invoked(bundle: Bundle, table: TableSchema, action: Any, key: EntryKey) -> I
 
 
 def release(bundle: Bundle, table: TableSchema, key: EntryKey) -> None:
-    """Forget the action set that the entry `key` brought with it, if it did."""
+    """Remove the action set that belongs to the entry `key`, if any."""
     if table.implementation is not None:
         number = _state(bundle, table).one_shots.pop(key, None)
         if number is not None:
@@ -88,7 +88,7 @@ def _state(bundle: Bundle, table: TableSchema) -> ProfileState:
 
 
 def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, int]:
-    """Write the rows of an action set; return the number of its group, and how many rows there are."""
+    """Write the rows of an action set; return the number of its group, and the number of rows."""
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     if not profile.selector:
@@ -137,7 +137,7 @@ def _known(things: dict[int, Any], kind: str, number: int, profile: ProfileInfo)
 
 
 def _slots(group: Any) -> list[int]:
-    """Return the member of each slot: as many slots for a member as its weight."""
+    """Return the member of each slot: each member has as many slots as its weight."""
     return [member.member_id for member in group.members for _ in range(member.weight)]
 
 
@@ -155,7 +155,7 @@ def _tables(bundle: Bundle, profile: ProfileInfo) -> list[TableSchema]:
 
 
 def write_member(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a member. Raises RequestError, and then has changed nothing."""
+    """Insert, modify or delete a member. If it raises RequestError, nothing is changed."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.member_id
@@ -186,7 +186,7 @@ def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, s
 
 
 def write_group(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a group. Raises RequestError, and then has changed nothing."""
+    """Insert, modify or delete a group. If it raises RequestError, nothing is changed."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id
@@ -276,7 +276,7 @@ def _refresh_entries(bundle: Bundle, profile: ProfileInfo, kind: str, number: in
 
 
 def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one member, those of one profile or (id 0) of all."""
+    """Yield one member, the members of one profile or (id 0) of all."""
     for state in _selected(bundle, request.action_profile_id):
         for number, member in state.members.items():
             if request.member_id in (0, number):
@@ -284,7 +284,7 @@ def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def read_groups(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one group, those of one selector or (id 0) of all."""
+    """Yield one group, the groups of one selector or (id 0) of all."""
     for state in _selected(bundle, request.action_profile_id):
         for number, group in state.groups.items():
             if request.group_id in (0, number):

@@ -1,6 +1,6 @@
 """Cells of indirect counters, meters and registers, by index; the meters of table entries.
 
-``P4Data`` are values of any type, of registers and digests, from and to the scalars that they consist of.
+``P4Data`` are values of any type, of registers and digests, converted from and to their scalars.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from softswitch.p4runtime.state import Bundle
 
 
 def encode_data(data: ir.DataType, values: Iterator[int]) -> Any:
-    """Encode the next scalars of `values`, which are those of type `data`."""
+    """Encode the next scalars of `values`, which form a value of type `data`."""
     message = p4data_pb2.P4Data()
     match data.kind:
         case "struct":
@@ -151,7 +151,7 @@ def _known(bundle: Bundle, what: str, id_: int) -> Any:
 
 
 def _written(bundle: Bundle, what: str, kind: int, message: Any) -> Any:
-    """Return the array that an update of this kind is about. Raises InvalidArgument."""
+    """Return the array of an update of this kind. Raises InvalidArgument."""
     array = _known(bundle, what, getattr(message, f"{what}_id"))
     if kind != p4.Update.MODIFY:
         raise InvalidArgument(f"the cells of '{array.name}' always exist: they can only be modified")
@@ -159,7 +159,7 @@ def _written(bundle: Bundle, what: str, kind: int, message: Any) -> Any:
 
 
 def _chosen(array: Any, message: Any) -> list[int] | range:
-    """Return the cell that a message names or, without an index, all of them."""
+    """Return the cell of a message or, without an index, all cells."""
     if not message.HasField("index"):
         return range(array.size)
     index: int = message.index.index
@@ -208,6 +208,6 @@ def describe_counts(message: Any, reading: MeterReading) -> None:
 
 
 def refuse_counts(message: Any, field: str = "counter_data") -> None:
-    """Raise Unimplemented if a write sets the counts of a meter, which only packets change."""
+    """Raise Unimplemented if a write sets the counts of a meter; only packets change them."""
     if message.HasField(field):
         raise Unimplemented(f"{field} of a meter can be read, not written")

@@ -1,6 +1,6 @@
-"""One update, one batch or one read of any entities: `KINDS` says which module does it.
+"""One update, one batch or one read of any entities: `KINDS` maps each kind to its module.
 
-Digests are here: their entries, and the lists of them (sections 9.6 and 16.3).
+This module also handles digests: their entries, and their lists (sections 9.6 and 16.3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from softswitch.p4runtime.state import Bundle, Device, Subscription, Timeout, ch
 
 
 def write_digest(bundle: Bundle, kind: int, message: Any) -> None:
-    """Subscribe to a digest, change how its lists are sent, or end it."""
+    """Subscribe to a digest, change the delivery of its lists, or unsubscribe."""
     digest = _digest(bundle, message.digest_id)
     config = message.config
     if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
@@ -53,14 +53,14 @@ def read_digest(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def acknowledge(bundle: Bundle, message: Any) -> None:
-    """Forget a list that the controller has; one that is forgotten already is no error."""
+    """Forget a list that the controller has acknowledged; forgetting a list twice is no error."""
     subscription = bundle.digests.get(_digest(bundle, message.digest_id).id)
     if subscription is not None:
         subscription.sent.pop(message.list_id, None)
 
 
 def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:
-    """Take the digests that the program has sent, and yield the lists to send; the switch is locked."""
+    """Take the digests sent by the program, and yield the lists to send; the switch is locked."""
     ids = {digest.name: digest.id for digest in bundle.schema.digests.values()}
     for name, values in bundle.pipeline.take_digests():
         subscription = bundle.digests.get(ids[name])
@@ -78,13 +78,13 @@ def _digest(bundle: Bundle, id_: int) -> ArrayInfo:
 
 
 DIGEST_INTERVAL_S = 0.01
-"""Time from look to look at the program's digests."""
+"""Interval between polls of the program's digests."""
 
 _SHORTEST_S, _LONGEST_S = 0.01, 1.0
 
 
 def interval_s(bundle: Bundle | None) -> float | None:
-    """Return how soon to look again; None: there is nothing to look for."""
+    """Return the time until the next poll; None: there is nothing to poll."""
     if bundle is None or not (bundle.digests or bundle.timeouts):
         return None
     if bundle.digests:
@@ -110,7 +110,7 @@ def look(bundle: Bundle) -> Iterator[Any]:
 
 
 def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
-    """Return True, once after each hit, if an entry has been idle for its time."""
+    """Return True, once after each hit, if an entry has reached its idle timeout."""
     last_us = bundle.pipeline.read_last_hit(table, timeout.entry)
     if 1000 * (now_us - last_us) < timeout.timeout_ns or timeout.told_us == last_us:
         return False
@@ -120,10 +120,10 @@ def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EntityKind:
-    """How entities of one kind are written and read.
+    """Functions to write and read entities of one kind.
 
-    `before` returns what an update is about as it is now, so that it can be restored; without one that is
-    what a read of the same entity finds.
+    `before` returns the present state of an update's entity, so that it can be restored; without it, the
+    result of a read of the same entity is used.
     """
 
     write: Callable[[Device, int, Any], None]
@@ -151,7 +151,7 @@ def _no_externs(bundle: Bundle, request: Any) -> list[Any]:
 
 
 def _entry_of(bundle: Bundle, message: Any) -> list[Any]:
-    """Return the direct counter or meter that a write is about, as it is now."""
+    """Return the present value of the direct counter or meter of a write."""
     found = tables.before(bundle, message.table_entry)
     whole = type(message)(table_entry=found[0] if found else message.table_entry)
     whole.table_entry.ClearField("action")
@@ -198,7 +198,7 @@ KINDS = {
 
 
 def write(device: Device, update: Any) -> None:
-    """Apply one update to the device's bundle. Raises RequestError, and then has changed nothing."""
+    """Apply one update to the device's bundle. If it raises RequestError, nothing is changed."""
     with device.switch.locked():
         _apply(device, update.type, update.entity)
 
@@ -216,10 +216,10 @@ def read(device: Device, entity: Any) -> list[Any]:
 
 
 def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) -> list[RequestError | None]:
-    """Apply updates in order; return what each was refused with.
+    """Apply updates in order; return the error of each, or None.
 
-    With `all_or_none` the first refusal takes back the earlier writes, the others are `Aborted`, and no
-    packet sees anything in between.
+    With `all_or_none` the first error reverts the earlier writes, the other updates are `Aborted`, and no
+    packet sees an intermediate state.
     """
     if not all_or_none:
         return [_attempt(device, update) for update in updates]

@@ -8,15 +8,15 @@
     ├── ResourceExhausted   a table is full
     ├── FailedPrecondition  no program is loaded yet, or the stream is in another state
     ├── OutOfRange          an index beyond the end of a counter, meter or register
-    ├── Aborted             an update taken back, or not begun, because another one of its batch failed
-    └── Unimplemented       standard P4Runtime that this switch does not do
+    ├── Aborted             an update reverted, or not begun, because another one of its batch failed
+    └── Unimplemented       standard P4Runtime that this switch does not support
 
-Every message says what was wrong, the value seen and what would be right.
+Every message states the problem, the value seen and the right form.
 """
 
 
 class RequestError(Exception):
-    """Base of everything that a request can be refused with."""
+    """Base of all errors with which a request can be refused."""
 
 
 class InvalidArgument(RequestError):
@@ -48,8 +48,8 @@ class OutOfRange(RequestError):
 
 
 class Aborted(RequestError):
-    """The update was taken back, or not begun, because another one of its batch failed."""
+    """The update was reverted, or not begun, because another one of its batch failed."""
 
 
 class Unimplemented(RequestError):
-    """Standard P4Runtime that this switch does not do."""
+    """Standard P4Runtime that this switch does not support."""

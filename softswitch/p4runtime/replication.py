@@ -1,7 +1,7 @@
 """Writing and reading PacketReplicationEngineEntry: multicast groups and clone sessions.
 
-Entries are kept as they were written, so that they read back the same; a bundle that runs also
-tells the switch. Ports must be numbers that the switch could have, whether or not it has them now.
+Entries are kept as they were written, so that reads return the same; a running bundle also
+updates the switch. Ports must be possible numbers of the switch, whether or not it has them now.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from softswitch.p4runtime.errors import InvalidArgument, NotFound
 from softswitch.p4runtime.state import Bundle, check_kind, members
 
 _LARGEST = 0xFFFF
-"""Group, session and replication ids are bit<16> at most in standard_metadata and the engine."""
+"""Group, session and replication ids have at most bit<16> in standard_metadata and the engine."""
 
 
 def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> None:
@@ -55,7 +55,7 @@ def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> Non
 
 
 def set_group(bundle: Bundle, switch: Switch, group: int, copies: Members) -> None:
-    """Define a multicast group, as if a controller had.
+    """Define a multicast group, like a controller's write.
 
     Args:
         bundle: The program and its state.
@@ -72,7 +72,7 @@ def set_group(bundle: Bundle, switch: Switch, group: int, copies: Members) -> No
 
 
 def set_session(bundle: Bundle, switch: Switch, session: int, copies: Members | None, truncate: int) -> None:
-    """Define a clone session, as if a controller had; None removes it.
+    """Define a clone session, like a controller's write; None removes it.
 
     Args:
         bundle: The program and its state.

@@ -1,12 +1,12 @@
 """Permissions of roles: their configuration, in Stratum's format (``stratum.P4RoleConfig``).
 
-The message is built here rather than generated, in a pool of its own, so that it disturbs no other role.
+The message is built here rather than generated, in a pool of its own, so that it affects no other role.
 
 Mastership among controllers by election id: only the primary may write (P4Runtime section 5).
 
-Each role has its own primary: the live controller whose election id is the highest that the switch
-has ever seen for that role. When it leaves, there is none until another one claims with an id at
-least as high. No gRPC here: a client is any hashable object, and the notifications are returned.
+Each role has its own primary: the live controller whose election id is the highest ever
+seen for that role. When it leaves, there is no primary until another controller claims the role with an id at
+least as high. This module has no gRPC: a client is any hashable object, and the notifications are returned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_STREAMS = 64
 
 
 class StreamStanding(Enum):
-    """The standing of a controller, as it is reported."""
+    """The reported status of a controller."""
 
     PRIMARY = "primary"
     BACKUP = "backup"
@@ -42,7 +42,7 @@ class StreamStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Tell `client` its standing; `highest` is the highest election id of any primary so far."""
+    """Notify `client` of its status; `highest` is the highest election id of any primary so far."""
 
     client: Hashable
     role: str
@@ -69,10 +69,10 @@ class Arbitration:
         self._role_of: dict[Hashable, str] = {}
 
     def update(self, client: Hashable, role_name: str, election_id: int | None) -> list[Notification]:
-        """Take a MasterArbitrationUpdate in; None is an unset election id, which never becomes primary.
+        """Process a MasterArbitrationUpdate; None is an unset election id, which never becomes primary.
 
-        Returns whom to tell what. Raises RequestError if the client's stream is to be ended, and
-        then the client has to `leave`.
+        Returns the notifications with their clients. Raises RequestError if the client's stream must end;
+        the client then has to `leave`.
         """
         known = self._role_of.get(client)
         if known is not None and known != role_name:
@@ -96,7 +96,7 @@ class Arbitration:
         return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
-        """Forget a client whose stream has ended; if it was the primary, the others are notified."""
+        """Remove a client whose stream has ended; if it was the primary, the others are notified."""
         role_name = self._role_of.pop(client, None)
         if role_name is None:
             return []
@@ -121,7 +121,7 @@ class Arbitration:
         return self._roles[role_name].primary() if role_name in self._roles else None
 
     def role_of(self, client: Hashable) -> str | None:
-        """Return the role that a client has."""
+        """Return the role of a client."""
         return self._role_of.get(client)
 
     def primaries(self) -> list[Hashable]:
@@ -134,7 +134,7 @@ class Arbitration:
         return role_name is not None and self._roles[role_name].primary() == client
 
     def _tell_all(self, role_name: str) -> list[Notification]:
-        """Tell every client of the role, the primary last: by then the others know that they are not."""
+        """Notify every client of the role, the primary last: by then the others know that they are not it."""
         role = self._roles[role_name]
         primary = role.primary()
         others = [self._tell(role_name, c) for c in role.clients if c != primary]
@@ -169,7 +169,7 @@ _ID_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """Ids that the role may write, alone or with others, packets that it gets, and more."""
+    """Ids that the role may write, exclusively or shared, its packets, and further permissions."""
 
     exclusive: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
@@ -178,7 +178,7 @@ class RoleConfig:
     loads_programs: bool = False
 
     def check_write(self, entity: Any) -> None:
-        """Raise PermissionDenied if an entity is none of this role's. Groups and sessions are everybody's."""
+        """Raise PermissionDenied if an entity is of another role. Groups and sessions are open to all roles."""
         kind = entity.WhichOneof("entity")
         if kind in ("direct_counter_entry", "direct_meter_entry"):
             id_ = getattr(entity, kind).table_entry.table_id
@@ -197,7 +197,7 @@ class RoleConfig:
 
 
 def decode_role(role: Any) -> RoleConfig | None:
-    """Return the configuration of a ``p4.v1.Role``; None: it may do everything. Raises InvalidArgument."""
+    """Return the configuration of a ``p4.v1.Role``; None: full permissions. Raises InvalidArgument."""
     if not role.HasField("config"):
         return None
     if not role.name:
@@ -222,7 +222,7 @@ def decode_role(role: Any) -> RoleConfig | None:
 
 
 def check_apart(name: str, config: RoleConfig | None, others: dict[str, RoleConfig | None]) -> None:
-    """Raise InvalidArgument if a role claims for itself alone what another one has, or the reverse."""
+    """Raise InvalidArgument if a role claims exclusively an id that another role has, or the reverse."""
     for other_name, other in others.items():
         if config is None or other is None or other_name == name:
             continue

@@ -1,4 +1,4 @@
-"""The objects of a P4Info, indexed by the ids that requests carry and the names that pipelines know."""
+"""The objects of a P4Info, indexed by the ids in requests and the names in pipelines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """What messages name by a number."""
+    """An object that messages name by a number."""
 
     id: int
     name: str
@@ -40,7 +40,7 @@ class FieldInfo(Numbered):
     match: str
     width: int
     label: str = field(init=False, repr=False, compare=False)
-    """What messages call it."""
+    """Its name in error messages."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", f"match field '{self.name}'")
@@ -59,7 +59,7 @@ class ActionInfo(Numbered):
 
     params: tuple[ParamInfo, ...]
     labels: list[str] = field(init=False, repr=False, compare=False)
-    """What messages call the parameters."""
+    """The parameters' name in error messages."""
 
     def __post_init__(self) -> None:
         labels = [f"parameter '{param.name}' of '{self.name}'" for param in self.params]
@@ -82,7 +82,7 @@ class TableSchema(Numbered):
     decoded: dict[bytes, ir.Invocation] = field(default_factory=dict, repr=False, compare=False)
     """Actions of entries as messages and decoded: see `decode.called`."""
     takes_priority: bool = field(init=False)
-    """True if its entries have priorities, as they do with a ternary, range or optional key."""
+    """True if its entries have priorities: if it has a ternary, range or optional key."""
 
     def __post_init__(self) -> None:
         takes = any(f.match in ("ternary", "range", "optional") for f in self.fields)
@@ -107,7 +107,7 @@ class ProfileInfo(Numbered):
 
     @property
     def group_limit(self) -> int:
-        """Members, by weight, of a group at most."""
+        """Maximum number of members, by weight, of a group."""
         return self.max_group_size or self.size
 
 
@@ -134,14 +134,14 @@ class Schema:
     packet_headers: Mapping[str, tuple[ParamInfo, ...]] = field(default_factory=dict)
 
     def action_named(self, name: str) -> ActionInfo:
-        """Look an action up by its control-plane name; KeyError if there is none."""
+        """Return an action by its control-plane name; raise KeyError if there is none."""
         for action in self.actions.values():
             if action.name == name:
                 return action
         raise KeyError(name)
 
     def by_kind(self) -> dict[str, Mapping[int, Object]]:
-        """All objects by what a message calls their kind, and by id."""
+        """Return all objects by the name of their kind in error messages, and by id."""
         return {
             "table": self.tables,
             "action": self.actions,
@@ -156,7 +156,7 @@ class Schema:
         }
 
     def describe_unknown(self, kind: str, id_: int) -> str:
-        """Describe the error in `id_` as the id of a `kind`, with the valid ids."""
+        """Describe the error of `id_` as the id of a `kind`, with the valid ids."""
         of_kind = self.by_kind()
         for other, objects in of_kind.items():
             if other != kind and id_ in objects:
@@ -177,7 +177,7 @@ def listing(kind: str, known: Iterable[Object | FieldInfo | ParamInfo]) -> str:
 
 
 def from_p4info(p4info: Any) -> Schema:
-    """Index a ``p4.config.v1.P4Info``. Raises InvalidArgument if it means nothing."""
+    """Index a ``p4.config.v1.P4Info``. Raises InvalidArgument if it is inconsistent."""
     direct_counters, direct_meters = _direct(p4info.direct_counters), _direct(p4info.direct_meters)
     return Schema(
         tables={t.preamble.id: _table(t, direct_counters, direct_meters) for t in p4info.tables},
@@ -268,8 +268,8 @@ def _value_set(value_set: Any) -> TableSchema:
 def differences(given: Schema, compiled: Schema) -> list[str]:
     """Compare the P4Info that a controller sent with the compiled program's, object by object, by name.
 
-    Ids may differ: a controller keeps those of the compiler that it used. Controller headers are taken
-    as given, because compiled programs do not tell them. Empty: both describe one program.
+    Ids may differ: a controller keeps the ids of its own compiler. Controller headers are not
+    compared, because compiled programs do not have them. Empty: both describe one program.
     """
     return [
         *_compare("table", _tables_by_name(given), _tables_by_name(compiled)),
@@ -310,7 +310,7 @@ def _tables_by_name(schema: Schema) -> dict[str, str]:
 
 
 def _actions_by_name(schema: Schema) -> dict[str, str]:
-    """Describe the actions that tables may run; of others compilers tell more or less."""
+    """Describe the actions that tables may run; compilers differ on other actions."""
     used = {action for table in schema.tables.values() for action in table.actions}
     return {a.name: _widths(a.params) for a in schema.actions.values() if a.id in used}
 

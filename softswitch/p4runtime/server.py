@@ -1,7 +1,8 @@
-"""The P4Runtime service on gRPC: takes requests apart, calls the parts beside it, maps their errors.
+"""The P4Runtime service on gRPC: decodes requests, calls the modules beside it, maps their errors.
 
-This is the only file of it that knows gRPC's status codes (`CODES`, for the other services too). At a Unix
-socket the file's permissions decide which users may control the switch.
+This is the only file of the package that knows gRPC's status codes (`CODES`, for the other services too). At
+a
+Unix socket the file's permissions determine which users may control the switch.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from softswitch.p4runtime.state import Device
 from softswitch.p4runtime.written import Journal, Written, client_of, prepare
 
 MAX_MESSAGE = 64 << 20
-"""Longest message taken, bytes: a thousand times the programs here, and batches of half a million entries."""
+"""Longest accepted message, bytes: a thousand times the programs here, batches of half a million entries."""
 
 MAX_UNREAD = 64 << 20
-"""Most data waiting on a stream whose client does not read, bytes; further packets and errors are dropped."""
+"""Maximum bytes waiting on a stream whose client does not read; further packets and errors are dropped."""
 
 
 CODES: Final = {
@@ -54,7 +55,7 @@ _NAME = "p4runtime"
 
 @contextlib.contextmanager
 def private_socket() -> Iterator[str]:
-    """Make a folder that only this user can enter, and remove it; give the address of a socket in it."""
+    """Create a folder that only this user can enter, yield the address of a socket in it, remove it."""
     folder = make_socket_folder(_NAME)
     try:
         yield f"{UNIX}{folder / _NAME}"
@@ -65,7 +66,7 @@ def private_socket() -> Iterator[str]:
 def check_free(address: str) -> None:
     """Raise OSError if a Unix socket cannot be opened at `address` or another process listens there.
 
-    gRPC would take the path away from that process.
+    gRPC would take over the path of that process.
     """
     path = Path(address.removeprefix(UNIX))
     if not 1 <= len(bytes(path)) <= PATH_BYTES:
@@ -78,7 +79,7 @@ def check_free(address: str) -> None:
         try:
             probe.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
-            return  # nothing there, or left by a process that is gone
+            return  # no socket, or left by a process that has ended
         except OSError as error:
             raise OSError(f"cannot listen on {address}: {error.strerror}") from error
     raise OSError(f"cannot listen on {address}: another process does")
@@ -97,10 +98,10 @@ _OURS = "/p4.v1.P4Runtime/"
 _ENTITIES_PER_MESSAGE = 512
 
 _GRACE_S = 2.0
-"""Time that requests may still take when the service closes, seconds."""
+"""Time for requests in progress when the service closes, seconds."""
 
 _STATUS_BYTES = 5000
-"""Room for a batch's errors: clients take 8 KiB of metadata by default, and base64 adds a third."""
+"""Space for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
 
 _ERROR_BYTES = 60
 """One error of a batch without its text."""
@@ -126,13 +127,13 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Where a P4Runtime service listens, and to whom.
+    """Address and options of a P4Runtime service.
 
     Attributes:
         address: ``host:port``, where port 0 takes a free one, or ``unix:path``.
         device_id: The device id.
         tls: Files for TLS; None: no encryption.
-        tell: Gets what controllers load and write to tables.
+        tell: Receives controllers' programs and table writes.
     """
 
     address: str = "127.0.0.1:0"
@@ -144,8 +145,8 @@ class Serving:
 class Service:
     """A P4Runtime service for one device, listening until `close`.
 
-    `address` is ``host:port`` or ``unix:path``. Port 0 takes a free one; then `address` has it, and so
-    has `port`, which is None for a Unix socket. Raises OSError if the address cannot be had.
+    `address` is ``host:port`` or ``unix:path``. Port 0 takes a free port; `address` then contains it, and so
+    does `port`, which is None for a Unix socket. Raises OSError if the address is not available.
     """
 
     def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
@@ -184,18 +185,18 @@ class Service:
         self._servicer.packet_in(frame)
 
     def close(self) -> None:
-        """End all streams and stop listening; requests under way have some seconds to finish."""
+        """End all streams and stop listening; requests in progress have some seconds to finish."""
         self._servicer.end_streams()
-        # Bounded, for gRPC waits for calls that it has lost count of for ever.
+        # Bounded, because gRPC waits for ever for calls that it has lost count of.
         self._server.stop(grace=_GRACE_S).wait(2 * _GRACE_S)
         self._threads.shutdown(wait=False)
 
 
 class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Decodes messages of streams with our own function: gRPC takes streams that it cannot decode for alive.
+    """Decodes messages of streams with our own function: gRPC treats streams that it cannot decode as alive.
 
-    (It answers such a stream itself and then has us end it as well. Where nothing had been sent before,
-    the second end is never over, and a server with such a stream does not stop.)
+    (It answers such a stream itself and then makes us end it as well. If nothing was sent before,
+    the second end never completes, and a server with such a stream does not stop.)
     """
 
     def intercept_service(self, continuation: Any, call: Any) -> Any:
@@ -208,7 +209,7 @@ class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
 
 def _decode_stream_message(data: bytes) -> Any:
-    """Decode a StreamMessageRequest; return the error if it is none."""
+    """Decode a StreamMessageRequest; return the error if it is invalid."""
     try:
         return p4.StreamMessageRequest.FromString(data)
     except DecodeError:
@@ -226,7 +227,7 @@ class _Stream:
         self._waiting = 0  # bytes
 
     def offer(self, response: Any) -> None:
-        """Queue a packet or a complaint; it is dropped where the client leaves too much unread."""
+        """Queue a packet or an error; it is dropped if the client leaves too much unread."""
         size = response.ByteSize()
         with self._lock:
             if self._waiting + size > MAX_UNREAD:
@@ -244,7 +245,7 @@ class _Stream:
 
 
 class _Watch:
-    """A thread that polls for the switch's notifications; it exists while there are any."""
+    """A thread that polls for the switch's notifications; it exists while there are any to expect."""
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
@@ -254,7 +255,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Look now, and again as often as `look` says."""
+        """Poll now, and again after the time that `look` returns."""
         if self._look() is None:
             return
         with self._lock:
@@ -264,7 +265,7 @@ class _Watch:
         self._woken.set()
 
     def end(self) -> None:
-        """Stop looking."""
+        """Stop polling."""
         with self._lock:
             self._ended = True
         self._woken.set()
@@ -362,7 +363,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 config.check_write(update.entity)
 
     def _role_config(self, role: str) -> roles.RoleConfig | None:
-        """Return the configuration of a role's primary, or None if it may do everything."""
+        """Return the configuration of a role's primary, or None for full permissions."""
         return self._role_configs.get(self._arbitration.primary(role))
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:
@@ -393,7 +394,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             full = len(self._streams) >= roles.MAX_STREAMS
             if not full:
                 self._streams.add(stream)
-        if full:  # each holds a thread of the server: some are left for requests
+        if full:  # each stream holds a thread of the server: some are left for requests
             _abort(context, errors.ResourceExhausted(f"{roles.MAX_STREAMS} streams are open already"))
         context.add_callback(lambda: stream.responses.put(None))
         threading.Thread(target=self._listen, args=(stream, requests), daemon=True).start()
@@ -430,7 +431,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         except RequestError as error:
             stream.responses.put(error)
         except grpc.RpcError:
-            pass  # the client is gone
+            pass  # the client has disconnected
         finally:
             stream.responses.put(None)
 
@@ -488,7 +489,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             self._complain(stream, error, p4.StreamError(digest_list_ack=details))
 
     def _look(self) -> float | None:
-        """Send the switch's notifications; return how soon to look again."""
+        """Send the switch's notifications; return the time until the next poll."""
         with self._device.mutex:
             bundle = self._device.running
             if bundle is not None and entities.interval_s(bundle) is not None:
@@ -544,7 +545,7 @@ def _abort(context: Any, error: RequestError) -> NoReturn:
 
 
 def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
-    """End a batch some of whose parts failed: UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
+    """End a batch with failed parts: UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
     failed = [error for error in outcomes if error]
     text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
     room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)

@@ -2,7 +2,7 @@
 
 One digest that a controller has subscribed to: its lists, and their acknowledgements (section 16.3).
 
-No clock here and no stream: times are parameters, in nanoseconds, and lists are returned.
+This module has no clock and no stream: times are parameters, in nanoseconds, and lists are returned.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from softswitch.p4runtime import schema as schemas
 from softswitch.p4runtime.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
 MAX_WAITING = 4096
-"""Digests of one list at most, whatever its subscription says."""
+"""Maximum number of digests of one list, whatever its subscription states."""
 
 
 @dataclass(slots=True)
 class Subscription:
-    """One digest that a controller has asked for: what waits to be sent, or to be acknowledged."""
+    """One digest requested by a controller: the data waiting to be sent, or to be acknowledged."""
 
     entry: Any
     waiting: list[Any] = field(default_factory=list)
     since_ns: int = 0
     sent: dict[int, tuple[int, frozenset[bytes]]] = field(default_factory=dict)
-    """Time and data of lists that are not acknowledged."""
+    """Time and data of unacknowledged lists."""
     next_list: int = 1
 
     def offer(self, data: Any, now_ns: int) -> None:
-        """Take a digest that the program has sent, unless the controller is about to know it."""
+        """Queue a digest sent by the program, unless the controller has it or will receive it."""
         key = data.SerializeToString(deterministic=True)
         if any(key in known for _, known in self.sent.values()):
             return
@@ -54,7 +54,7 @@ class Subscription:
         self.waiting.append(data)
 
     def due(self, now_ns: int) -> Iterator[Any]:
-        """Yield the lists that are full, or have waited as long as they may."""
+        """Yield the lists that are full, or whose waiting time has ended."""
         config = self.entry.config
         limit = config.ack_timeout_ns
         self.sent = {n: (at, known) for n, (at, known) in self.sent.items() if now_ns - at < limit}
@@ -91,12 +91,12 @@ class ProfileState:
     members: dict[int, Any] = field(default_factory=dict)
     groups: dict[int, Any] = field(default_factory=dict)
     one_shots: dict[EntryKey, int] = field(default_factory=dict)
-    """The groups that entries bring with them, by numbers that no other group has."""
+    """The groups that belong to entries' action sets, by unique numbers."""
 
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry; `told_us` is the last hit whose end was told, None if none was."""
+    """The idle timeout of an entry; `told_us` is the last hit whose timeout was reported, None if none was."""
 
     entry: ir.ConstEntry
     timeout_ns: int
@@ -110,8 +110,8 @@ class Bundle:
     `groups` and `sessions` hold the packet replication entries as they were written; `metadata`
     the two opaque fields (metadata, controller_metadata) of table entries that have them; `profiles` the
     members and groups by the profile's id, and `choices` the actions of entries that name one of them;
-    `timeouts` the idle timeouts of entries, `digests` what controllers have subscribed to. `messages` are
-    entries as reads have encoded them before. `now_us` is the clock that the packets go by.
+    `timeouts` the idle timeouts of entries, `digests` the controllers' subscriptions. `messages` caches
+    encoded entries of earlier reads. `now_us` is the packets' clock.
     """
 
     config: Any
@@ -141,13 +141,13 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """How the programs of a switch are loaded.
+    """Options for loading the programs of a switch.
 
     Attributes:
-        backend: How they run; see `softswitch.load`.
+        backend: The back end that runs them; see `softswitch.load`.
         undefined: The choice for their undefined values; None: the fastest.
-        trace: Gets all steps of packets, from the interpreter.
-        architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
+        trace: Receives all steps of packets, from the interpreter.
+        architecture: The only accepted architecture (v1model, tna or t2na); None: any.
     """
 
     backend: Backend = "auto"
@@ -186,7 +186,7 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
 
 
 def check_architecture(program: ir.Program, wanted: str | None) -> None:
-    """Raise PipelineError if a program is for another architecture than the one that is wanted."""
+    """Raise PipelineError if a program is for another architecture than the accepted one."""
     if wanted is not None and program.architecture != wanted:
         raise PipelineError(
             f"it is for architecture {program.architecture}, and the switch runs {wanted} only"
@@ -203,7 +203,7 @@ def _source(device_config: bytes) -> str:
     if not source.strip():
         raise InvalidArgument("the device config is empty; it must be the P4 source, preprocessed")
     directive = _DIRECTIVE.search(source)
-    if directive:  # an #include would read this machine's files for whoever sends it
+    if directive:  # an #include would read this machine's files for the sender
         line = source.count("\n", 0, directive.start(1)) + 1
         raise InvalidArgument(
             f"line {line} of the device config is a #{directive.group(1)}; send the source preprocessed"
@@ -212,7 +212,7 @@ def _source(device_config: bytes) -> str:
 
 
 class Device:
-    """The configuration of one switch: the bundle that runs and the one that requests refer to.
+    """The configuration of one switch: the running bundle and the bundle that requests refer to.
 
     They differ only between VERIFY_AND_SAVE and COMMIT. `mutex` orders requests; users of a bundle's
     pipeline hold `switch.locked()` as well.
@@ -232,13 +232,13 @@ class Device:
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
         self.writes = 0
-        """Requests so far that may have changed the program or what was written to it, also failed ones.
+        """Number of requests so far that may have changed the program or its entries, including failed ones.
 
-        Whoever reads this number before anything else knows that the rest is as it was while it stays."""
+        A client that reads this number first knows that nothing has changed while it stays the same."""
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the mutex for a request that may change something, and count it once it is over."""
+        """Hold the mutex for a request that may change something, and count it at the end."""
         with self.mutex:
             try:
                 yield
@@ -255,7 +255,7 @@ class Device:
 
     @property
     def config(self) -> Any:
-        """The config that `bundle` came from, or None."""
+        """The config from which `bundle` was loaded, or None."""
         found = self._saved or self._running
         return found and found.config
 
@@ -269,13 +269,13 @@ class Device:
         return bundle is self._running
 
     def preload(self, source: str) -> None:
-        """Load a preprocessed program as if a controller had. Raises CompileError or PipelineError."""
+        """Load a preprocessed program, like a controller's request. Raises CompileError or PipelineError."""
         self._commit(self._own(source))
 
     def reload(self, source: str) -> None:
-        """Like `preload`, but what both programs have keeps its entries and cells, as RECONCILE_AND_COMMIT.
+        """Like `preload`, but objects in both programs keep their entries and cells, as in RECONCILE_AND_COMMIT.
 
-        Raises FailedPrecondition, too, if the new program cannot take something; the old one stays then.
+        Raises FailedPrecondition, too, if the new program cannot take an entry; the old program stays then.
         """
         self._reconcile(self._own(source))
 
@@ -291,7 +291,7 @@ class Device:
         return Bundle(config, program, schema, pipeline, now_us=self.switch.now_us)
 
     def configure(self, action: int, config: Any) -> None:
-        """Carry out one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
+        """Apply one SetForwardingPipelineConfig `action`; on any error nothing has changed."""
         request = p4.SetForwardingPipelineConfigRequest
         if config is None and action != request.COMMIT and action in request.Action.values()[1:]:
             raise InvalidArgument(f"{request.Action.Name(action)} needs a config: P4Info and P4 source")
@@ -343,7 +343,7 @@ class Device:
     def send_to_cpu(self, frame: bytes) -> None:
         """Deliver a controller's frame to the CPU port.
 
-        Raises FailedPrecondition if there is none; InvalidArgument if no port could take the frame.
+        Raises FailedPrecondition if there is no CPU port; InvalidArgument if no port could accept the frame.
         """
         if not 1 <= len(frame) <= MAX_FRAME:
             raise InvalidArgument(f"the frame has {len(frame)} bytes; this switch takes 1 to {MAX_FRAME}")
@@ -367,7 +367,7 @@ def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
 
     Args:
         kind: The update's type.
-        there: Whether the table, group or other entity holds it already.
+        there: Whether the table, group or other entity contains it already.
         exists: The message for an insertion of an existing entry.
         missing: The message for a change of a missing entry.
     """

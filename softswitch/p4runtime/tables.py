@@ -24,12 +24,12 @@ _INSERT, _MODIFY, _DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
 _MOST_MESSAGES = 1 << 16
-"""Entries whose messages are kept: far more than are there at once."""
-"""A read that asks for all that can be written again."""
+"""Maximum number of entries with cached messages: far more than usually exist at once."""
+"""A read of all fields that can be written again."""
 
 
 def write(bundle: Bundle, kind: int, message: Any) -> None:
-    """Apply one update of a table entry; on an error the table is as before."""
+    """Apply one update of a table entry; on an error the table is unchanged."""
     table = translate.table(bundle.schema, message.table_id)
     if message.is_const:
         raise InvalidArgument("is_const is set by the switch; leave it false in writes")
@@ -55,7 +55,7 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def read(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield the entries that a request selects: of one table or, with id 0, of all."""
+    """Yield the entries selected by a request: of one table or, with id 0, of all."""
     if request.table_id == 0:
         for table in bundle.schema.tables.values():
             yield from _read_table(bundle, table, request, None)
@@ -68,7 +68,7 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def before(bundle: Bundle, message: Any) -> list[Any]:
-    """Return the entry that a write is about as it is now, with what belongs to it, or nothing."""
+    """Return the present entry of a write, with its additional parts, or nothing."""
     table = translate.table(bundle.schema, message.table_id)
     if message.is_default_action:
         found = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
@@ -77,7 +77,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
         return [found]
     try:
         entry = bundle.pipeline.find(table.name, _key_only(table, message))
-    except (NoSuchEntry, BadEntry):  # what cannot be there the write refuses in its own words
+    except (NoSuchEntry, BadEntry):  # the write itself raises the error
         return []
     found = encoded(bundle, table, entry)
     if found.is_const:
@@ -88,7 +88,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
 
 
 def encoded(bundle: Bundle, table: TableSchema | str, entry: ir.ConstEntry) -> Any:
-    """Encode an entry as it was written, without what only a read asks for."""
+    """Encode an entry as it was written, without fields that only a read requests."""
     if isinstance(table, str):
         table = next(found for found in bundle.schema.tables.values() if found.name == table)
     key = (table.name, entry.patterns, entry.priority)
@@ -113,7 +113,7 @@ def _action_and_match(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry, 
 
 
 def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
-    """Set the rates of the meter of one table entry; without a config everything is green."""
+    """Set the rates of the meter of one table entry; without a config all packets are green."""
     table = _owner(bundle, message, "meter")
     if kind != p4.Update.MODIFY:
         raise InvalidArgument("a direct meter lives as long as its entry; it can only be modified")
@@ -203,7 +203,7 @@ def _put(
     put: Callable[[str, ir.ConstEntry], None],
     doing: str,
 ) -> ir.ConstEntry:
-    """Decode a table entry that has an action, and insert or modify it."""
+    """Decode a table entry with an action, and insert or modify it."""
     patterns, priority = (
         translate.match_key(table, message.match),
         translate.priority(table, message.priority),
@@ -258,7 +258,7 @@ def _modify(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
 
 
 def _brings_resources(message: Any) -> bool:
-    """Return True if an entry comes with more than its action, which few do."""
+    """Return True if an entry has parts beside its action, as few entries do."""
     return bool(
         message.idle_timeout_ns
         or message.HasField("counter_data")
@@ -284,7 +284,7 @@ def _check_resources(table: TableSchema, message: Any) -> None:
 
 
 def _write_resources(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, message: Any) -> None:
-    """Set what an entry has beside its action: counter, meter, idle timeout."""
+    """Set an entry's parts beside its action: counter, meter, idle timeout."""
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
     if message.HasField("meter_config"):
@@ -333,7 +333,7 @@ def _read_table(
 def _describe(
     bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, request: Any, message: Any
 ) -> None:
-    """Fill in what a read asks for of counter, meter and idle time."""
+    """Fill in the requested fields of a read: counter, meter and idle time."""
     if request.HasField("counter_data") and table.direct_counter is not None:
         message.counter_data.CopyFrom(_counter(bundle, table, entry))
     if table.direct_meter is not None:
@@ -390,7 +390,7 @@ def _direct(table: TableSchema, kind: str) -> int | None:
 
 
 def _target(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry | None:
-    """Return the entry that a direct counter or meter belongs to; None: the default one."""
+    """Return the entry of a direct counter or meter; None: the default one."""
     if message.table_entry.is_default_action:
         return None
     return _existing(bundle, table, message.table_entry)

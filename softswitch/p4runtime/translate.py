@@ -1,8 +1,8 @@
-"""From P4Runtime messages to what pipelines take, checked, and back.
+"""P4Runtime messages to the checked input of pipelines, and back.
 
 Packets between controller and switch: metadata fields to and from the header before the frame.
 
-A program that talks with the controller declares headers ``@controller_header("packet_in")`` and
+A program that communicates with the controller declares headers ``@controller_header("packet_in")`` and
 ``("packet_out")``. On the CPU port they precede the frame; in P4Runtime their fields are metadata.
 A program without such a header exchanges bare frames.
 """
@@ -40,13 +40,13 @@ def decode(data: bytes, width: int, what: str) -> int:
 
 
 def table_entry(schema: Schema, table: TableSchema, entry: ir.ConstEntry, chosen: Any = None) -> Any:
-    """Encode one entry: match, action and, where the table has them, priority.
+    """Encode one entry: match, action and, if the table has priorities, priority.
 
     Args:
         schema: The program's names and ids.
         table: The table.
         entry: The entry.
-        chosen: The action as it was written, if that names a member or group of an action profile.
+        chosen: The action as written, if it names a member or group of an action profile.
     """
     message = p4.TableEntry(table_id=table.id, is_const=table.const_entries)
     for field, pattern in zip(table.fields, entry.patterns, strict=True):
@@ -78,7 +78,7 @@ def table_action(schema: Schema, invocation: ir.Invocation) -> Any:
 
 
 def match_field(matches: Any, field: FieldInfo, pattern: ir.Pattern) -> None:
-    """Add one component of a match, unless it does not matter."""
+    """Add one component of a match, unless it is "don't care"."""
     if pattern.kind == "any":
         return
     message = matches.add(field_id=field.id)
@@ -101,7 +101,7 @@ def match_field(matches: Any, field: FieldInfo, pattern: ir.Pattern) -> None:
 ANY = ir.Pattern("any")
 
 _KEPT, _KEPT_BYTES = 4096, 256
-"""Messages of actions that a table keeps decoded, as many entries share one: how many, of how many bytes."""
+"""Limits of the decoded actions that a table caches, as many entries share one: number, and bytes of each."""
 
 
 def table(schema: Schema, table_id: int) -> TableSchema:
@@ -158,7 +158,7 @@ def priority(table: TableSchema, value: int) -> int:
 
 
 def called(schema: Schema, table: TableSchema, action: Any) -> ir.Invocation:
-    """Decode the ``TableAction`` of an entry of `table`, or look up what the same bytes meant before."""
+    """Decode the ``TableAction`` of an entry of `table`, or return the cached result of the same bytes."""
     data = action.SerializeToString()
     found = table.decoded.get(data)
     if found is None:
@@ -177,7 +177,7 @@ def invocation(schema: Schema, table: TableSchema, action: Any, *, default: bool
         schema: The program's names and ids.
         table: The table.
         action: The message.
-        default: It is for the table's default entry.
+        default: Whether it is for the table's default entry.
     """
     kind = action.WhichOneof("type")
     if kind != "action":
@@ -314,7 +314,7 @@ def from_packet_out(schema: Schema, message: Any) -> bytes:
 
 
 def to_packet_in(schema: Schema, frame: bytes) -> Any:
-    """Build the PacketIn of a frame that left at the CPU port.
+    """Build the PacketIn of a frame that left by the CPU port.
 
     A frame shorter than the packet_in header is passed on whole, without metadata.
     """
@@ -333,5 +333,5 @@ def to_packet_in(schema: Schema, frame: bytes) -> Any:
 
 
 def _header_bytes(fields: Sequence[ParamInfo]) -> int:
-    """Headers are whole bytes: the compiler sees to it."""
+    """Headers are whole bytes: the compiler ensures it."""
     return sum(f.width for f in fields) // 8

@@ -1,4 +1,4 @@
-"""What controllers have written: reported to listeners, and carried over to the next program.
+"""Controllers' writes: reported to listeners, and carried over to the next program.
 
 The latter is RECONCILE_AND_COMMIT.
 """
@@ -24,10 +24,10 @@ _KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An entry that was written, or (LOAD) a program, which takes all entries of the one before along.
+    """An entry that was written, or (LOAD) a program, which drops all earlier entries.
 
-    `match` has the exact fields of the key by name, `params` those of the action; of an entry that was
-    deleted, all is as it was. `client` is gRPC's name of the peer, with the name in its certificate.
+    `match` has the exact fields of the key by name, `params` the action's; for a deleted entry, they have
+    the values before the deletion. `client` is gRPC's name of the peer, with the name in its certificate.
     """
 
     kind: Literal["INSERT", "MODIFY", "DELETE", "LOAD"]
@@ -39,16 +39,16 @@ class Written:
 
 
 Journal = Callable[[Written], None]
-"""Gets each of them once it is done."""
+"""Receives each of them after it is applied."""
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return the log entry of each update if it succeeds, before any is applied; None: it is of no table."""
+    """Return the log entry of each update if it succeeds, before any is applied; None: not a table's."""
     return [_written(bundle, update, client) for update in updates]
 
 
 def client_of(context: Any) -> str:
-    """Name who is at the other end of a request."""
+    """Return the name of a request's client."""
     name = b", ".join(context.auth_context().get("x509_common_name", ())).decode(errors="replace")
     return f"{context.peer()} ({name})" if name else str(context.peer())
 
@@ -63,7 +63,7 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
     if update.type == p4.Update.DELETE:
         try:
             found = tables.before(bundle, message)
-        except RequestError:  # which the write will tell
+        except RequestError:  # the write reports this error
             return None
         if not found:
             return None
@@ -90,10 +90,10 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
 
 
 def carry_over(old: Bundle, new: Bundle) -> None:
-    """Write to `new` all that `old` holds and the program of `new` has, by name; the switch is locked.
+    """Write to `new` everything in `old` that the program of `new` has, by name; the switch is locked.
 
-    Raises FailedPrecondition if `new` cannot take something, such as an entry of a table whose key has
-    changed; `new` is then of no use.
+    Raises FailedPrecondition if `new` cannot take an entry, for example of a table whose key has
+    changed; `new` is then unusable.
     """
     _check_ids(old, new)
     new.groups.update(old.groups)
@@ -170,7 +170,7 @@ def _copy_cells(old: Bundle, new: Bundle) -> None:
 
 
 def _alike(old: Any, new: Any) -> list[str]:
-    """Return the names of arrays that are in both programs, with as many cells of the same kind."""
+    """Return the names of arrays that are in both programs, with the same number of cells of the same kind."""
     return [
         name
         for name, item in old.items()

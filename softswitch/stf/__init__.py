@@ -1,7 +1,7 @@
-"""The Simple Test Framework: scripts of table entries and packets, as p4c's tests have them.
+"""The Simple Test Framework: scripts of table entries and packets, as in p4c's tests.
 
-``script`` reads the text, ``control`` finds what it calls tables, keys and actions in a program and sets
-that up on a switch, and ``run`` sends the packets and judges what comes out::
+``script`` reads the text, ``control`` looks up the script's tables, keys and actions in a program and applies
+the entries to a switch, and ``run`` sends the packets and checks the output::
 
     text  →  statements  →  a switch in virtual time, or any `Target`  →  Report
 """

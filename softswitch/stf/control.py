@@ -2,8 +2,8 @@
 
 Names and values of a script, looked up in a program.
 
-Scripts may leave the front of a name away (``tbl`` for ``ingress.tbl``) and write a stack's element
-as ``stack$0`` and a validity as ``hdr.valid`` or ``hdr.$valid``: as BMv2's scripts do.
+Scripts may omit the front of a name (``tbl`` for ``ingress.tbl``) and write a stack's element
+as ``stack$0`` and a validity as ``hdr.valid`` or ``hdr.$valid``, as in BMv2's scripts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from softswitch.stf.script import (
 
 
 def find(what: str, name: str, names: Iterable[str], line: int) -> str:
-    """Return the name that is `name` or, as the only one, ends in it.
+    """Return the name equal to `name` or, if it is the only one, ending in it.
 
     Args:
         what: Kind of the object, for error messages.
@@ -55,7 +55,7 @@ def find(what: str, name: str, names: Iterable[str], line: int) -> str:
 
 
 def tables_of(program: ir.Program) -> list[str]:
-    """Return the tables that the control plane knows."""
+    """Return the tables visible to the control plane."""
     return [name for name in program.tables if ir.plain_name(name) == name]
 
 
@@ -107,7 +107,7 @@ def _value(type_: ir.Type, number: int) -> int:
 
 
 def key_named(name: str, keys: list[str], table: str, line: int) -> str:
-    """Return the key of a table that a script's name means.
+    """Return the key of a table that matches a script's name.
 
     Args:
         name: The name in the script.
@@ -175,7 +175,7 @@ class Plane(Protocol):
         """Return the entries of a table."""
 
     def set_default(self, table: str, called: ir.Invocation) -> None:
-        """Set what a miss runs."""
+        """Set the action of a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Return packets and bytes of a cell."""
@@ -184,7 +184,7 @@ class Plane(Protocol):
         """Set a cell; see `Pipeline.write_counter`."""
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return packets and bytes that an entry has met."""
+        """Return packets and bytes that hit an entry."""
 
     def read_register(self, name: str, index: int) -> int:
         """Return a cell."""
@@ -223,15 +223,15 @@ class EmbeddedPlane:
         self._switch = switch
 
     def set_multicast_group(self, group: int, members: Members) -> None:
-        """As of `Plane`."""
+        """See `Plane`."""
         self._switch.set_multicast_group(group, members)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """As of `Plane`."""
+        """See `Plane`."""
         self._switch.set_clone_session(session, members, truncate)
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """As of `Plane`."""
+        """See `Plane`."""
         return self._pipeline.read_meter(name, index).rates
 
 
@@ -249,7 +249,7 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 
 class Control:
-    """Does what the statements of one script say to one switch, on which `program` runs."""
+    """Applies the statements of one script to one switch, on which `program` runs."""
 
     def __init__(self, program: ir.Program, plane: Plane) -> None:
         self._program = program
@@ -260,7 +260,7 @@ class Control:
         self._mirrors: dict[int, tuple[str, int]] = {}
 
     def configure(self, statements: Iterable[Statement]) -> None:
-        """Obey what says how the switch is set up: entries, default actions, commands. Raises ScriptError."""
+        """Apply a statement that sets up the switch: entries, default actions, commands. Raises ScriptError."""
         for statement in statements:
             match statement:
                 case Add():
@@ -317,7 +317,7 @@ class Control:
         return self._tell(line, lambda: self._plane.read_direct_counter(owner, entry))
 
     def _tell(self, line: int, act: Callable[[], _Result]) -> _Result:
-        """Return the result of `act`, whose errors are the script's."""
+        """Return the result of `act`; its errors become errors of the script."""
         try:
             return act()
         except PipelineError as error:
@@ -326,7 +326,7 @@ class Control:
     # ----------------------------------------------------------------------- commands
 
     def command(self, statement: ScriptCommand) -> str | None:
-        """Obey a command; return what it reads, if it reads. Raises ScriptError."""
+        """Apply a command; return the value that it reads, if any. Raises ScriptError."""
         group, _, _ = statement.command.partition("_")
         handlers = {
             "mirroring": self._mirroring,

@@ -1,4 +1,4 @@
-"""Running a script on a switch, the embedded one in virtual time, and judging what leaves."""
+"""Running a script on a switch, the embedded one in virtual time, and checking its output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ScriptFailure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of a command of the script that reads."""
+    """The result of a reading command of the script."""
 
     line: int
     text: str
@@ -50,7 +50,7 @@ class Reading:
 
 @dataclass(slots=True)
 class ScriptReport:
-    """The outcome of one script: packets sent, expectations checked, and what went wrong."""
+    """The outcome of one script: packets sent, expectations checked, and failures."""
 
     packets: int = 0
     checks: int = 0
@@ -59,22 +59,22 @@ class ScriptReport:
 
     @property
     def passed(self) -> bool:
-        """True if everything was as the script says."""
+        """True if all expectations of the script hold."""
         return not self.failures
 
 
 class Target(Protocol):
-    """A switch that a script is run on: packets in and out at its ports, and its control plane."""
+    """A switch for running a script: packets in and out at its ports, and its control plane."""
 
     @property
     def control(self) -> Control:
-        """Obeys what the script says of entries, counters and the like."""
+        """Applies the script's entries, counters and the like."""
 
     def send(self, port: int, data: bytes) -> None:
         """Deliver a packet, and process all events that follow."""
 
     def left(self) -> Mapping[int, Sequence[bytes]]:
-        """Return all that has left since the beginning, by port; ports where nothing has may be missing."""
+        """Return all packets sent since the beginning, by port; ports without any may be missing."""
 
 
 def run_script(
@@ -85,16 +85,16 @@ def run_script(
     seed: int = 0,
     trace: Trace | None = None,
 ) -> ScriptReport:
-    """Run a script on its own switch, whose ports are those of `ports_of`.
+    """Run a script on its own switch, with the ports of `ports_of`.
 
     Packets that leave at other ports are lost, as on BMv2, and packets are compared port by port, in order.
 
     Args:
         program: The program.
         statements: The script.
-        backend: How the program runs.
-        seed: Of the program's random numbers.
-        trace: Gets all steps of packets; for the interpreter.
+        backend: The back end that runs the program.
+        seed: Seed of the program's random numbers.
+        trace: Receives all steps of packets; for the interpreter.
 
     Raises ScriptError if the script does not fit the program, Unsupported, NoCompiler.
     """
@@ -106,9 +106,9 @@ def run_script(
 
 
 def ports_of(statements: Sequence[Statement]) -> list[int]:
-    """Return the ports that a script looks at: those that it names or, with ``no_packet``, all.
+    """Return the ports that a script checks: the ports that it names or, with ``no_packet``, all.
 
-    Raises ScriptError for one that no switch has.
+    Raises ScriptError for an impossible port.
     """
     ports = {s.port: s.line for s in statements if isinstance(s, PacketLine | Expect)}
     for port, line in ports.items():
@@ -120,7 +120,7 @@ def ports_of(statements: Sequence[Statement]) -> list[int]:
 
 
 def play(statements: Sequence[Statement], target: Target) -> ScriptReport:
-    """Run a script on a switch, and judge what leaves. Raises ScriptError."""
+    """Run a script on a switch, and check its output. Raises ScriptError."""
     return _ScriptRun(target).run(statements)
 
 
@@ -153,7 +153,7 @@ class _ScriptRun:
         self._report = ScriptReport()
 
     def run(self, statements: Sequence[Statement]) -> ScriptReport:
-        """Obey all statements, then compare what left with what was expected."""
+        """Apply all statements, then compare the output with the expectations."""
         for statement in statements:
             self._obey(statement)
         left = self._target.left()
@@ -185,7 +185,7 @@ class _ScriptRun:
                 if read is not None:
                     self._report.readings.append(Reading(statement.line, read))
             case Wait() | NoPacket():
-                pass  # everything has left by now; `ports_of` says where it is looked for
+                pass  # all packets have left by now; `ports_of` determines the checked ports
 
     def _note(self, line: int, message: str | None) -> None:
         if message is not None:
@@ -203,7 +203,7 @@ class _ScriptRun:
 
 
 def compare(expect: Expect, frame: bytes) -> str | None:
-    """Return how a packet differs from what was expected, or None."""
+    """Return a packet's difference from the expectation, or None."""
     wanted, got = expect.digits or "", frame.hex().upper()
     where = f"port {expect.port}: got {_show(frame)}"
     if len(got) < len(wanted):

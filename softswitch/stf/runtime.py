@@ -1,12 +1,13 @@
-"""Files that say what a switch's tables hold: JSON as of p4lang/tutorials, or commands of simple_switch_CLI.
+"""Files with a switch's table entries: JSON as in p4lang/tutorials, or commands of simple_switch_CLI.
 
 ======================  =======================================================================
 ``NAME.json``           ``table_entries``, ``multicast_group_entries`` and ``clone_session_entries``,
                         of which the keys are those of the tutorials' ``s1-runtime.json``; where the
                         program is (``p4info``, ``bmv2_json``) is left to who loads it
 any other name          a command a line: ``table_add TABLE ACTION KEY… => VALUE… [PRIORITY]``,
-                        ``table_set_default TABLE ACTION VALUE…``, and those of `softswitch.stf.script`;
-                        ``#`` starts a comment. Commands that only show something do nothing.
+                        ``table_set_default TABLE ACTION VALUE…``, and the commands of
+                        `softswitch.stf.script`;
+                        ``#`` starts a comment. Commands that only show information do nothing.
 ======================  =======================================================================
 
 Values are numbers (decimal, ``0x…``, ``0b…``), IPv4, IPv6 and MAC addresses.
@@ -44,21 +45,21 @@ _FIRST = 1 << 24
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 
 _Setting = Callable[[Control, Plane], object]
-"""What an entry wants of a switch."""
+"""The statements for an entry."""
 _Read = Iterator[tuple[str, Callable[[], _Setting]]]
-"""Entries by their place in the file."""
+"""Entries by their position in the file."""
 _LINE = 0
-"""Errors here name the place instead."""
+"""Errors here name the position instead."""
 
 
 class RuntimeFileError(Exception):
-    """A file is wrong, or does not fit the program: the message names the place."""
+    """A file is wrong, or does not fit the program: the message names the position."""
 
     exit_code = 2
 
 
 def configure(path: Path, program: ir.Program, plane: Plane) -> None:
-    """Give a switch what a file says. Raises RuntimeFileError, OSError; what came before stays."""
+    """Apply a file to a switch. Raises RuntimeFileError, OSError; earlier entries stay."""
     text = path.read_text(encoding="utf-8", errors="replace")
     settings = (_json if path.suffix == ".json" else _commands)(path, text, program)
     control = Control(program, plane)
@@ -163,7 +164,7 @@ def _closed(matches: Any) -> tuple[tuple[str, ScriptOperand], ...]:
 
 
 def _number(value: object, width: int, what: str) -> int:
-    """Return a value of so many bits. Raises ScriptError."""
+    """Return a value of this number of bits. Raises ScriptError."""
     number: object = value
     if isinstance(value, str):
         try:

@@ -5,15 +5,15 @@ One statement a line; ``#`` starts a comment; keywords in either case::
     packet PORT HEX…                          send a packet
     expect PORT [HEX… [$]]                    one leaves there: a digit may be *, $ forbids more bytes;
                                               without digits: any packets may leave there
-    no_packet                                 nothing leaves, at any port, that no expect announces
-    wait                                      what was sent so far is through (it always is, here)
+    no_packet                                 no packets leave, at any port, except expected ones
+    wait                                      all packets sent so far have passed (always true here)
     add TABLE [PRIORITY] KEY:VALUE… ACTION(NAME:VALUE, …) [= LABEL]
     setdefault TABLE ACTION(NAME:VALUE, …)
     remove all                                remove the entries of all tables
     check_counter NAME(INDEX or $LABEL) [packets|bytes == NUMBER]      or !=, <, <=, >, >=
 
 and commands of BMv2's own control program, such as ``mc_mgrp_create 1`` (see `COMMANDS`). A value is
-decimal, ``0x…`` or ``0b…``, with ``*`` for digits that do not matter, ``value/prefix length``, or
+decimal, ``0x…`` or ``0b…``, with ``*`` for "don't care" digits, ``value/prefix length``, or
 ``lowest->highest``.
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 
 class ScriptError(Exception):
-    """A script is wrong at `line`: it cannot be read, or names what the program does not have."""
+    """A script is wrong at `line`: it is malformed, or names an object that the program does not have."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message, line)
@@ -38,9 +38,9 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScriptOperand:
-    """A number as the script writes it. `mask` covers the digits that are given, of `digits` bits in all.
+    """A number in a script's notation. `mask` covers the given digits, of `digits` bits in all.
 
-    A decimal number has no digits of its own: `digits` is 0, and the number is meant exactly. With `high` it
+    A decimal number has no digits of its own: `digits` is 0, and the number is exact. With `high` it
     is a range that begins with `value`.
     """
 
@@ -58,7 +58,7 @@ class ScriptOperand:
 
 @dataclass(frozen=True, slots=True)
 class AtLine:
-    """What a line of a script says."""
+    """The statement of a script's line."""
 
     line: int
 
@@ -82,7 +82,7 @@ class Expect(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class NoPacket(AtLine):
-    """Nothing leaves at any port but what is expected, in the whole script."""
+    """No packet leaves at any port except expected ones, in the whole script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class ScriptCommand(AtLine):
 Statement = PacketLine | Expect | NoPacket | Wait | Add | SetDefault | Remove | CheckCounter | ScriptCommand
 
 ANY = 1 << 30
-# Command: is there a name, how many numbers (at least, at most), are there rates.
+# Command: whether it has a name, the number of its numbers (minimum, maximum), whether it has rates.
 COMMANDS: dict[str, tuple[bool, int, int, bool]] = {
     "mirroring_add": (False, 2, 2, False),
     "mirroring_add_mc": (False, 2, 2, False),
@@ -170,7 +170,7 @@ _TOKEN = re.compile(
 
 
 def parse_script(text: str) -> list[Statement]:
-    """Return the statements of a script. Raises ScriptError at the first line that is none."""
+    """Return the statements of a script. Raises ScriptError at the first invalid line."""
     statements: list[Statement] = []
     for number, line in enumerate(text.splitlines(), start=1):
         line = line.partition("#")[0].strip()
@@ -234,7 +234,7 @@ class _Tokens:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
-        """Return a token to come as (kind, text); past the end it is ("", "")."""
+        """Return the next token, or a later one, as (kind, text); past the end it is ("", "")."""
         at = self._at + ahead
         return self._kinds[at] if at < len(self._kinds) else ("", "")
 

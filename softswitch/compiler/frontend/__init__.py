@@ -50,13 +50,13 @@ class DeclarationParser(StatementParser):
         return tuple(found)
 
     def _skip_declaration(self) -> None:
-        """Go on, behind an error, to what looks like the next declaration: its keyword begins a line."""
+        """After an error, advance to the next line that begins with a declaration's keyword."""
         self.advance()
         while self.token.kind != "end" and (self.token.kind not in _STARTS or self.token.pos.column > 1):
             self.advance()
 
     def _misspelt(self, start: Token, keywords: Iterable[str]) -> CompileError | None:
-        """Return the error that `start`, where a declaration begins, is no keyword, if it is nearly one."""
+        """Return an error if `start`, where a declaration begins, is a misspelled keyword."""
         if start.kind != "id" or start.text in self.types:
             return None
         near = difflib.get_close_matches(start.text, list(keywords), n=1, cutoff=0.75)
@@ -98,7 +98,7 @@ class DeclarationParser(StatementParser):
             )
         return declared
 
-    # ----------------------------------------------------------------- types that have a name
+    # ----------------------------------------------------------------- named types
 
     def _named_type_declaration(
         self, annotations: tuple[ast.SourceAnnotation, ...]
@@ -170,7 +170,7 @@ class DeclarationParser(StatementParser):
     ) -> ast.ExternDecl | ast.ExternFunctionDecl | None:
         self.advance()
         if self.token.kind == "id" and self.next_token().kind == ";":
-            # A forward declaration says nothing but that this is a type.
+            # A forward declaration only states that this is a type.
             self._declared_type("the name of the extern")
             return None
         with self.scope():
@@ -432,7 +432,7 @@ class DeclarationParser(StatementParser):
 def parse(text: str, name: str) -> ast.SourceProgram:
     """Return the tree of a preprocessed program.
 
-    `name` is the file that positions name up to the first line marker in `text`.
+    `name` is the file named in positions up to the first line marker in `text`.
     Raises CompileError at the first token that does not fit.
     """
     return parse_tokens(tokenize(text, name), name)

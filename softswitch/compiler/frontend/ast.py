@@ -2,15 +2,15 @@
 
 Nodes are close to the grammar of the P4_16 specification (1.2.5), with these simplifications:
 
-* Parentheses leave no node, empty declarations and statements (``;``) neither.
+* Parentheses, empty declarations and empty statements (``;``) leave no node.
 * A constructor call ``Foo<T>(x)`` is a `CallExpr` whose callee is a `Name`, as is a function call:
-  which it is, only name resolution can tell.
+  only name resolution can distinguish them.
 * A keyset ``(a, b)`` is a tuple of its components, one key ``a`` a tuple of one.
 
-Every node has a position `pos`. It is the one that an error about the node should point at:
-of a declaration its name, of a binary or conditional expression its operator, of a member
-access the member's name, of an index or slice its bracket, of a call its callee's position,
-and of everything else its first token.
+Every node has a position `pos`, at which an error about the node should point:
+the name of a declaration, the operator of a binary or conditional expression, the member's name of a member
+access, the bracket of an index or slice, the callee's position of a call,
+and the first token of every other node.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class StringLiteral(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Name(SourceNode):
-    """A name of anything, types included; `absolute` with a leading dot."""
+    """A name of any kind, types included; `absolute` with a leading dot."""
 
     name: str
     absolute: bool
@@ -146,13 +146,13 @@ class Word(SourceNode):
 
 
 def is_word(node: object, *texts: str) -> bool:
-    """Return True if a node is one of some words."""
+    """Return True if a node is one of the given words."""
     return isinstance(node, Word) and node.text in texts
 
 
 @dataclass(frozen=True, slots=True)
 class TypeExpr(SourceNode):
-    """A type where only its members can follow: ``error.X``, ``Foo<T>.apply()``."""
+    """A type whose members alone can follow: ``error.X``, ``Foo<T>.apply()``."""
 
     type: TypeRef
 
@@ -384,7 +384,7 @@ class ForIn(Annotated):
 
 @dataclass(frozen=True, slots=True)
 class TypedName(Annotated):
-    """What a declaration of a variable, a constant or a field begins with."""
+    """The common base of declarations of variables, constants and fields."""
 
     type: TypeRef
     name: str
@@ -468,7 +468,7 @@ class FunctionDecl(SourceNode):
     body: BlockStatement
 
 
-# --------------------------------------------------------------------------- types that have a name
+# --------------------------------------------------------------------------- named types
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,7 +488,7 @@ class FieldsDecl(Annotated):
 
 @dataclass(frozen=True, slots=True)
 class EnumMember(Annotated):
-    """A member; it has a value exactly if the enum has an underlying type."""
+    """A member; it has a value if and only if the enum has an underlying type."""
 
     name: str
     value: Expr | None
@@ -655,7 +655,7 @@ class ValueSetDecl(Annotated):
 
 @dataclass(frozen=True, slots=True)
 class BlockHead(Annotated):
-    """What declarations of parsers, controls and packages begin with."""
+    """The common base of declarations of parsers, controls and packages."""
 
     name: str
     type_params: tuple[TypeParam, ...]

@@ -70,7 +70,7 @@ class Cursor:
         return self.advance()
 
     def name(self, what: str) -> Token:
-        """Step over a name; `what` it is of completes the error message."""
+        """Step over a name; `what` completes the error message."""
         if self.token.kind != "id":
             self.fail(f"{what}; {self.token} is a keyword" if self.token.kind in KEYWORDS else what)
         return self.advance()
@@ -129,7 +129,7 @@ class Cursor:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Forget at the end which names were declared inside."""
+        """Discard the names declared inside at the end."""
         types = self.types
         yield
         self.types = types
@@ -139,13 +139,13 @@ class Cursor:
         self.types |= {name}
 
     def declare_object(self, name: str) -> None:
-        """Declare `name` as no type from here on."""
+        """Declare that `name` is not a type from here on."""
         if name in self.types:
             self.types -= {name}
 
 
-# Binary operators by how tightly they bind; all are left-associative.
-# Other than in C, ``& ^ |`` bind tighter than comparisons.
+# Binary operators by precedence; all are left-associative.
+# Unlike in C, ``& ^ |`` bind tighter than comparisons.
 _LEVELS = ("||", "&&", "== !=", "< > <= >=", "|", "^", "&", "<< >>", "++ + - |+| |-|", "* / %")
 _PRECEDENCE = {operator: level for level, operators in enumerate(_LEVELS) for operator in operators.split()}
 _UNARY = frozenset("!~-+")
@@ -154,7 +154,7 @@ _TYPE_STARTS = _TYPE_KEYWORDS | {"id", ".", "void", "_"}
 _TEXTS = frozenset(["name", "deprecated"])
 """Annotations whose body is one string."""
 _NEVER_EMPTY = frozenset(["name", "pkginfo"])
-"""Annotations that mean nothing without a body."""
+"""Annotations that require a body."""
 _PRIMARIES = frozenset(["id", "number", ".", "true", "false", "quoted", "this", "error", "{#}", "..."])
 _OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", "!", "~", "{", "{#}"])
 
@@ -271,7 +271,7 @@ class ExpressionParser(Cursor):
         return ast.BitsType(self._width(), kind == "int", pos=token.pos)
 
     def refuse_width(self) -> None:
-        """Raise CompileError if a name with a width is next: only types that are keywords have one."""
+        """Raise CompileError if a name with a width is next: only keyword types have a width."""
         token = self.token
         if [it.kind for it in self._tokens[self._at : self._at + 3]] == ["id", "<", "number"]:
             raise CompileError(f"type {token.text!r} has no width", token.pos, "'bit', 'int' or 'varbit'")
@@ -345,7 +345,7 @@ class ExpressionParser(Cursor):
         return self.postfix(self._primary())
 
     def _parenthesised(self) -> ast.Expr:
-        """Parse a cast, or an expression in parentheses and what follows it."""
+        """Parse a cast, or an expression in parentheses with its postfix operators."""
         opening = self.advance()
         if self.at_type_keyword() and not (self.token.kind == "error" and self.next_token().kind == "."):
             type_ref: ast.TypeRef | None = self.type_ref()
@@ -414,7 +414,7 @@ class ExpressionParser(Cursor):
                     return base
 
     def _generic(self, base: ast.Name | ast.MemberExpr) -> ast.Expr | None:
-        """Parse ``<types>(args)`` or the ``<types>`` of ``Type<types>.member``, if it is one."""
+        """Parse ``<types>(args)`` or the ``<types>`` of ``Type<types>.member``, if present."""
         if self.next_token().kind not in _TYPE_STARTS:
             return None
 
@@ -515,7 +515,7 @@ class ExpressionParser(Cursor):
 
 
 def _joined(tokens: list[Token]) -> str:
-    """Return the text of the tokens, with one blank where there was space between them."""
+    """Return the text of the tokens, with one blank wherever the source had white space."""
     text = ""
     end = tokens[0].start if tokens else 0
     for token in tokens:
@@ -535,7 +535,7 @@ def _text(name: Token, tokens: list[Token]) -> str:
 
 
 def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
-    """Refuse values of a structured annotation that are no numbers, texts or truth values."""
+    """Refuse values of a structured annotation other than numbers, strings and truth values."""
     for element in elements:
         if isinstance(element.value, ast.ListExpr | ast.StructExpr):
             raise CompileError(
@@ -544,7 +544,7 @@ def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
 
 
 def _check_repeated(annotation: ast.SourceAnnotation, before: Iterable[ast.SourceAnnotation]) -> None:
-    """Refuse a structured annotation whose name its element has already; others may be repeated."""
+    """Refuse a second structured annotation of one name on an element; others may be repeated."""
     for other in before:
         if other.name == annotation.name and (annotation.elements, other.elements) != (None, None):
             raise CompileError(

@@ -64,7 +64,7 @@ class StatementParser(ExpressionParser):
         return parsed
 
     def _body(self) -> ast.Stmt:
-        """Parse the statement that another one governs, which may be empty."""
+        """Parse the statement that another statement governs, which may be empty."""
         if empty := self.accept(";"):
             return ast.BlockStatement((), pos=empty.pos)
         if self.token.kind == "end":
@@ -188,7 +188,7 @@ class StatementParser(ExpressionParser):
         args: tuple[ast.GivenArgument, ...] | None,
         annotations: tuple[ast.SourceAnnotation, ...],
     ) -> ast.VarDecl | ast.Instantiation:
-        """Parse what follows ``type`` or ``type(args)``."""
+        """Parse the rest of a declaration after ``type`` or ``type(args)``."""
         name = self.name("the name of what is declared")
         type_ref = self.stack_sizes(type_ref)
         self.declare_object(name.text)
@@ -242,7 +242,7 @@ class StatementParser(ExpressionParser):
     def function(
         self, annotations: tuple[ast.SourceAnnotation, ...], result: ast.TypeRef
     ) -> ast.FunctionDecl:
-        """Parse what follows the result type of a function."""
+        """Parse the rest of a function after its result type."""
         with self.scope():
             prototype = self.prototype(annotations, result)
             body = self.block()
@@ -268,7 +268,7 @@ class StatementParser(ExpressionParser):
         )
 
     def type_params(self) -> tuple[ast.TypeParam, ...]:
-        """Parse ``<A, B>`` if there is one, and let the names mean types."""
+        """Parse ``<A, B>`` if present, and declare the names as types."""
         if not self.accept("<"):
             return ()
         return self.comma_separated(self._type_param, ">", "in the list of type parameters")

@@ -28,7 +28,7 @@ _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
 _MARKERS = frozenset(["line", "pragma", "warning"])
-"""Directives that ask for nothing; so does a number."""
+"""Directives without an effect; so is a number."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
@@ -50,7 +50,7 @@ def preprocess(
     is written. `read` gets each file that an include may mean, in turn, and raises OSError for those that
     are not there.
 
-    Raises CompileError, at the directive, for what is missing or malformed and for ``#error``.
+    Raises CompileError, at the directive, for a missing file, a malformed directive and ``#error``.
     """
     directories = [*map(Path, include_dirs), STANDARD_INCLUDES]
     preprocessor = _Preprocessor(name, directories, inert=preprocessed, read=read)
@@ -72,12 +72,12 @@ class _Token:
 
 @dataclass(slots=True)
 class _Source:
-    """A file that is being read: its lines, and the positions that its own line markers give them."""
+    """A file being read: its lines, and the positions given by its own line markers."""
 
     display: str
     lines: list[str]
     starts: list[int]
-    # Physical line of each marker, and the position of the line behind it (column 0: as it is).
+    # Physical line of each marker, and the position of the next line (column 0: unchanged).
     marked: list[int] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
 
@@ -100,7 +100,7 @@ class _Source:
         return source
 
     def position(self, line: int, column: int) -> tuple[Position, bool]:
-        """Return the position of a place by the markers, and True if they fix its column."""
+        """Return the position of a place according to the markers, and True if they fix its column."""
         at = bisect.bisect_left(self.marked, line) - 1
         if at < 0:
             return Position(self.display, line, column), False
@@ -140,7 +140,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         yield from super().parsegen(text + "\n", source, abssource)
 
     def _display(self, path: Path) -> str:
-        """Return the name of a file in error messages: relative to the main one as the user gave that."""
+        """Return a file's name in error messages: relative to the main file as the user named that file."""
         top = Path(os.path.abspath(self._top))  # noqa: PTH100 - as pcpp does, also for "a/../b"
         if path == top:
             return self._top
@@ -156,7 +156,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         try:
             return self.token()
         except (LookupError, AttributeError, TypeError, ValueError):
-            # What pcpp does not check in a directive.
+            # Checks of directives that pcpp omits.
             raise CompileError("malformed directive", self._directive) from None
 
     def placed(self) -> Iterator[_Token]:
@@ -169,7 +169,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
                 continue
             expanded = bool(getattr(token, "expanded_from", None))
             if expanded:
-                # pcpp gives the line of the macro's use; its column is that of the macro's name.
+                # pcpp gives the line of the macro's use; the column is the macro name's.
                 if (token.source, token.lineno) != (file, line):
                     used_column = 0
                 source = self._sources[token.source]
@@ -275,7 +275,7 @@ class _Writer:
         self._column = pos.column + len(token.text)
 
     def _expansion(self, run: list[_Token]) -> None:
-        """Write the tokens of a macro, which all have the position of its use."""
+        """Write the tokens of a macro, which all have the position of the macro's use."""
         if len(run) == 1:
             self._place(run[0])
             return

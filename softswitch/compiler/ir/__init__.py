@@ -1,17 +1,17 @@
-"""The typed intermediate representation: what the front end produces and the back ends consume.
+"""The typed intermediate representation: the front end's output and the back ends' input.
 
-By the time a program is IR, everything that P4 does at compile time is done:
+In the IR, all compile-time work of P4 is done:
 
 * Names are resolved. Control and parser instances are inlined into the six blocks of the
   v1model pipeline; every table, action and extern instance is known by its control-plane name
   (``Ingress.admission.job``), every local variable by a name unique in the program.
 * The parameters of the blocks are three storages that live as long as the packet:
-  ``hdr``, ``meta`` and ``standard_metadata`` (whatever the source calls them). In programs for Tofino each
-  is a struct of what the two gresses have (`softswitch.compiler.lowering.architectures.tna`).
+  ``hdr``, ``meta`` and ``standard_metadata`` (whatever their names in the source). In programs for Tofino
+  each is a struct of both gresses' parts (`softswitch.compiler.lowering.architectures.tna`).
 * Types are explicit on every expression, constants are folded, ``int`` literals have the width
   of their context, serialisable enums and ``typedef``s are their underlying type.
-* Calls have no arguments left to bind: an action's parameters are variables which the caller
-  assigns before `Call` (and reads back after, for ``out`` and ``inout``) or which a table entry fills.
+* Calls have no arguments left to bind: an action's parameters are variables that either the caller
+  assigns before `Call` (and reads back after, for ``out`` and ``inout``) or a table entry fills.
 
 Semantics that P4 leaves open are fixed here, so that all back ends agree bit for bit:
 variables and fields start at zero; an invalid header keeps its fields' values, and reading or
@@ -22,18 +22,18 @@ in the program itself (`softswitch.compiler.undefined`).
 
 * A packet's metadata and headers start at zero when ingress starts; `Program.variables` start at
   zero when ingress starts (parser, verify and ingress share them) and again when egress starts.
-* ``push_front`` and ``pop_front`` leave the elements that become free invalid and all zero, and move
-  the next index within 0..size. ``lastIndex`` of an empty stack is 2**32 - 1.
-* `Extract` with a size: not a multiple of 8 is error ParserInvalidArgument; more than the packet holds,
-  PacketTooShort; more than the varbit's width, HeaderTooShort; looked at in this order.
-  `Advance` by no multiple of 8 is ParserInvalidArgument. A parser that enters a state for the
-  1001st time in one packet stops with ParserTimeout.
-* Counters count packets and bytes, whatever their unit; bytes are those of the frame that came in.
-* Meters are two-rate three-colour markers without colour awareness (RFC 2698), green as long as they are not
-  configured, also beyond the end of an array; a packet counts one, or its bytes as it came in.
+* ``push_front`` and ``pop_front`` leave the freed elements invalid and all zero, and move
+  the next index, within 0..size. ``lastIndex`` of an empty stack is 2**32 - 1.
+* `Extract` with a size: a size that is not a multiple of 8 is error ParserInvalidArgument; above the
+  packet's rest, PacketTooShort; above the varbit's width, HeaderTooShort; checked in this order.
+  `Advance` by a number of bits that is not a multiple of 8 is ParserInvalidArgument. A parser that enters a
+  state for the 1001st time in one packet stops with ParserTimeout.
+* Counters count packets and bytes, whatever their unit; bytes are the received frame's.
+* Meters are two-rate three-colour markers without colour awareness (RFC 2698), green until they are
+  configured, also beyond the end of an array; a packet counts one, or its bytes as received.
 * ``random`` draws ``low + next() % (high - low + 1)``, ``low`` if ``high < low``, where ``next`` is
   splitmix64 from the pipeline's seed.
-* ``truncate`` cuts the frame that leaves; of several calls the shortest holds.
+* ``truncate`` cuts the sent frame; of several calls the shortest length holds.
 """
 
 from __future__ import annotations

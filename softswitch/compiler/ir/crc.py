@@ -26,7 +26,7 @@ class Crc:
 
     @classmethod
     def parse(cls, name: str) -> Crc | None:
-        """Return the CRC of a name, None of other algorithms."""
+        """Return the CRC of a name; None for other algorithms."""
         if not name.startswith(_PREFIX):
             return None
         width, polynomial, initial, final_xor, reflected = (
@@ -58,6 +58,6 @@ STANDARD = {
     "CRC32": Crc(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, reflected=True),
     "CRC64": Crc(64, 0x42F0E1EBA9EA3693, 0, 0, reflected=False),
 }
-"""What Tofino's algorithms without a polynomial compute."""
+"""Tofino's algorithms without a polynomial."""
 
 _NAMED = {"crc16": STANDARD["CRC16"], "crc32": STANDARD["CRC32"]}

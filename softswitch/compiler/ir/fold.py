@@ -9,7 +9,7 @@ from softswitch.compiler.errors import CompileError
 
 _MAX_SHIFT = 1 << 16
 MAX_INT_BITS = 14_000
-"""Of an ``int``, so that chains of constants end, and messages can show it: Python's limit is 4300 digits."""
+"""Maximum bits of an ``int``: it ends chains of constants, and messages can print it (Python's limit)."""
 
 
 def wrap(type_: ir.Bits, value: int) -> int:
@@ -52,7 +52,7 @@ def compare(op: str, left: int, right: int) -> int:
 
 
 def bounded(value: int, pos: ir.Position) -> int:
-    """Return an ``int`` that is not too large to go on with. Raises CompileError."""
+    """Return an ``int`` that is small enough to continue with. Raises CompileError."""
     if value.bit_length() > MAX_INT_BITS:
         raise CompileError(f"a number of {value.bit_length()} bits", pos, f"at most {MAX_INT_BITS} bits")
     return value

@@ -65,7 +65,7 @@ Type = Bits | Bool | VarBits | Enum | Header | Stack | Struct
 
 
 def width_of(type_: Type) -> int:
-    """Return the width in bits of a scalar type: of a varbit its maximum, of an enum 32."""
+    """Return the width in bits of a scalar type: the maximum for a varbit, 32 for an enum."""
     match type_:
         case Bits():
             return type_.width
@@ -81,7 +81,7 @@ def width_of(type_: Type) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
-    """The base of what is at a place of the source: of syntax trees, too."""
+    """The base of nodes with a source position: of syntax trees, too."""
 
     pos: Position
 
@@ -250,9 +250,9 @@ class Assign(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Forget(SourceNode):
-    """The value of a scalar is undefined from here on: it is declared, or passed as ``out``.
+    """Make the value of a scalar undefined from here on: it is declared, or passed as ``out``.
 
-    `undefined.settled` turns it into what is to happen then; back ends have nothing to do for it.
+    `undefined.settled` replaces it by the chosen behaviour; back ends ignore it.
     """
 
     target: Expr
@@ -269,7 +269,7 @@ class If(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Switch(SourceNode):
-    """The first case one of whose constants equals `subject`; a case of no constants is the default."""
+    """The first case with a constant equal to `subject`; a case without constants is the default."""
 
     subject: Expr
     cases: tuple[tuple[tuple[Const, ...], tuple[Stmt, ...]], ...]
@@ -279,7 +279,7 @@ class Switch(SourceNode):
 class Apply(SourceNode):
     """Apply a table.
 
-    `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if asked for, are
+    `hit` (Bool) and `action` (bit<32>: position in the table's `actions`), if requested, are
     variables that receive the outcome.
     """
 
@@ -350,7 +350,7 @@ class Break(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Continue(SourceNode):
-    """Go on with the `update` of the innermost `Loop`."""
+    """Continue with the `update` of the innermost `Loop`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Pattern(NamedTuple):
 class Transition(SourceNode):
     """The transition of a parser state: to the target of the first case whose patterns all match `subjects`.
 
-    No case is error NoMatch. Unconditional: no subjects and one case of no patterns.
+    Without cases the error is NoMatch. Unconditional: no subjects and one case without patterns.
     """
 
     subjects: tuple[Expr, ...]
@@ -54,7 +54,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class ControlObject(SourceNode):
-    """What the control plane knows by a name."""
+    """An object that the control plane knows by a name."""
 
     name: str
     annotations: tuple[Annotation, ...] = field(default=(), kw_only=True)
@@ -89,7 +89,7 @@ def group_action(table: str) -> str:
 
 
 def members_table(table: str) -> str:
-    """Return the name of the table that has the members of a table's groups."""
+    """Return the name of the table with the members of a table's groups."""
     return f"{table}#members"
 
 
@@ -106,7 +106,7 @@ class Key:
     expr: Expr
     match: str
     annotations: tuple[Annotation, ...] = ()
-    type_name: str = ""  # of a type that `Program.new_types` has
+    type_name: str = ""  # of a type in `Program.new_types`
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class ConstEntry(NamedTuple):
 class DirectCell:
     """A scalar that each entry of a table has: it is in `place` while the entry's action runs.
 
-    Default actions find it at its initial value, and what they make of it is lost.
+    Default actions find it at its initial value, and their changes to it are lost.
     """
 
     place: Expr
@@ -239,7 +239,7 @@ class Digest(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class NewType:
-    """A ``type``; `uri` and `width` are those of ``@p4runtime_translation``, "" and 0 without one."""
+    """A ``type``; `uri` and `width` come from ``@p4runtime_translation``, "" and 0 without one."""
 
     name: str
     type: Bits | Bool
@@ -259,7 +259,7 @@ class ActionProfile(ControlObject):
 class ControllerHeader(ControlObject):
     """A header ``@controller_header("packet_in")`` or ``("packet_out")``: its `name`, and its fields.
 
-    `type_name` is that of the header type, after which p4c numbers it.
+    `type_name` is the header type's name, after which p4c numbers it.
     """
 
     type_name: str
@@ -268,7 +268,7 @@ class ControllerHeader(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class Remark(SourceNode):
-    """A legal construct that is perhaps a mistake."""
+    """A legal construct that is possibly a mistake."""
 
     message: str
 
@@ -280,8 +280,8 @@ class Remark(SourceNode):
 class Program:
     """A whole pipeline. Dictionaries keep source order and are keyed by name.
 
-    Programs of v1model have one parser and one deparser. Those of Tofino have two of each: what the ingress
-    deparser emits are the bytes that the egress parser gets, and `verify` and `compute` are empty.
+    Programs of v1model have one parser and one deparser. Programs of Tofino have two of each: the ingress
+    deparser emits the bytes that the egress parser gets, and `verify` and `compute` are empty.
     """
 
     name: str
@@ -314,9 +314,9 @@ class Program:
     egress_states: Mapping[str, ParserState] = field(default_factory=dict)  # they start in "start", too
     ingress_deparser: tuple[Stmt, ...] = ()
     ingress_parser: str = ""  # its name, by which control planes of Tofino know the data of ports
-    # Actions that are called and in no table: their bodies are where they are called
+    # Actions that are called and in no table: their bodies are at the calls
     called_actions: Mapping[str, Action] = field(default_factory=dict)
-    # Digest of the text and the compiler that it comes from, where it was kept: what is derived may be too
+    # Digest of the source text and the compiler, if it was kept: derived results may be kept, too
     origin: str | None = field(default=None, compare=False)
 
     @property

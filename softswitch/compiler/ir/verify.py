@@ -3,8 +3,8 @@
 Every name exists, every node has the type that its operands give it, every table entry fits its
 key. It takes time proportional to the program and is run after every lowering.
 
-What is right but too much for the back ends is reported with its position (`check_limits`). Headers are whole
-bytes, as on BMv2, and so are varbits and what is in front of them. Values of more than 128 bits can be
+Correct code beyond the back ends' limits is reported with its position (`check_limits`). Headers are whole
+bytes, as on BMv2, and so are varbits and the fields in front of them. Values of more than 128 bits can be
 stored, copied and compared, but not computed with.
 """
 
@@ -27,7 +27,7 @@ class InconsistentProgram(Exception):
 
 
 def verify_program(program: ir.Program) -> None:
-    """Check a whole program. Raises InconsistentProgram at the first thing that is wrong."""
+    """Check a whole program. Raises InconsistentProgram at the first violation."""
     _Verifier(program).run()
 
 
@@ -226,7 +226,7 @@ class _Verifier:
             _fail(f"a {_name(expr.type)} in the wrong place", pos)
 
     def _place(self, expr: ir.Expr, kind: Any = ir.Type) -> None:
-        """Check that an expression is a place, of something of this kind."""
+        """Check that an expression is a place of a value of this kind."""
         if not isinstance(expr, ir.Var | ir.Member | ir.Index | ir.Next | ir.Last | ir.Slice):
             _fail(f"{type(expr).__name__} is no place", expr.pos)
         self._is(expr, kind, expr.pos)
@@ -330,7 +330,7 @@ def _name(type_: ir.Type) -> str:
 
 
 MAX_COMPUTED = 128
-"""Bits of the widest number that is computed with."""
+"""Maximum width in bits of numbers in arithmetic."""
 
 
 def check_limits(program: ir.Program) -> None:
@@ -341,7 +341,7 @@ def check_limits(program: ir.Program) -> None:
 
 
 def check_stored(type_: ir.Type, pos: ir.Position) -> None:
-    """Raise Unsupported if what is declared at `pos` with `type_` has a header beyond the limits."""
+    """Raise Unsupported if the declaration at `pos` with `type_` has a header beyond the limits."""
     match type_:
         case ir.Header():
             _check_header(type_, pos)
@@ -392,7 +392,7 @@ def is_wide(type_: ir.Type) -> bool:
 
 
 def too_wide(what: str, width: int, pos: ir.Position) -> Unsupported:
-    """Return the error for values wider than we compute with."""
+    """Return the error for values too wide for arithmetic."""
     return Unsupported(
         f"{what} of {width} bits: values wider than {MAX_COMPUTED} bits can only be extracted, copied, "
         "compared and emitted",

@@ -17,11 +17,11 @@ from softswitch.compiler.ir.nodes import Expr, Extern, Member, Stmt, Switch, Var
 from softswitch.compiler.ir.program import Action, Key, ParserState, Program, Table
 
 Path = tuple[str, ...]
-"""The name of a storage, and those of the members that lead to a place in it."""
+"""The name of a storage, and the names of the members that lead to a place in it."""
 
 
 def member_path(expr: Expr) -> Path | None:
-    """Return the names that lead to a place, None of one in a stack and of what is none."""
+    """Return the names that lead to a place; None for a place in a stack and for anything else."""
     match expr:
         case Var(_, name):
             return (name,)
@@ -33,7 +33,7 @@ def member_path(expr: Expr) -> Path | None:
 
 
 def _fields(kinds: Any, *annotations: str) -> dict[type, tuple[str, ...]]:
-    """Return the fields of nodes that are annotated like this, by the kind of node."""
+    """Return the fields of nodes with this annotation, by the kind of node."""
     return {
         kind: tuple(field.name for field in fields(kind) if field.type in annotations)
         for kind in get_args(kinds)
@@ -43,7 +43,7 @@ def _fields(kinds: Any, *annotations: str) -> dict[type, tuple[str, ...]]:
 _OPERANDS = _fields(Expr, "Expr")
 """The fields of expressions that are expressions."""
 _EXPRESSIONS = _fields(Stmt, "Expr", "Expr | None", "Var | None")
-"""The fields of statements that are expressions, where they have one."""
+"""The fields of statements that are expressions, if any."""
 _BODIES = _fields(Stmt, "tuple[Stmt, ...]")
 """The fields of statements that are bodies."""
 
@@ -54,7 +54,7 @@ def child_expressions(expr: Expr) -> tuple[Expr, ...]:
 
 
 def with_operands(expr: Expr, changed: Callable[[str, Expr], Expr]) -> Expr:
-    """Return `expr` with what `changed` makes of its direct operands, by their fields' names."""
+    """Return `expr` with `changed` applied to its direct operands, by their fields' names."""
     old = {name: getattr(expr, name) for name in _OPERANDS[type(expr)]}
     all_new = {name: changed(name, operand) for name, operand in old.items()}
     new: dict[str, Any] = {name: each for name, each in all_new.items() if each is not old[name]}
@@ -92,7 +92,7 @@ def with_expressions(
     changed: Callable[[str, Expr], Expr],
     body: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]],
 ) -> Stmt:
-    """Return a statement with what `changed` makes of its expressions and `body` of the bodies in it.
+    """Return a statement with `changed` applied to its expressions and `body` to its bodies.
 
     Expressions come in order, with their fields' names; an argument of an extern has its number.
     """
@@ -128,7 +128,7 @@ def bodies(program: Program) -> Iterator[tuple[Stmt, ...]]:
 
 
 def written(expr: ir.Expr) -> str:
-    """Return a path as the source has it."""
+    """Return a path as written in the source."""
     match expr:
         case ir.Var(name=name):
             return ir.plain_name(name)
@@ -175,7 +175,7 @@ def with_parts(
     state: Callable[[ParserState], ParserState],
     keys: Callable[[Table], tuple[Key, ...]],
 ) -> Program:
-    """Return a program with what the functions make of its bodies, states and keys."""
+    """Return a program with the functions applied to its bodies, states and keys."""
     blocks: dict[str, Any] = {name: body(block) for name, block in program.blocks.items()}
     return replace(
         program,
@@ -191,7 +191,7 @@ StoragePath = tuple[str | int, ...]
 
 
 def path_of(expr: ir.Expr) -> StoragePath | None:
-    """Return the path of an l-value, or None if it depends on a run-time index or is none."""
+    """Return the path of an l-value; None if it depends on a run-time index or is not an l-value."""
     match expr:
         case ir.Var(_, name):
             return (name,)
@@ -225,13 +225,13 @@ def storage_of(expr: ir.Expr) -> StoragePath | None:
 
 
 def overlap(a: StoragePath, b: StoragePath) -> bool:
-    """Return True if one path leads to a part of what the other leads to."""
+    """Return True if one path leads to a part of the other path's storage."""
     shorter = min(len(a), len(b))
     return a[:shorter] == b[:shorter]
 
 
 def reads(expr: ir.Expr) -> Iterator[StoragePath]:
-    """Yield the paths of all storage that evaluating `expr` looks at."""
+    """Yield the paths of all storage read to evaluate `expr`."""
     storage = storage_of(expr)
     if storage is not None:
         yield storage
@@ -277,8 +277,8 @@ def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
 def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str]:
     """Return the scalar variables that `body` may read before it has assigned them.
 
-    `assigned` holds those assigned before; it is extended by what `body` assigns on every path.
-    Conservative: after a statement that may leave, only what was assigned before it counts.
+    `assigned` holds the variables assigned before; variables that `body` assigns on every path are added.
+    Conservative: after a statement that may leave, only variables assigned before it count.
     """
     exposed: set[str] = set()
     for statement in body:

@@ -1,20 +1,20 @@
 """From the syntax tree to the IR: names, types, constants, and everything instantiated in place.
 
-Lowering starts at ``main`` and follows what is used; each control is checked where it is applied.
+Lowering starts at ``main`` and follows the uses; each control is checked where it is applied.
 The steps, each in a module of its own::
 
     declare_all    global names, in source order                  → scope
-    architectures  the blocks of ``main`` and their storages; what externs there are, of v1model and TNA
+    architectures  the blocks of ``main`` and their storages; the externs of v1model and TNA
     blocks         parsers and controls  ┐ bodies, lowered where they are applied
     subroutines    actions and functions ┘
     tables         keys and properties; `entries`
     statements     ┐
     check          ┘ expressions → operators, convert; dispatch: calls → extern functions and methods
-    flatten        header unions and structs in headers become what the back ends know
-    ir.verify      what came out is consistent, and not too wide for the back ends
+    flatten        header unions and structs in headers become types of the back ends
+    ir.verify      the result is consistent, and not too wide for the back ends
 
-Code that nothing uses is checked too (`check_uncalled`), but leaves no trace in the program. It is lowered
-with stand-ins for what only a use would give: variables for parameters, a type that nothing is known of for a
+Unused code is checked too (`check_uncalled`), but leaves no trace in the program. It is lowered
+with stand-ins for the facts that only a use provides: variables for parameters, an unknown type for a
 type parameter, an instance without a body for a block that a constructor gets.
 """
 
@@ -79,7 +79,7 @@ from softswitch.compiler.lowering.values import (
 )
 
 VERSIONS = (20180101, 20200408)
-"""What ``V1MODEL_VERSION`` may be."""
+"""Valid values of ``V1MODEL_VERSION``."""
 
 CORE_ERRORS = (
     "NoError",
@@ -90,7 +90,7 @@ CORE_ERRORS = (
     "ParserTimeout",
     "ParserInvalidArgument",
 )
-"""The errors of core.p4: numbered first, wherever a program includes it, so that NoError is 0."""
+"""The errors of core.p4: numbered first, wherever a program includes core.p4, so that NoError is 0."""
 
 
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
@@ -106,7 +106,7 @@ def match_kind_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
 
 
 def _members(declarations: Sequence[ast.Decl], what: str) -> tuple[str, ...]:
-    """Return the members of all declarations of one kind. Raises CompileError if two have one name."""
+    """Return the members of all declarations of one kind. Raises CompileError if two have the same name."""
     members: dict[str, ir.Position] = {}
     for decl in declarations:
         if isinstance(decl, ast.MembersDecl) and decl.name == what:
@@ -153,7 +153,7 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
 
 
 def _is_part(unit: Unit, decl: ast.Instantiation) -> bool:
-    """Return True if an instance of a package is what another package is made of."""
+    """Return True if an instance of a package is part of another package."""
     assert isinstance(decl.type, ast.NamedType)
     return decl.name != "main" and decl.type.name in unit.architecture.parts
 
@@ -169,7 +169,7 @@ _FUNCTIONS = (ast.FunctionDecl, ast.ExternFunctionDecl)
 
 
 def _check_annotations(body: Body, decl: ast.Decl) -> None:
-    """Check the values in brackets that a declaration and its fields have ("Structured annotations")."""
+    """Check the values in brackets of a declaration and its fields ("Structured annotations")."""
     own = decl.prototype if isinstance(decl, _FUNCTIONS) else decl
     for holder in (own, *getattr(own, "fields", ())):
         for annotation in getattr(holder, "annotations", ()):
@@ -323,7 +323,7 @@ def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
 
 
 def _translation(decl: ast.TypedefDecl) -> tuple[str, int]:
-    """Return the URI and the width at the controller of ``@p4runtime_translation``, if it is there."""
+    """Return the URI and the width at the controller of ``@p4runtime_translation``, if present."""
     for annotation in decl.annotations:
         if annotation.name != "p4runtime_translation":
             continue
@@ -367,8 +367,8 @@ def _declare_function(names: Scope, decl: ast.FunctionDecl) -> None:
 def check_uncalled(unit: Unit) -> None:
     """Lower unused declarations and drop the result; errors are reported.
 
-    What is `Unsupported` in it does no harm. Blocks that are constructed with values are not looked at:
-    widths and sizes may depend on them.
+    `Unsupported` errors in it are ignored. Blocks that are constructed with values are not checked:
+    widths and sizes may depend on the values.
     """
     with unit.only_checking():
         for _, symbol in list(unit.globals.names.values()):
@@ -427,7 +427,7 @@ def _constructed(
 
 
 def _bodiless(body: Body, param: ast.ParamDecl, type_: t.BlockType) -> Instance:
-    """Return an instance of a parser or control of which only the type is known."""
+    """Return an instance of a parser or control with a known type only."""
     symbol = body.unit.globals.find(type_.name)
     if not isinstance(symbol, Signature) or not isinstance(symbol.decl, ast.ControlTypeDecl):
         raise Unsupported(f"a {type_.kind} as a constructor parameter of an unused block", param.pos)
@@ -441,7 +441,7 @@ def _bodiless(body: Body, param: ast.ParamDecl, type_: t.BlockType) -> Instance:
 def lower(program: ast.SourceProgram, name: str, *, single_access: bool = False) -> ir.Program:
     """Return the program as IR; for `single_access` see `softswitch.compiler.compile_source`.
 
-    Raises CompileError, or Unsupported, at the first thing that is wrong.
+    Raises CompileError, or Unsupported, at the first error.
     """
     try:
         return _lower(program, name, single_access)

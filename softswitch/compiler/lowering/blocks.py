@@ -7,8 +7,8 @@ whose ``accept`` is the second half.
 
 The bodies of controls are lowered in place where they are applied.
 
-The first application of an instance decides what its parameters stand for. Further ones run the
-same statements again: parameters that differ from site to site are variables then.
+The first application of an instance determines the meaning of its parameters. Further applications run the
+same statements again: parameters that differ between sites are then variables.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FINAL = ("accept", "reject")
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A parser or control where it is applied: what it sees around it, its name, and what it is given."""
+    """A parser or control at its application: its surroundings, its name, and its arguments."""
 
     block: Block
     scope: Scope
@@ -97,7 +97,7 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
             "start", entry.prologue + first.body, first.transition, pos=first.pos
         )
         return
-    # Something comes back to start: what is done once must be done in a state before it.
+    # A transition leads back to start: statements that run once need a state before it.
     renamed = "start#1"
     for state in list(states.values()):
         cases = tuple(
@@ -110,7 +110,7 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
 
 
 def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
-    """Refuse states that lead only to each other, in a circle, and take nothing from the packet."""
+    """Refuse cycles of states that extract nothing from the packet."""
     for start in states:
         seen: list[str] = []
         name = start
@@ -128,7 +128,7 @@ def _only_passes_on(state: ir.ParserState) -> bool:
 
 
 def check_parser(caller: Body, applied: Application) -> None:
-    """Lower a parser that nothing applies; its states get names that no other has."""
+    """Lower a parser that no code applies; its states get unique names."""
     _lower(caller, applied, prefix=f"{applied.name}.", accept="accept")
 
 
@@ -183,7 +183,7 @@ class _States:
         while unique in self._body.unit.states:
             number += 1
             unique = f"{name}#{number}"
-        # Keeps the place in the order of the source, and the name taken.
+        # Keeps the place in the order of the source, and reserves the name.
         pos = ir.Position("", 0, 0)
         self._body.unit.states[unique] = ir.ParserState(unique, (), _goto("reject", pos), pos=pos)
         return unique
@@ -290,7 +290,7 @@ class _States:
         return ir.Transition((*exprs, *hits.values()), tuple(cases), pos=select.pos)
 
     def _kept(self, expr: ir.Expr) -> ir.Expr:
-        """Return a subject that is looked at more than once: what may fail fails once, and first."""
+        """Return a subject that is evaluated more than once: if it can fail, it fails once, and first."""
         if path_of(expr) is not None or isinstance(expr, ir.Const):
             return expr
         scalar = expr.type
@@ -319,9 +319,9 @@ class _States:
 
 
 def apply_type(body: Body, symbol: BlockDef, expr: ast.CallExpr) -> None:
-    """Emit ``Control.apply(…)``: an instance of its own that has the type's name."""
+    """Emit ``Control.apply(…)``: an instance of its own with the type's name."""
     block = make_block(body, symbol, (), expr.pos)
-    # As p4c names it: a @name of the type is that of its other instances, not of this one.
+    # As p4c names it: a @name of the type applies to its other instances, not to this one.
     name = control_name(body.control, symbol.decl.name, ())
     apply_instance(body, Instance(block, name, Scope(symbol.scope)), expr)
 

@@ -1,7 +1,7 @@
 """Checking expressions and lowering them to the IR.
 
-`evaluate` gives a `Value`. What has effects inside an expression (function calls, ``t.apply().hit``)
-is emitted as statements before it, in the order that P4 prescribes: operands from left to right,
+`evaluate` gives a `Value`. Effects inside an expression (function calls, ``t.apply().hit``)
+are emitted as statements before it, in the order that P4 prescribes: operands from left to right,
 the right operand of ``&&`` and ``||`` and the branches of ``?:`` only if they are needed.
 """
 
@@ -106,11 +106,11 @@ def type_at(body: Body, ref: ast.TypeRef) -> t.Type:
 
 
 def reader(body: Body) -> TypeReader:
-    """Return who reads types here."""
+    """Return the reader of types here."""
     return TypeReader(lambda expr: whole_number(body, expr), body.unit.refuse, body.unit.match_kinds)
 
 
-# --------------------------------------------------------------------------- with a type that is known
+# --------------------------------------------------------------------------- with a known type
 
 
 def evaluate_as(body: Body, expr: ast.Expr, type_: t.Type, what: str = "the value") -> Value:
@@ -151,7 +151,7 @@ def whole_number(body: Body, expr: ast.Expr) -> int:
 
 
 def writable(body: Body, expr: ast.Expr) -> Run:
-    """Return the value of an expression that can be assigned to."""
+    """Return the value of an assignable expression."""
     value = evaluate(body, expr)
     if isinstance(value, Run) and value.writable:
         return value
@@ -179,7 +179,7 @@ def evaluate_all(body: Body, exprs: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
 def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[ir.Position, ...]) -> None:
     """Save values that were computed before statements that later ones needed.
 
-    `marks` says how many statements there were after each value; `values` is changed in place.
+    `marks` gives the number of statements after each value; `values` is changed in place.
     """
     for i in reversed(range(len(values))):
         if len(body.out) > marks[i]:
@@ -239,7 +239,7 @@ def _index(body: Body, expr: ast.IndexExpr) -> Value:
     mark = len(body.out)
     index = evaluate(body, expr.index)
     if len(body.out) > mark and isinstance(base, Run):
-        # The place is settled before the index has its effects, what is in it is looked at afterwards.
+        # The place is settled before the index has its effects; its content is read afterwards.
         effects = body.take_since(mark)
         base = steady(body, base, expr.pos)
         body.out.extend(effects)
@@ -336,7 +336,7 @@ def _known_choice(then: Value, otherwise: Value, choice: int, expr: ast.MuxExpr)
 
 
 def _mux_type(then: Value, otherwise: Value, expr: ast.MuxExpr) -> t.Type:
-    """Return the type that both branches have, or can have."""
+    """Return the type that both branches have, or can be converted to."""
     a, b = type_of(then), type_of(otherwise)
     if isinstance(a, t.Int) and isinstance(b, t.Int):
         raise CompileError(

@@ -1,6 +1,6 @@
 """Conversions of checked values: the implicit ones of P4, and casts.
 
-Behind them, what emits statements that store and save values of any type.
+After them, functions that emit statements to store and save values of any type.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ def disjunction(left: ir.Expr, right: ir.Expr, pos: ir.Position) -> ir.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value and where it is in the source."""
+    """A value and its position in the source."""
 
     value: Value
     pos: ir.Position
 
 
 def underlying(value: Value) -> Value:
-    """Return the value of a serialisable enum as its underlying type, others as they are."""
+    """Return the value of a serialisable enum as its underlying type, other values unchanged."""
     if isinstance(value, Run) and isinstance(value.type, t.SerialEnum):
         return Run(value.type.underlying, value.expr)
     return value
 
 
 def balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[ir.Expr, ir.Expr, ir.Bits]:
-    """Return both operands in the type that they share. Raises CompileError."""
+    """Return both operands in their common type. Raises CompileError."""
     a, b = left.value, right.value
     if isinstance(a, Number) and isinstance(b, Run) and isinstance(b.type, ir.Bits):
         return fit(a.value, b.type, left.pos), b.expr, b.type
@@ -83,7 +83,7 @@ def balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[i
 
 
 def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
-    """Return an ``int`` as a constant of `type_`; of one that does not fit, its low bits, with a remark.
+    """Return an ``int`` as a constant of `type_`; if it does not fit, its low bits, with a remark.
 
     A negative number fits an unsigned type if it fits the signed type of the same width: ``-1`` is
     all ones, as in p4c.
@@ -97,13 +97,13 @@ def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
 
 
 def fits(number: int, type_: ir.Bits) -> bool:
-    """Return True if `fit` makes `number` a constant without a remark."""
+    """Return True if `fit` converts `number` to a constant without a remark."""
     low, high = fold.limits(type_)
     return min(low, -(1 << type_.width >> 1)) <= number <= high
 
 
 def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the value") -> Value:
-    """Return `value` as `type_`, by an implicit conversion if need be. Raises CompileError."""
+    """Return `value` as `type_`, implicitly converted if necessary. Raises CompileError."""
     if isinstance(value, Run):
         if t.same(value.type, type_):
             return value
@@ -316,7 +316,7 @@ def _store_parts(body: Body, target: Run, value: GroupValue, pos: ir.Position) -
 
 
 def _reads_from(value: Value, target: Run) -> bool:
-    """Return True if computing `value` reads storage that storing it part by part changes."""
+    """Return True if storing `value` part by part changes storage that computing it reads."""
     if isinstance(value, GroupValue):
         return any(_reads_from(part, target) for part in value.parts)
     storage = storage_of(target.expr)
@@ -334,7 +334,7 @@ def _save_group(body: Body, value: GroupValue, pos: ir.Position) -> GroupValue:
 
 
 def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
-    """Return `value` as it is now: in a variable of its own unless it cannot change."""
+    """Return the present value of `value`: in a variable of its own unless it cannot change."""
     if isinstance(value, GroupValue):
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):
@@ -345,7 +345,7 @@ def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
 
 
 def steady(body: Body, value: Run, pos: ir.Position) -> Run:
-    """Return an l-value with its run-time indices as they are now."""
+    """Return an l-value with the present values of its run-time indices."""
     return Run(value.type, _steady(body, value.expr, pos), value.writable, value.why)
 
 
@@ -427,7 +427,8 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
 def forget(body: Body, target: Run, pos: ir.Position, *, scalars: bool) -> None:
     """Emit statements that initialise storage passed as ``out`` as P4 demands: headers are invalid.
 
-    The fields of headers stay, but must not be read. So do scalars without `scalars`; else they become zero.
+    The fields of headers stay, but must not be read. Without `scalars`, scalars stay too; else they become
+    zero.
     """
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType):

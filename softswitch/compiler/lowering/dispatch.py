@@ -1,4 +1,4 @@
-"""Calls: which of the many things that look alike a call is."""
+"""Calls: classification of a call by its meaning."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def call_method(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Val
 
 
 def header_size(type_: t.Type, expr: ast.CallExpr, method: str) -> Value:
-    """Return ``minSizeInBits()`` and its like of a type or value, compile-time constants."""
+    """Return ``minSizeInBits()`` and similar compile-time constants of a type or value."""
     assert isinstance(expr.callee, ast.MemberExpr)
     if method not in _SIZES:
         raise unknown(f"method of type {t.describe(type_)}", method, _SIZES, expr.callee.pos)
@@ -162,7 +162,7 @@ def _checksum(call: MethodCall) -> Value:
 
 
 def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
-    """Return the registers of a register, and an index that stays the same for a statement of each."""
+    """Return a register's scalar registers, and an index that stays constant over their statements."""
     parts, index = call.body.unit.register_arrays[call.on.name].parts, call.scalar(number, "the index")
     if len(parts) == 1 or isinstance(index, ir.Const):
         return parts, index
@@ -199,7 +199,7 @@ def _execute_meter(call: MethodCall) -> Value:
 
 
 def _read_colour(call: MethodCall) -> Value:
-    """Emit the colour that a direct meter gave the packet where its table was applied."""
+    """Emit the colour that a direct meter gave the packet at its table's application."""
     target = call.values[0]
     scalar_type = t.lowered(type_of(target))
     if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
@@ -265,7 +265,7 @@ def call(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
-    """Return the meaning of a name or type before a dot; None of other expressions."""
+    """Return the meaning of a name or type before a dot; None for other expressions."""
     match base:
         case ast.Name(name, absolute, pos=pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos=pos)):
             return body.scope.lookup(name, pos, absolute=absolute)
@@ -329,7 +329,7 @@ def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOu
 
 
 def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> ApplyOutcome:
-    """Emit a table's application and, if its entry names a group, that of the member that a hash chooses."""
+    """Emit a table's application and, if its entry names a group, the application of the hashed member."""
     hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
     apply = ir.Apply(name, hit, action, pos=pos)
     body.out.append(apply)

@@ -1,6 +1,6 @@
 """Entries in the source: patterns, actions with their arguments, priorities.
 
-Keysets are those of entries and of ``select``, with the value sets that they name.
+Keysets belong to entries and to ``select``, with the value sets that they name.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _all_ones(type_: ir.Bits) -> int:
 
 
 def entry_pattern(body: Body, expr: ast.Expr, key: ir.Key, type_: t.Type) -> ir.Pattern:
-    """Return one component of a table entry, in the form that the key's match kind has."""
+    """Return one component of a table entry, in the form of the key's match kind."""
     found = pattern(body, expr, type_)
     allowed = {
         "exact": ("exact",),
@@ -139,7 +139,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
-    """Return name, type and match kind of each component: exact unless ``@match`` says otherwise."""
+    """Return name, type and match kind of each component: exact unless ``@match`` specifies another."""
     shape = t.base(element)
     if isinstance(shape, t.StructType):
         found = []
@@ -149,7 +149,7 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
         return found
     if isinstance(shape, t.Tuple):
         return [(f"f{i}", type_, "exact") for i, type_ in enumerate(shape.elements)]
-    return [("", element, "exact")]  # the only one has no name in P4Info, as p4c has it
+    return [("", element, "exact")]  # a single component has no name in P4Info, as with p4c
 
 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:
@@ -174,7 +174,7 @@ _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One of a table's actions; `bound` are the texts of the arguments that the list gives it."""
+    """One of a table's actions; `bound` are the texts of the arguments given in the action list."""
 
     name: str
     action: DeclaredAction
@@ -185,7 +185,7 @@ class Listed:
 
     @property
     def free(self) -> tuple[Formal, ...]:
-        """The parameters that an entry gives."""
+        """The parameters whose values an entry gives."""
         return self.formals[len(self.bound) :]
 
 
@@ -218,9 +218,9 @@ class ActionList:
         raise unknown(f"action of table {self._table!r}", name, self.names, pos)
 
     def add_no_action(self, body: Body, pos: ir.Position) -> str:
-        """Return the control-plane name of NoAction, listing it if need be.
+        """Return the control-plane name of NoAction, listing it if necessary.
 
-        It is the default action of tables that name none.
+        It is the default action of tables without an explicit one.
         """
         for listed in self._listed:
             if listed.name == "NoAction":
@@ -253,7 +253,7 @@ def action_list(body: Body, decl: ast.TableDecl) -> ActionList:
 
 
 def find_action(body: Body, ref: ast.ActionUse) -> DeclaredAction:
-    """Return the action that a name means here. Raises CompileError."""
+    """Return the action of this name here. Raises CompileError."""
     if body.scope.find(ref.name) is None:
         raise unknown("action", ref.name, _actions(body), ref.pos)
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
@@ -263,7 +263,7 @@ def find_action(body: Body, ref: ast.ActionUse) -> DeclaredAction:
 
 
 def _actions(body: Body) -> list[str]:
-    """Return the names of the actions that can be seen here."""
+    """Return the names of the visible actions."""
     found = []
     for name in body.scope.visible():
         symbol = body.scope.find(name)
@@ -395,12 +395,12 @@ def _refuse_repetition(entries: Sequence[ast.EntryDecl], patterns: Sequence[tupl
 
 
 def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
-    """Return the number of bits that the entry looks at in an lpm key: the longest prefix wins."""
+    """Return the number of significant bits of the entry's lpm key: the longest prefix wins."""
     return sum(pattern.mask.bit_count() for pattern in patterns if pattern.kind == "mask" and pattern != ANY)
 
 
 def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> list[int]:
-    """Return priorities, of which the largest wins: from the source, or downwards from the first entry."""
+    """Return priorities, of which the largest wins: from the source, or descending from the first entry."""
     if any(_annotated(entry) is not None for entry in entries):
         return _annotated_priorities(entries)
     step = -order.delta if order.largest_wins else order.delta

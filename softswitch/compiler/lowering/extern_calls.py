@@ -1,11 +1,11 @@
 """Arguments of extern functions and methods: checked against their declarations.
 
-Type parameters are inferred from the arguments: one that a literal without width is passed for
+Type parameters are inferred from the arguments: a parameter bound to a literal without width
 stays open unless another argument, or the object's type, fixes it.
 
-Instances of externs that v1model does not have: refused, but checked with all that follows from them.
+Instances of externs that v1model does not have: refused, but checked together with their consequences.
 
-That includes abstract methods and what instances give for them ("Instantiating objects with abstract
+That includes abstract methods and their implementations in instances ("Instantiating objects with abstract
 methods"): no extern of v1model has any.
 """
 
@@ -55,7 +55,7 @@ from softswitch.compiler.lowering.values import (
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) -> ast.Prototype:
-    """Return the overload that a call means, by number and names of its arguments. Raises CompileError."""
+    """Return the overload of a call, by number and names of its arguments. Raises CompileError."""
     fitting = [prototype for prototype in overloads if _fits(prototype, expr)]
     if len(fitting) > 1:
         places = " and ".join(str(prototype.pos) for prototype in fitting)
@@ -67,7 +67,7 @@ def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) ->
     if fitting:
         return fitting[0]
     if len(overloads) == 1:
-        bind(what, overloads[0].params, expr.args, expr.pos)  # says what is wrong
+        bind(what, overloads[0].params, expr.args, expr.pos)  # raises the error
     counts = " or ".join(str(len(prototype.params)) for prototype in overloads)
     raise CompileError(f"{len(expr.args)} arguments for {what}", expr.pos, counts)
 
@@ -96,7 +96,7 @@ def extern_arguments(
 def foreign_call(
     body: Body, prototype: ast.Prototype, expr: ast.CallExpr, what: str, known: Mapping[str, t.Type]
 ) -> Value:
-    """Check the call of an extern that this target does not have; return what stands for its result."""
+    """Check the call of an extern that this target does not have; return a stand-in for its result."""
     values, bound = _call(body, prototype, expr, what, known, tuple(known))
     names = (*known, *(param.name for param in prototype.type_params))
     declaring = constant_body(body.unit, _bound_scope(body, names, bound, prototype.pos))
@@ -113,7 +113,7 @@ def foreign_call(
 def _refuse_open_numbers(
     declaring: Body, prototype: ast.Prototype, expr: ast.CallExpr, values: Sequence[Value]
 ) -> None:
-    """Refuse numbers whose width nothing tells: a type parameter cannot be an ``int``."""
+    """Refuse numbers of unknown width: a type parameter cannot be an ``int``."""
     for param, arg, value in zip(prototype.params, expr.args, values, strict=False):
         if isinstance(value, Number) and isinstance(type_at(declaring, param.type), t.TypeVar):
             raise CompileError(
@@ -126,8 +126,8 @@ def foreign_object(
 ) -> t.ExternType:
     """Check the construction of an extern that this target does not have; return its type.
 
-    Type arguments that it lacks are those of the constructor's arguments ("Constructor invocations").
-    Raises CompileError if these do not tell.
+    Missing type arguments are inferred from the constructor's arguments ("Constructor invocations").
+    Raises CompileError if this is impossible.
     """
     what = f"the constructor of {extern.name}"
     constructors = [method for method in extern.methods if method.result is None]
@@ -157,9 +157,9 @@ def _call(
     known: Mapping[str, t.Type],
     outer: Sequence[str],
 ) -> tuple[list[Value], Mapping[str, t.Type]]:
-    """Return the arguments of a call, and all type parameters that are known then.
+    """Return the arguments of a call, and all known type parameters.
 
-    `outer` are those of the extern around it, `known` what is known of them.
+    `outer` are the type parameters of the enclosing extern, `known` the known bindings of the parameters.
     """
     bound = dict(known)
     own = [param.name for param in prototype.type_params]
@@ -216,7 +216,7 @@ class ExternCall:
         return self.expr.pos
 
     def place(self, number: int) -> ir.Position:
-        """Return the position of an argument; of one that is left out, that of the call."""
+        """Return the position of an argument; if it is left out, the position of the call."""
         return self.expr.args[number].value.pos if number < len(self.expr.args) else self.expr.pos
 
     def scalar(self, number: int, what: str, width: int = 32) -> ir.Expr:
@@ -265,7 +265,7 @@ def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 3
 def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
     """Return a variable for an extern to write to, and the statements that must follow the call.
 
-    A slice, or storage at a run-time index, is written by way of a variable.
+    A slice, or storage at a run-time index, is written through a variable.
     """
     if not isinstance(value, Run):
         raise CompileError(f"{show(value)} as a variable to write to", pos, "a variable, or a part of one")
@@ -400,6 +400,6 @@ def _check_method(
 
 
 def _alike(wanted: Sequence[Formal], found: Sequence[Formal], params: Sequence[ast.ParamDecl]) -> bool:
-    """Return True if parameters are as they are to be; optional ones at the end may be left out."""
+    """Return True if parameters are as required; optional parameters at the end may be left out."""
     both = [(each.direction, each.type) for each in wanted], [(each.direction, each.type) for each in found]
     return all(map(is_optional, params[len(found) :])) and both[0][: len(found)] == both[1]

@@ -1,4 +1,4 @@
-"""After lowering: header unions, stacks of them, and structs in headers become what the back ends know.
+"""After lowering: replace header unions, stacks of them, and structs in headers by types of the back ends.
 
 While the program is lowered, ``hdr.h.s`` is a struct inside a header and ``hdr.us[i]`` a union inside a
 stack. Here the first becomes the header's fields ``s.a``, ``s.b``…, and the second one element of each
@@ -55,7 +55,7 @@ def _state(state: ir.ParserState) -> ir.ParserState:
 
 
 def _is_virtual(expr: ir.Expr) -> bool:
-    """Return True for a struct that no storage holds in one piece."""
+    """Return True for a struct that no storage holds contiguously."""
     match expr:
         case ir.Member(ir.Struct(), base):
             return isinstance(base.type, ir.Header)
@@ -66,7 +66,7 @@ def _is_virtual(expr: ir.Expr) -> bool:
 
 
 def _expr(expr: ir.Expr) -> ir.Expr:
-    """Return `expr` in terms of what storage holds; a virtual struct stays what it is."""
+    """Return `expr` in terms of stored values; a virtual struct stays virtual."""
     expr = with_operands(expr, lambda name, operand: _expr(operand))
     match expr:
         case ir.Member(type_, base, name, pos=pos) if _is_virtual(base):
@@ -126,7 +126,7 @@ def _body(statements: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
 
 
 def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
-    """Yield the statements for a statement."""
+    """Yield the replacement of a statement."""
     statement = with_expressions(statement, lambda name, expr: _expr(expr), _body)
     pos = statement.pos
     match statement:
@@ -157,7 +157,7 @@ def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
 
 
 def _siblings(expr: ir.Expr) -> list[ir.Expr]:
-    """Return the other headers of the union that a header is in, or the other stacks of its stack."""
+    """Return the other headers of a header's union, or the other stacks of its stack."""
     match expr:
         case ir.Member(_, base, name, pos=pos) if isinstance(base.type, ir.Struct) and base.type.union:
             others = [(other, type_) for other, type_ in base.type.fields if other != name]

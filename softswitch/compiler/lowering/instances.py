@@ -36,10 +36,10 @@ from softswitch.compiler.lowering.values import (
 )
 
 MAX_REGISTER = 1 << 28
-"""Cells of one register, counter or meter."""
+"""Maximum number of cells of one register, counter or meter."""
 
 COLOUR = ir.Bits(2)
-"""The type of what a meter says: 0 green, 1 yellow, 2 red."""
+"""The type of a meter's result: 0 green, 1 yellow, 2 red."""
 
 
 def declare_instance(body: Body, decl: ast.Instantiation, prefix: str, users: object = ()) -> None:
@@ -80,7 +80,7 @@ def _instance(
 
 
 def _different(params: Sequence[ast.ParamDecl], calls: Sequence[ast.CallExpr]) -> frozenset[str]:
-    """Return the parameters that are not given the same argument by all calls."""
+    """Return the parameters whose arguments differ between calls."""
     if len(calls) < 2:
         return frozenset()
     names = [param.name for param in params]
@@ -145,7 +145,7 @@ def _block_argument(
     expr: ast.Expr,
     decl: ast.ControlDecl | ast.ParserDecl,
 ) -> Instance:
-    """Return the instance that a constructor gets: one that has a name, or one made in its place."""
+    """Return the instance for a constructor argument: a named instance, or one made in its place."""
     found: Instance | None = None
     match expr:
         case ast.CallExpr(ast.Name(name, absolute, pos=pos), (), args):
@@ -158,7 +158,7 @@ def _block_argument(
         case ast.Name(name, absolute, pos=pos):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             found = symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, Instance) else None
-            if found is not None:  # applied here and there, with different arguments
+            if found is not None:  # applied several times, with different arguments
                 found.sites += 1
                 params = (p for p in found.block.decl.params if p.direction)
                 found.copied |= {p.name for p in params}
@@ -231,13 +231,13 @@ def make_register(
     """Add a register to the program; one of structs is a register for each of their scalars.
 
     Args:
-        body: Where it is declared.
+        body: The place of its declaration.
         cell: The type of its cells.
         size: Number of cells.
         name: Its control-plane name.
         decl: Its declaration.
-        annotations: Those of it.
-        initial: What each scalar of a cell starts with; empty: all zero.
+        annotations: The declaration's annotations.
+        initial: The initial values of a cell's scalars; empty: all zero.
 
     Raises CompileError.
     """
@@ -291,7 +291,7 @@ def _make_profile(
 
 
 def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) -> Object:
-    """Return the object that a table's property constructs in its place; `prefix` is of its name."""
+    """Return the object that a table's property constructs; `prefix` is the prefix of its name."""
     call = prop.value
     assert isinstance(call, ast.CallExpr)
     symbol = None

@@ -111,7 +111,7 @@ def _extract_target(body: Body, expr: ast.CallExpr, arg: ast.Expr) -> Run:
 
 
 def lookahead(body: Body, expr: ast.CallExpr) -> Value:
-    """Emit what reads a type from the packet without moving on, and return its value. Raises CompileError."""
+    """Emit a read of a type from the packet without moving on, and return its value. Raises CompileError."""
     if len(expr.type_args) != 1:
         raise CompileError(f"lookahead with {len(expr.type_args)} types", expr.pos, "lookahead<type>()")
     type_ = type_at(body, expr.type_args[0])
@@ -128,7 +128,7 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
         return Run(type_, bits_cast(scalar, whole, expr.pos))
     if isinstance(scalar, ir.Bool):
         return Run(type_, ir.Cast(t.BOOL, whole, pos=expr.pos))
-    # Looked at once, before any part is used: it may find the packet too short.
+    # Read once, before any part is used: the packet may be too short.
     ahead = body.temporary(ir.Bits(width), "ahead", expr.pos)
     body.out.append(ir.Assign(ahead, whole, pos=expr.pos))
     value, _ = _unpack(type_, ahead, width, expr.pos)
@@ -185,7 +185,7 @@ FIRST_LEGACY_LIST = 256
 
 
 def annotated_lists(meta: t.Type) -> dict[int, Fields]:
-    """Return the lists that ``@field_list`` annotations in the metadata make."""
+    """Return the lists made by ``@field_list`` annotations in the metadata."""
     lists: dict[int, list[tuple[str, ...]]] = {}
     _collect(meta, ("meta",), (), lists)
     return {number: tuple(paths) for number, paths in sorted(lists.items())}
@@ -384,7 +384,7 @@ def _digest(call: ExternCall) -> Value:
     return call.emit("digest", call.data(1, enums=True), instance=name)
 
 
-# Each function with the blocks that it may be called in (none: all of them) and its numbers of parameters.
+# Each function with the blocks in which it may be called (none: all) and its numbers of parameters.
 _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[ExternCall], Value]]] = {
     "hash": ((), (5,), _hash),
     "random": ((), (3,), _random),

@@ -1,6 +1,6 @@
 """Operators: the operands they take, the types of their results, and their values if known.
 
-Nothing here emits statements; operands are values that have been checked already.
+This module emits no statements; operands are checked values.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _stacks_equal(a: Run, b: Run, type_: t.StackType, pos: ir.Position) -> ir.Ex
 
 
 def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
-    """Compare where at least one side is given by its parts: part by part."""
+    """Compare part by part if at least one side is given by its parts."""
     type_ = _common_type(left.value, right.value, pos)
     a = convert(left.value, type_, left.pos)
     b = convert(right.value, type_, right.pos)
@@ -334,7 +334,7 @@ def _in_parser(body: Body, expr: ast.MemberExpr) -> None:
 
 
 def _outcome(body: Body, outcome: ApplyOutcome, expr: ast.MemberExpr) -> Value:
-    """Make the `Apply` that was just emitted report its hit or miss."""
+    """Change the last emitted `Apply` to report its hit or miss."""
     apply = outcome.apply
     if expr.name not in ("hit", "miss"):
         if expr.name == "action_run":

@@ -1,11 +1,11 @@
 """Passing arguments: P4's copy-in and copy-out, without copies where they make no difference.
 
-Inside a callee a parameter stands for a `Value`. It is the argument itself (passed by name) if that
-is a constant, or a plain path which nothing else that the callee can reach overlaps; then it makes
-no difference. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied
+Inside a callee a parameter stands for a `Value`: the argument itself (passed by name) if the argument
+is a constant, or a plain path which nothing else that the callee can reach overlaps; then the result is
+the same. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied
 back after it (``out``, ``inout``), arguments in order.
 
-Parameters where they are declared: what P4 demands of them, whether anything is called or not.
+Parameters at their declarations: P4's requirements on them, whether anything is called or not.
 
 The sections are those of the P4_16 specification 1.2.5.
 """
@@ -155,9 +155,9 @@ def pass_arguments(
     """Emit the statements before a call, and return the values of the parameters.
 
     `reached` are paths that the callee uses beside its parameters. Parameters in `variables` are
-    those variables, whatever the argument. Variables that are made begin with `prefix`. The scalars of an
-    ``out`` parameter, which are undefined, begin as zero, or in a `block` (a control or parser), where it is
-    passed by name, as the argument is: so does p4c's inlining.
+    those variables, whatever the argument. New variables' names begin with `prefix`. The scalars of an
+    ``out`` parameter, which are undefined, start at zero; in a `block` (a control or parser) that passes the
+    parameter by name, they start at the argument's value, as with p4c's inlining.
     """
     values = check_arguments(body, formals, args)
     bound: dict[str, Value] = {}
@@ -239,7 +239,7 @@ def _stand_in(body: Body, formal: Formal) -> Value:
 
 
 def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position) -> Value:
-    """Return an object of an extern that is a packet or none of v1model's."""
+    """Return an object of an extern that is a packet or not one of v1model's."""
     symbol = body.unit.globals.find(type_.name)
     assert isinstance(symbol, ExternDef)
     if type_.name in ("packet_in", "packet_out"):
@@ -253,7 +253,7 @@ _Params = Sequence[ast.ParamDecl]
 
 
 class ParamRole(Enum):
-    """Kinds of owners of parameters."""
+    """Kinds of parameter owners."""
 
     FUNCTION = "a function"
     METHOD = "an extern's method or function"
@@ -275,7 +275,7 @@ _STATIC = {
 
 
 def with_type_params(scope: Scope, params: Sequence[ast.TypeParam]) -> Scope:
-    """Return a scope with type parameters on top of `scope`. Raises CompileError if two have one name."""
+    """Return a scope with type parameters on top of `scope`. Raises CompileError if two share a name."""
     inner = Scope(scope)
     for param in params:
         inner.declare(param.name, TypeName(t.TypeVar(param.name), pos=param.pos))
@@ -363,14 +363,14 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
 def _check_params(
     unit: Unit, scope: Scope, params: _Params, role: ParamRole, taken: Sequence[ast.TypeParam | ast.ParamDecl]
 ) -> tuple[ast.TypeParam | ast.ParamDecl, ...]:
-    """Check parameters; return them and those whose names were `taken` already."""
+    """Check parameters; return them and the parameters whose names were `taken` already."""
     names = Scope()
     for other in taken:
         names.declare(other.name, Broken(pos=other.pos))
     body = constant_body(unit, scope)
     for param in params:
         names.declare(param.name, Broken(pos=param.pos))
-        with unit.only_checking(), suppress(Unsupported):  # that is for those who use it
+        with unit.only_checking(), suppress(Unsupported):  # only uses report this error
             _check_param(body, param, role)
     return (*taken, *params)
 

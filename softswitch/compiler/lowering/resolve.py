@@ -1,6 +1,6 @@
 """From type expressions and type declarations to types.
 
-Widths and sizes are constant expressions; who calls passes a `TypeReader`, which evaluates them.
+Widths and sizes are constant expressions; the caller passes a `TypeReader`, which evaluates them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BASIC: dict[str, t.Type] = {"bool": t.BOOL, "int": t.INT, "string": t.STRING, "
 
 @dataclass(frozen=True, slots=True)
 class TypeReader:
-    """Who reads a type: `number` evaluates a constant, `refuse` is told what is valid but not supported."""
+    """The reader of a type: `number` evaluates a constant, `refuse` reports valid but unsupported code."""
 
     number: Callable[[ast.Expr], int]
     refuse: Callable[[Unsupported], object]
@@ -83,7 +83,7 @@ def _width(expr: ast.Expr, reader: TypeReader, *, least: int = 0) -> int:
 
 
 def check_width(width: int, what: str, pos: ir.Position, refuse: Callable[[Unsupported], object]) -> None:
-    """Refuse a width of 0 bits, with which the rest can be checked. Raises Unsupported if it is too large."""
+    """Refuse a width of 0 bits, but continue the checks with it. Raises Unsupported if it is too large."""
     unsupported = Unsupported(what, pos, f"1 to {MAX_WIDTH} bits")
     if width > MAX_WIDTH:
         raise unsupported
@@ -162,7 +162,7 @@ def specialise(
 def make_fields(
     decl: ast.FieldsDecl, name: str, scope: Scope, reader: TypeReader
 ) -> t.HeaderType | t.StructType | t.UnionType:
-    """Return the type that a struct, header or header union declaration makes."""
+    """Return the type of a struct, header or header union declaration."""
     fields: dict[str, t.Type] = {}
     for field in decl.fields:
         if field.name in fields:
@@ -195,19 +195,19 @@ def make_fields(
 
 
 def _is_flexible(decl: ast.FieldsDecl) -> bool:
-    """Return True if the compiler may lay it out as it likes, for only this switch reads it."""
+    """Return True if the compiler may choose the layout, as only this switch reads the header."""
     everywhere = (*decl.annotations, *(each for field in decl.fields for each in field.annotations))
     return any(annotation.name == "flexible" for annotation in everywhere)
 
 
 def _padding(on_wire: tuple[tuple[str, Wire], ...]) -> tuple[tuple[str, Wire], ...]:
-    """Return a field, which no source can name, that makes a header whole bytes."""
+    """Return a field without a source name that pads a header to whole bytes."""
     bits = sum(type_.width if isinstance(type_, ir.Bits) else 1 for _, type_ in on_wire)
     return (("(padding)", ir.Bits(-bits % 8)),) if bits % 8 else ()
 
 
 def check_fields(decl: ast.FieldsDecl, made: t.HeaderType | t.StructType | t.UnionType) -> None:
-    """Raise Unsupported if a struct has headers that the back ends cannot have."""
+    """Raise Unsupported if a struct has headers that the back ends do not support."""
     if isinstance(made, t.StructType):
         for field, (_, type_) in zip(decl.fields, made.ir.fields, strict=True):
             check_stored(type_, field.pos)
@@ -233,7 +233,7 @@ Wire = ir.Bits | ir.Bool | ir.VarBits
 
 
 def wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, Wire]]:
-    """Return the scalars of a header field; those of a struct in it as ``field.member``."""
+    """Return the scalars of a header field; a nested struct's scalars as ``field.member``."""
     inner = t.base(type_)
     if isinstance(inner, t.TypeVar):
         return []

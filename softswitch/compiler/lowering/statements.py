@@ -45,7 +45,7 @@ from softswitch.compiler.lowering.values import (
 
 
 def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:
-    """Emit statements in the scope that `body` has now. Raises CompileError."""
+    """Emit statements in the present scope of `body`. Raises CompileError."""
     for statement in statements:
         try:
             _lower(body, statement)
@@ -100,7 +100,7 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
 
 
 def lower_loop(body: Body, statement: ast.For | ast.ForIn) -> None:
-    """Emit a loop: its own variables live around it, those of its body begin anew in each round."""
+    """Emit a loop: its own variables live around it, its body's variables are new in each round."""
     with body.block() as out:
         repeats, body.repeats = body.repeats, True
         body.loops += 1
@@ -152,7 +152,7 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
 
 
 def _collection(body: Body, expr: ast.Expr) -> Value:
-    """Return the elements of a loop; those of a list are as they are before its first round."""
+    """Return the elements of a loop; a list's elements keep their values from before the first round."""
     match expr:
         case ast.CastExpr(ast.ListTypeRef(element), ast.ListExpr() as given, pos=pos):
             type_ = type_at(body, element)
@@ -183,7 +183,7 @@ def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
 
 
 def _for_range(body: Body, loop: ast.ForIn, values: ast.RangeExpr) -> None:
-    """``low .. high`` includes both, so the last round is told by the value, before it is counted up."""
+    """``low .. high`` includes both, so the value identifies the last round before it is incremented."""
     target = _loop_variable(body, loop)
     low = evaluate_as(body, values.low, target.type, "the first value")
     high = saved(body, evaluate_as(body, values.high, target.type, "the last value"), "last", loop.pos)
@@ -378,7 +378,7 @@ def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | Non
 def _cases(
     body: Body, statement: ast.SwitchStatement, labels: dict[int, ir.Const | None]
 ) -> tuple[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]], ...]:
-    """Return the cases of the IR, each with all the labels that fall through to it."""
+    """Return the cases of the IR, each with all labels that fall through to it."""
     cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
     seen: dict[int, ir.Position] = {}
     constants: list[ir.Const] = []

@@ -1,10 +1,10 @@
 """Actions and functions.
 
-Actions are bodies that tables and direct calls share, and bodies lowered in place.
+Actions are bodies shared by tables and direct calls, and bodies lowered in place.
 
 An action whose parameters all come from the control plane becomes one `ir.Action`; a direct call
-assigns its parameters and runs it. Any other is lowered anew wherever it is called, with its
-arguments passed as `passing` says, or, for a table that binds them, as an action of its own.
+assigns its parameters and runs it. Any other action is lowered anew at each call, with its arguments
+passed as in `passing`, or, for a table that binds them, as an action of its own.
 
 Functions are lowered in place at each call, since P4 has no recursion.
 """
@@ -47,7 +47,7 @@ from softswitch.compiler.lowering.values import (
 
 
 def formals_of(unit: Unit, params: Sequence[ast.ParamDecl], scope: Scope) -> list[Formal]:
-    """Return parameters with their types looked up."""
+    """Return parameters with resolved types."""
     body = constant_body(unit, scope)
     return [Formal(p.direction, type_at(body, p.type), p.name, pos=p.pos, default=p.default) for p in params]
 
@@ -85,7 +85,7 @@ def _is_shareable(formals: Sequence[Formal]) -> bool:
 
 
 def _exits_alike(body: Body, action: DeclaredAction, pos: ir.Position) -> bool:
-    """Return True if ``exit`` in the action's own body copies back what it must when called from `body`."""
+    """Return True if ``exit`` in the action's own body copies back all values when called from `body`."""
     shared_action(action, body, pos)
     home = action.owner.copy_outs if action.owner is not None else ()
     return not action.exits or home == body.copy_outs
@@ -147,7 +147,7 @@ def _control_plane_param(body: Body, action: DeclaredAction, index: int) -> ir.P
     if not isinstance(type_, ir.Bits | ir.Bool):
         message = f"parameter {decl.name!r} of action {action.decl.name!r} cannot come from the control plane"
         body.unit.refuse(Unsupported(message, decl.pos, "bit<W>, int<W> or bool"))
-        type_ = t.BOOL  # stands for it, so that the rest can be checked
+        type_ = t.BOOL  # a stand-in, so that the rest can be checked
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
     name = declared.name if isinstance(declared, t.DistinctType) else ""
     return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)
@@ -188,7 +188,7 @@ def bound_action(
 ) -> ir.Action:
     """Return the action that runs `action` with its directional parameters bound to `args`.
 
-    It has the name of `action`; a second one that binds other arguments (`texts`) gets a number.
+    It has the name of `action`; a second action with other bound arguments (`texts`) gets a number.
     """
     unit = table_body.unit
     for bound_texts, name in action.specialised:
@@ -201,7 +201,7 @@ def bound_action(
     params = tuple(_control_plane_param(body, action, i) for i in range(len(args), len(formals)))
     exprs: list[ast.Expr] = list(args)
     for param in params:
-        # A name that no source can have stands for the table entry's value.
+        # A name outside the source's name space stands for the table entry's value.
         hidden = f"${param.name}"
         type_ = formals[len(exprs)].type
         value = Run(type_, ir.Var(param.type, param.variable, pos=pos))
@@ -216,7 +216,7 @@ def bound_action(
 
 
 def _reached_by(action: DeclaredAction) -> frozenset[StoragePath]:
-    """Return the paths that the body of an action uses beside its parameters, or more."""
+    """Return the paths that the body of an action uses beside its parameters, or a superset of them."""
     own = {param.name for param in action.decl.params}
     reached: set[StoragePath] = set()
     _collect(action.decl.body, action.scope, own, reached)
@@ -276,7 +276,7 @@ def call_function(body: Body, symbol: Functions, expr: ast.CallExpr, name: str) 
 
 
 def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.CallExpr) -> Scope:
-    """Return a scope in which type parameters are what a call gives, or what its arguments need."""
+    """Return a scope with type parameters bound by the call, or inferred from its arguments."""
     names = [param.name for param in prototype.type_params]
     if len(expr.type_args) not in (0, len(names)):
         raise CompileError(
@@ -306,7 +306,7 @@ def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.C
 
 
 def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
-    """Return the type of an expression, of which nothing is kept."""
+    """Return the type of an expression, and discard everything else."""
     if ast.is_word(arg, "_", "..."):
         return t.Rest()
     mark = len(body.out)
@@ -401,7 +401,7 @@ def _returns(statement: ast.Stmt | None) -> bool:
 
 
 def _overload(symbol: Functions, expr: ast.CallExpr, name: str) -> ast.FunctionDecl:
-    """Return the overload that the arguments fit by number and names."""
+    """Return the overload whose parameters fit the arguments by number and names."""
     if len(symbol.overloads) == 1:
         return symbol.overloads[0]
     fitting = []

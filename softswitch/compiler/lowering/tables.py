@@ -30,11 +30,11 @@ from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 _EXACT_TOO = {"atcam_partition_index": "exact"}
-"""Match kinds of Tofino that say where the chip keeps entries, not what matches."""
+"""Match kinds of Tofino that choose the chip's memory, not the kind of match."""
 MAX_MEMBERS = 1 << 20
-"""Members of all groups of one table."""
+"""Maximum number of members in all groups of one table."""
 DEFAULT_SIZE = 1024
-"""Entries of a table that does not say; the same as p4c's."""
+"""Entries of a table without a stated size; the same as p4c's."""
 
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
@@ -46,7 +46,7 @@ _IDLE = ("support_timeout", "idle_timeout")
 """Properties of tables with idle timeouts: v1model's and Tofino's."""
 _SELECTORS = ("action_selector", "ActionSelector")
 _LAYOUTS = ("Alpm", "Atcam")
-"""Implementations that say how a table of a chip is laid out."""
+"""Implementations that choose a table's layout on a chip."""
 _REFUSED = {
     "psa_direct_counter": "PSA",
 }
@@ -73,7 +73,7 @@ def lowered_table(table: DeclaredTable, pos: ir.Position) -> ir.Table:
 def _lower(table: DeclaredTable) -> ir.Table:
     decl = table.decl
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
-    body.scope.declare(decl.name, Local(table, pos=decl.pos))  # its name hides others in it
+    body.scope.declare(decl.name, Local(table, pos=decl.pos))  # its name hides equal names in it
     body.copy_outs = table.owner.copy_outs
     keys, types = _keys(body, decl)
     hashed = tuple(element.expr for element in decl.keys or () if element.match == "selector")
@@ -125,7 +125,7 @@ def _lower(table: DeclaredTable) -> ir.Table:
 
 
 def _cells(body: Body, prop: ast.Property | None, decl: ast.TableDecl) -> tuple[ir.DirectCell, ...]:
-    """Return the cells that each entry of a table has, of Tofino's direct registers."""
+    """Return the cells of each entry of a table: Tofino's direct registers."""
     if prop is None:
         return ()
     value = evaluate(body, prop.value)
@@ -160,7 +160,7 @@ def _add_selector(
     data: tuple[ir.Expr, ...],
     refs: tuple[ir.ActionRef, ...],
 ) -> tuple[ir.ActionRef, ...]:
-    """Add what chooses a member of a group; return the table's actions with the one that names a group."""
+    """Add the choice of a group's member; return the table's actions with the one that names a group."""
     unit, name, pos = body.unit, table.name, table.decl.pos
     group, count, slot = (
         ir.Var(t.BIT32, unit.variable(f"{name}.{part}", t.BIT32), pos=pos)
@@ -251,7 +251,7 @@ def _is_true(body: Body, expr: ast.Expr) -> bool:
 
 
 def _in_place(body: Body, prop: ast.Property, table: str, expected: str) -> Object:
-    """Return the object that a property constructs: named by its annotation, as with p4c, or by the table."""
+    """Return the object that a property constructs, named by its annotation, as with p4c, or the table."""
     named = any(annotation.name == "name" for annotation in prop.annotations)
     return make_in_place(body, prop, "" if named else table, expected)
 
@@ -279,11 +279,11 @@ def _size(body: Body, prop: ast.Property | None) -> int:
     size = whole_number(body, prop.value)
     if size < 0:
         raise CompileError(f"a table of size {size}", prop.value.pos, f"0, which is {DEFAULT_SIZE}, or more")
-    return size or DEFAULT_SIZE  # as p4c has it for BMv2
+    return size or DEFAULT_SIZE  # as p4c for BMv2
 
 
 def _counter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
-    """Return the name of the direct counter of a table, and make it that table's."""
+    """Return the name of the direct counter of a table, and attach the counter to that table."""
     if prop is None:
         return None
     value = _direct(body, table, prop, "counter", body.unit.counters)
@@ -294,7 +294,7 @@ def _counter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: 
 
 
 def _meter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
-    """Return the name of the direct meter of a table, and make it that table's."""
+    """Return the name of the direct meter of a table, and attach the meter to that table."""
     if prop is None:
         return None
     value = _direct(body, table, prop, "meter", body.unit.meters)
@@ -317,7 +317,7 @@ def _direct(
     kind: str,
     owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter],
 ) -> Object:
-    """Return the direct counter or meter of a table property; `owned` are those of other tables."""
+    """Return the direct counter or meter of a table property; `owned` are the ones of other tables."""
     if isinstance(prop.value, ast.CallExpr):
         value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")
     else:

@@ -1,6 +1,6 @@
-"""Types as the source has them, before they become types of the IR.
+"""Types of the source, before they become types of the IR.
 
-The IR knows only what exists at run time. The front end also needs arbitrary-precision ``int``,
+The IR has only run-time types. The front end also needs arbitrary-precision ``int``,
 strings, tuples, serialisable enums and ``type`` declarations, which are distinct here and their
 underlying type there. Scalars that are the same on both sides are the IR's own classes.
 
@@ -39,14 +39,14 @@ class Infer:
 
 @dataclass(frozen=True, slots=True)
 class TypeVar:
-    """A type parameter inside the declaration that has it."""
+    """A type parameter inside its declaration."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
-    """``tuple<…>``, the type of ``{a, b}``, and, as an `array`, that of ``bit<8>[4]``."""
+    """``tuple<…>``, the type of ``{a, b}``, and, as an `array`, the type of ``bit<8>[4]``."""
 
     elements: tuple[Type, ...]
     array: bool = False
@@ -54,21 +54,21 @@ class Tuple:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """``list<…>``, at compile time only: code that has one is checked, but not supported."""
+    """``list<…>``, at compile time only: code with a list is checked, but not supported."""
 
     element: Type
 
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """The type of ``{x = a, y = b}`` until a context says which struct is meant."""
+    """The type of ``{x = a, y = b}`` until a context determines the struct."""
 
     fields: tuple[tuple[str, Type], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The type of ``...`` and of ``{#}``: whatever the context wants."""
+    """The type of ``...`` and of ``{#}``: adapts to the context."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ class DistinctType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldsType:
-    """A type with fields; one made of a generic declaration knows which, and with which types."""
+    """A type with fields; a specialised one knows its generic declaration and its type arguments."""
 
     name: str
     generic: object = field(default=None, kw_only=True)
@@ -99,7 +99,7 @@ class FieldsType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderType(FieldsType):
-    """A header; `ir` is the same type without the distinctions that end here."""
+    """A header; `ir` is the same type without the front end's distinctions."""
 
     fields: Mapping[str, Type]
     ir: ir.Header
@@ -146,7 +146,7 @@ class ExternType:
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """A parser, control or package as the type of a constructor parameter; `kind` is which."""
+    """A parser, control or package, as `kind` states, as the type of a constructor parameter."""
 
     kind: str
     name: str
@@ -190,7 +190,7 @@ def same(a: Type, b: Type) -> bool:
 
 
 def describe(type_: Type) -> str:
-    """Return the type as the source would write it."""
+    """Return the type in the source's notation."""
     match type_:
         case ir.Bits(width, signed):
             return f"{'int' if signed else 'bit'}<{width}>"
@@ -225,7 +225,7 @@ def describe(type_: Type) -> str:
 
 
 def infer(pattern: Type, found: Type, bound: dict[str, Type]) -> None:
-    """Add to `bound` what the type variables of `pattern` are if it must equal `found`."""
+    """Add to `bound` the values of the type variables of `pattern` that make it equal to `found`."""
     match pattern, found:
         case TypeVar(name), _:
             bound.setdefault(name, found)
@@ -264,7 +264,7 @@ def _parts(type_: Type) -> tuple[Type, ...]:
 
 
 def lowered(type_: Type) -> ir.Type | None:
-    """Return the type that values have at run time, or None if there are none then."""
+    """Return the run-time type of the values, or None if they do not exist at run time."""
     match type_:
         case ir.Bits() | ir.Bool() | ir.VarBits() | ir.Enum():
             return type_
@@ -289,7 +289,7 @@ def lowered(type_: Type) -> ir.Type | None:
 
 
 def stored(type_: Type) -> ir.Type:
-    """Return the type that values have at run time, of a type that has such values."""
+    """Return the run-time type of a type whose values exist at run time."""
     found = lowered(type_)
     assert found is not None, describe(type_)
     return found
@@ -303,7 +303,7 @@ def base(type_: Type) -> Type:
 
 
 def fields_of(type_: Type) -> Mapping[str, Type] | None:
-    """Return the named parts of a struct, header or tuple (``f0``, ``f1``, …); None of other types."""
+    """Return the named parts of a struct, header or tuple (``f0``, ``f1``, …); None for other types."""
     match type_:
         case HeaderType() | StructType() | UnionType():
             return type_.fields
@@ -314,9 +314,9 @@ def fields_of(type_: Type) -> Mapping[str, Type] | None:
 
 
 def width(type_: Type, *, varbits: str = "max") -> int | None:
-    """Return the width in bits of a value in a packet, None of types without one.
+    """Return the width in bits of a value in a packet; None for types without one.
 
-    `varbits` says what a varbit counts: its ``max`` width or ``min``, nothing.
+    `varbits` gives the size of a varbit: its ``max`` width or ``min``, nothing.
     """
     match type_:
         case ir.Bits():

@@ -1,9 +1,9 @@
 """The state of one compilation: the program so far, the place where code is being emitted, the architecture.
 
 Declarations of controls and parsers that may be used more than once (actions, tables, instances) are lowered
-when they are first used, in the scope that they were declared in.
+at their first use, in the scope of their declaration.
 
-Behind it, small questions about the syntax tree that need no types.
+After it, simple queries of the syntax tree that need no types.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _found: ContextVar[dict[ir.Remark, None]] = ContextVar("remarks")
 
 @contextmanager
 def collecting() -> Iterator[dict[ir.Remark, None]]:
-    """Yield the remarks that are made inside, each once, in order."""
+    """Yield the remarks made inside, each once, in order."""
     found: dict[ir.Remark, None] = {}
     token = _found.set(found)
     try:
@@ -49,7 +49,7 @@ def remark(message: str, pos: ir.Position) -> None:
 
 
 class CodePlace(Enum):
-    """The kind of code that is being lowered: it decides which calls and statements are allowed."""
+    """The kind of code being lowered: it decides which calls and statements are allowed."""
 
     CONSTANT = "a constant expression"
     PARSER = "a parser"
@@ -59,7 +59,7 @@ class CodePlace(Enum):
 
 
 class Stage(Enum):
-    """The block of the pipeline that code runs in: v1model's, and what Tofino's have besides."""
+    """The block of the pipeline in which code runs: v1model's blocks, and Tofino's additional ones."""
 
     NONE = auto()
     PARSER = auto()
@@ -73,7 +73,7 @@ class Stage(Enum):
 
 
 class Unit:
-    """Everything that a program consists of, as it is found."""
+    """The parts of a program found so far."""
 
     def __init__(self, name: str, errors: ir.Enum, match_kinds: ir.Enum) -> None:
         self.name = name
@@ -96,10 +96,10 @@ class Unit:
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
-        # The knots that tie the recursion of expressions, calls, statements, instances: `lower` sets them.
+        # References that close the recursion of expressions, calls, statements, instances: `lower` sets them.
         self.call: Callable[[Body, ast.CallExpr], Value]
         self.architecture: Architecture
-        self.packages: dict[str, ast.Instantiation] = {}  # those that other packages are made of
+        self.packages: dict[str, ast.Instantiation] = {}  # the packages that other packages consist of
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
         self._checking = False
         self._errors: list[CompileError] = []
@@ -107,12 +107,12 @@ class Unit:
         self._undo: list[Callable[[], object]] = []
 
     def report(self, error: CompileError) -> None:
-        """Remember an error, and go on: `raise_errors` raises what was found."""
+        """Record an error, and continue: `raise_errors` raises the recorded errors."""
         if not isinstance(error, AlreadySaid):
             self._errors.append(error)
 
     def refuse(self, error: Unsupported) -> None:
-        """Report what is valid but not supported, and go on; it does no harm in code that is only checked."""
+        """Report valid but unsupported code, and continue; no effect in code that is only checked."""
         if not self._checking:
             self.report(error)
 
@@ -134,7 +134,7 @@ class Unit:
             self.report(error)
 
     def raise_errors(self) -> None:
-        """Raise the errors that were reported, if there are any."""
+        """Raise the reported errors, if any."""
         if self._errors:
             raise gathered(self._errors)
 
@@ -148,7 +148,7 @@ class Unit:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Forget afterwards all that is added to the program inside: for code that is only checked."""
+        """Discard afterwards all additions made to the program inside: for code that is only checked."""
         undo = len(self._undo)
         kept = [
             (registry, dict(registry))
@@ -177,12 +177,12 @@ class Unit:
                 self._undo.pop()()
 
     def on_forget(self, undo: Callable[[], object]) -> None:
-        """Call `undo` if the current code turns out to be in a `scratch` block."""
+        """Call `undo` if the current code is in a `scratch` block."""
         self._undo.append(undo)
 
     @contextmanager
     def entered(self, decl: object, what: str, pos: ir.Position) -> Iterator[None]:
-        """Guard the lowering of a callable. Raises CompileError if it is being lowered already."""
+        """Guard the lowering of a callable. Raises CompileError if it is in progress already."""
         if any(decl is other for other in self.active):
             raise CompileError(f"{what} calls itself", pos, "no recursion: P4 has none")
         self.active.append(decl)
@@ -198,17 +198,17 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What an architecture knows, and `lower` asks.
+    """An architecture's properties, which `lower` queries.
 
     Attributes:
         checks: The package whose arguments `lower` checks itself: its name and number of blocks.
-        parts: The packages that this package is made of.
-        make_object: Makes an instance of an extern that programs for all architectures do not have.
+        parts: The packages that this package consists of.
+        make_object: Makes an instance of an extern that only this architecture has.
         call_object: Lowers a call of a method of such an instance.
         call_function: Lowers a call of such an extern function.
         check: Raises Unsupported if a package is none of the architecture's.
-        lower: Lowers the blocks of ``main``. Returns a function that gives what they became, once all else
-            is checked; its argument refuses registers that a packet meets twice.
+        lower: Lowers the blocks of ``main``. Returns a function that gives the results, once all else is
+            checked; its argument refuses registers that a packet accesses twice.
     """
 
     checks: tuple[str, int] | None
@@ -222,7 +222,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class FunctionResult:
-    """The type that a function returns, and the variable that takes its value (None for void)."""
+    """The type of a function's result, and the variable that receives its value (None for void)."""
 
     type: t.Type
     variable: ir.Var | None
@@ -245,14 +245,14 @@ class Body:
     place: CodePlace
     stage: Stage
     prefix: str  # of the names of variables
-    control: str = ""  # control-plane name of the control that this belongs to
+    control: str = ""  # control-plane name of the enclosing control
     repeats: bool = False  # may run more than once per packet, so that locals must be cleared
     result: FunctionResult | None = None
     out: list[ir.Stmt] = field(default_factory=list)
     usage: BodyUsage = field(default_factory=BodyUsage)
-    # What `exit` has to copy back to callers, innermost first.
+    # Assignments for `exit` to copy values back to callers, innermost first.
     copy_outs: tuple[ir.Assign, ...] = ()
-    loops: int = 0  # around this place, in the same body
+    loops: int = 0  # enclosing loops in the same body
 
     def inside(
         self,
@@ -263,7 +263,7 @@ class Body:
         result: FunctionResult | None = None,
         copy_outs: tuple[ir.Assign, ...] = (),
     ) -> Body:
-        """Return the place inside something that is called from here."""
+        """Return the place inside a callee called from here."""
         return replace(
             self,
             scope=scope,
@@ -295,7 +295,7 @@ class Body:
         return (ir.Inlined(statements, pos=pos),) if self.usage.returns else statements
 
     def take_since(self, mark: int) -> tuple[ir.Stmt, ...]:
-        """Remove and return the statements emitted since `out` had `mark` of them."""
+        """Remove and return the statements emitted after the first `mark` of `out`."""
         taken = tuple(self.out[mark:])
         del self.out[mark:]
         return taken
@@ -342,7 +342,7 @@ class Selector:
 
 @dataclass(slots=True, eq=False)
 class DeclaredTable:
-    """A table. `prelude` computes what its keys need and `names` are its actions as the source calls them."""
+    """A table. `prelude` computes values for its keys and `names` are its actions by source name."""
 
     decl: ast.TableDecl
     name: str
@@ -368,7 +368,7 @@ class ValueSet:
 class Instance:
     """An instance of a control or parser.
 
-    `sites` is how often it is applied, and `copied` which parameters differ between those sites:
+    `sites` is the number of its applications, and `copied` the parameters that differ between them:
     they must be variables. The first application fills `passed` and `body`.
     """
 
@@ -384,7 +384,7 @@ class Instance:
 
 
 def walk(node: object) -> Iterator[object]:
-    """Yield every node below `node`, and itself."""
+    """Yield `node` and every node below it."""
     if isinstance(node, tuple):
         for item in node:
             yield from walk(item)
@@ -395,7 +395,7 @@ def walk(node: object) -> Iterator[object]:
 
 
 def source_text(expr: ast.Expr) -> str | None:
-    """Return a path, slice or ``isValid()`` as P4Info names it in a key; None of other expressions."""
+    """Return P4Info's name of a path, slice or ``isValid()`` in a key; None for other expressions."""
     match expr:
         case ast.Name(name):
             return name
@@ -435,7 +435,7 @@ def applications(node: object, name: str) -> list[ast.CallExpr]:
 
 
 def control_name(prefix: str, name: str, annotations: tuple[ast.SourceAnnotation, ...]) -> str:
-    """Return the name of something in the control plane: as ``@name`` says, or `prefix` and `name`."""
+    """Return a control-plane name: given by ``@name``, or `prefix` and `name`."""
     for annotation in annotations:
         if annotation.name == "name":
             name = _string(annotation)
@@ -452,12 +452,12 @@ def _string(annotation: ast.SourceAnnotation) -> str:
 
 
 def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.Annotation, ...]:
-    """Return annotations as the IR carries them to P4Info."""
+    """Return annotations in the IR's form for P4Info."""
     return tuple(ir.Annotation(annotation.name, annotation.body) for annotation in annotations)
 
 
 def spelling(expr: object) -> str:
-    """Return text that two nodes share exactly if they differ in nothing but their positions."""
+    """Return text that two nodes share if and only if they differ in nothing but their positions."""
     match expr:
         case ir.Position():
             return ""

@@ -2,7 +2,7 @@
 
 Names: their meanings and their scopes.
 
-A scope sees of its parent what was declared before the scope was opened, as P4 demands
+A scope sees the names that its parent declared before the scope was opened, as P4 demands
 ("declare before use"), even if the scope is filled much later.
 """
 
@@ -34,7 +34,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Something that the IR can express; `expr` has the IR's version of `type`.
+    """A value that the IR can express; `expr` has the IR's version of `type`.
 
     `writable` tells whether it is an l-value; `why` explains if it looks like one but is not.
     """
@@ -50,7 +50,7 @@ class GroupValue:
     """A struct, header or tuple given by its parts, in order.
 
     Its type is a `Tuple` or `Record` as long as no context has determined its type; `rest` is
-    set if it ended in ``...``. `places` says where the parts are in the source, if they are there.
+    set if it ended in ``...``. `places` are the parts' positions in the source, if present there.
     """
 
     type: t.Type
@@ -80,7 +80,7 @@ class Nothing:
 class ApplyOutcome:
     """The result of ``table.apply()``; `apply` is the statement that was emitted for it.
 
-    Of a table with a selector more follows it, and its variables are there already.
+    With a selector, more statements follow it, and its variables exist already.
     """
 
     apply: ir.Apply
@@ -107,7 +107,7 @@ OBJECTS = (
 class Object(ir.SourceNode):
     """An instance of an extern; `name` is its control-plane name.
 
-    `unit` is what a counter or meter counts, or the algorithm of an action selector; `colour` the variable
+    `unit` is the unit of a counter or meter, or the algorithm of an action selector; `colour` the variable
     that a direct meter writes.
     """
 
@@ -117,7 +117,7 @@ class Object(ir.SourceNode):
     unit: str = ""
     annotations: tuple[ir.Annotation, ...] = ()
     colour: str = ""
-    details: object = None  # what the target knows of it besides
+    details: object = None  # further data of the target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +178,7 @@ def show(value: Value) -> str:
 
 
 def is_constant(value: Value) -> bool:
-    """Return True if a value is known at compile time."""
+    """Return True if a value is a compile-time constant."""
     match value:
         case Run(_, expr):
             return isinstance(expr, ir.Const)
@@ -198,7 +198,7 @@ def constant(type_: t.Type, number: int, pos: ir.Position) -> Run:
 
 
 def zero(type_: t.Type, pos: ir.Position) -> Value:
-    """Return the value that variables of the type start with."""
+    """Return the initial value of variables of the type."""
     match type_:
         case t.Int():
             return Number(0)
@@ -224,7 +224,7 @@ def parts_of(value: Value, pos: ir.Position) -> tuple[Value, ...]:
 
 
 def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
-    """Return the parts of something stored, as l-values if it is one."""
+    """Return the parts of a stored value, as l-values if it is one."""
     shape = t.base(value.type)
     if isinstance(shape, t.StackType):
         element = shape.element
@@ -258,7 +258,7 @@ class TypeName(ir.SourceNode):
 class GenericType(ir.SourceNode):
     """A struct, header or header union with type parameters.
 
-    `made` holds its specialisations, each with what is not supported in it.
+    `made` holds its specialisations, each with its unsupported features.
     """
 
     decl: ast.FieldsDecl
@@ -307,18 +307,18 @@ class Signature(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Local(ir.SourceNode):
-    """An action, table or sub-block of a control or parser; `item` belongs to who declared it."""
+    """An action, table or sub-block of a control or parser; `item` belongs to the declaring module."""
 
     item: object
 
 
 @dataclass(frozen=True, slots=True)
 class Broken(ir.SourceNode):
-    """A name whose declaration is wrong, as was reported."""
+    """A name whose declaration is wrong; the error is reported already."""
 
 
 class AlreadySaid(CompileError):
-    """A use of something `Broken`: no error of its own."""
+    """A use of a `Broken` name: no error of its own."""
 
 
 Symbol = (
@@ -369,7 +369,7 @@ class Scope:
         return outer
 
     def declare(self, name: str, symbol: Symbol) -> None:
-        """Add a name. Raises CompileError if this very scope has it already."""
+        """Add a name. Raises CompileError if this very scope already has it."""
         if name in self.names:
             first = self.names[name][1].pos
             raise CompileError(
@@ -380,7 +380,7 @@ class Scope:
         self.names[name] = (len(self.names), symbol)
 
     def break_name(self, name: str, pos: ir.Position) -> None:
-        """Declare a name whose declaration is wrong, so that its uses are not."""
+        """Declare a name whose declaration is wrong, so that its uses raise no errors."""
         self.names.setdefault(name, (len(self.names), Broken(pos=pos)))
 
     def lookup(self, name: str, pos: ir.Position, *, absolute: bool = False) -> Symbol:
@@ -400,7 +400,7 @@ class Scope:
         raise unknown("name", name, self.visible(), pos)
 
     def visible(self) -> Iterator[str]:
-        """Yield every name that can be seen from here."""
+        """Yield every visible name."""
         scope: Scope | None = self
         limit = len(self.names)
         while scope is not None:
@@ -420,7 +420,7 @@ class Scope:
 
 
 def unknown(what: str, name: str, candidates: Iterable[str], pos: ir.Position) -> CompileError:
-    """Return the error that there is no such `what`, with the candidates that look like it."""
+    """Return the error for an unknown `what`, with similar names from the candidates."""
     choices = list(dict.fromkeys(candidates))
     near = difflib.get_close_matches(name, choices, n=3)
     if near:
@@ -431,7 +431,7 @@ def unknown(what: str, name: str, candidates: Iterable[str], pos: ir.Position) -
 
 @dataclass(frozen=True, slots=True)
 class Formal(ir.SourceNode):
-    """A parameter with its type looked up."""
+    """A parameter with its resolved type."""
 
     direction: str
     type: t.Type
@@ -450,7 +450,7 @@ class PassedValues:
 
     values: Mapping[str, Value]
     copy_outs: tuple[ir.Assign, ...]
-    # The variables of those parameters that are not passed by name.
+    # The variables of parameters that are not passed by name.
     variables: Mapping[str, ir.Var] = field(default_factory=dict)
 
     def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:

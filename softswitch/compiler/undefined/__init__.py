@@ -1,11 +1,11 @@
-"""Behaviour that P4 leaves undefined: where a program depends on it, and the choice made there.
+"""Undefined behaviour of P4: the places where a program depends on it, and the choice made there.
 
-`find` explores the paths of a program and says where it reads fields of headers that may be invalid, values
-that nothing has set, and registers and stacks beyond their ends. `settled` makes the choice part of the
-program, so that all back ends do the same::
+`find` explores the paths of a program and reports reads of fields of headers that may be invalid, of unset
+values, and of registers and stacks beyond their ends. `settled` makes the choice part of the
+program, so that all back ends agree::
 
-    state         what is known of a packet on one path, and paths side by side, kept few
-    conditions    what a condition adds to that, and what expressions read that is undefined
+    state         knowledge of a packet on one path, and parallel paths, kept few
+    conditions    knowledge gained from a condition, and undefined reads of expressions
     find          all paths through parser, blocks and tables
     settle        the program with one `Choice` built in
 """

@@ -48,7 +48,7 @@ def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]
 
 
 def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
-    """Take into account that ``expr op other``; return False if that cannot be."""
+    """Record that ``expr op other`` holds; return False if it cannot hold."""
     value = state.value(expr)
     limited: Bounds | None = value
     match op:
@@ -71,7 +71,7 @@ def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
 
 
 def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
-    """Note that the value of an expression is among these."""
+    """Record that the value of an expression is among these."""
     match expr:
         case ir.Var() | ir.Member():
             place = state.place(expr)
@@ -124,9 +124,9 @@ def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
 def not_matching(
     state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
 ) -> list[PathState]:
-    """Return the states in which the patterns do not all match; `state` is used up.
+    """Return the states in which not all patterns match; `state` is used up.
 
-    With `split`, a state for each pattern that may be the first that does not; else one for all.
+    With `split`, one state for each pattern that may be the first not to match; else one for all.
     """
     doubtful = [
         (subject, pattern)
@@ -158,7 +158,7 @@ def _missed(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> list[Pat
 
 
 def _certain(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> bool:
-    """Return True if a pattern matches whatever the packet is."""
+    """Return True if a pattern matches for every packet."""
     value = state.value(subject)
     match pattern.kind:
         case "any":
@@ -177,7 +177,7 @@ def _certain(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place where the program's outcome depends on something undefined."""
+    """A place where the program's outcome depends on undefined behaviour."""
 
     message: str
     pos: ir.Position
@@ -187,13 +187,13 @@ class Finding:
 
 
 class Reader:
-    """Collects what is read on all paths, each finding once."""
+    """Collects the reads on all paths, each finding once."""
 
     def __init__(self) -> None:
         self.found: dict[Finding, None] = {}
 
     def reads(self, expr: ir.Expr, state: PathState, *, copied: bool = False) -> None:
-        """Report what `expr` reads that is undefined; not a value that is only copied."""
+        """Report the undefined reads of `expr`; not a value that is only copied."""
         match expr:
             case ir.Const() | ir.Lookahead() | ir.PacketLength() | ir.LastIndex():
                 pass
@@ -249,7 +249,7 @@ class Reader:
                 pass
 
     def report(self, message: str, pos: ir.Position) -> None:
-        """Note a finding."""
+        """Record a finding."""
         self.found[Finding(message, pos)] = None
 
     def bounded(self, index: ir.Expr, size: int, name: str, pos: ir.Position, state: PathState) -> None:
@@ -262,5 +262,5 @@ class Reader:
 
 
 def shown(place: str) -> str:
-    """Return a place as the source has it."""
+    """Return a place in the source's notation."""
     return place.replace("/[", "[").replace("/", ".")

@@ -1,12 +1,12 @@
-"""Where a program depends on what P4 leaves undefined: all its paths, explored.
+"""Dependences of a program on P4's undefined behaviour: all its paths, explored.
 
 Each path has a `State`; conditions, tables and parser states split it, and constant entries are looked up
-as far as the keys are known. What is found is an upper bound: a path that no packet takes may be among
-those explored, one that a packet takes never is left out. Beyond `MOST_STATES` paths at one point, those
-with the same headers become one.
+as far as the keys are known. The findings are an upper bound: a path that no packet takes may be
+explored; a path that a packet takes is never left out. Beyond `MOST_STATES` paths at one point, paths
+with the same headers are merged.
 
-What the control plane sets (entries, default actions) is taken to be what the program needs: an index that
-depends on nothing else is in range. Everything in a packet, register or port number may have any value.
+Settings of the control plane (entries, default actions) are assumed to be correct for the program: an index
+that depends on nothing else is in range. Everything in a packet, register or port number may have any value.
 
 A plain copy of an undefined value is no dependence, but its target is undefined, too.
 """
@@ -44,12 +44,12 @@ from softswitch.compiler.undefined.state import (
 )
 
 _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
-"""Those whose first argument is written."""
+"""Calls whose first argument is written."""
 
 
 @dataclass(slots=True)
 class Exploration:
-    """One look at a program; `clones` says whether any path has asked for a clone."""
+    """One analysis of a program; `clones` states whether any path has requested a clone."""
 
     program: ir.Program
     reader: Reader
@@ -58,7 +58,7 @@ class Exploration:
 
 
 def _extern(e: Exploration, s: ir.Extern, state: PathState) -> None:
-    """Do a call on one path."""
+    """Apply a call on one path."""
     function, args = s.function, s.args
     if function.startswith("clone"):
         e.clones = True
@@ -167,7 +167,7 @@ def _run_action(
 
 
 def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
-    """Do a statement that goes on with the next one, but for parser errors."""
+    """Apply a statement that continues with the next one, except for parser errors."""
     e.paths.steps += 1
     match s:
         case ir.Assign():
@@ -205,7 +205,7 @@ def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> N
 
 
 def _may_fail(e: Exploration, expr: ir.Expr, state: PathState, leaves: Leaves) -> None:
-    """Note the packets that are too short for what an expression looks at."""
+    """Record the packets that are too short for the reads of an expression."""
     if any(isinstance(part, ir.Lookahead | ir.Last) for part in subexpressions(expr)):
         leaves.stopped.append(state.copy())
 
@@ -275,7 +275,7 @@ def _is_full(stack: ir.Expr, state: PathState) -> bool:
 
 
 MOST_ROUNDS = 20
-"""Of a loop; of what further ones do nothing is known."""
+"""Maximum number of rounds of a loop; the effect of further rounds is unknown."""
 
 
 def _body(
@@ -384,7 +384,7 @@ def _round(e: Exploration, s: ir.Loop, states: list[PathState], inner: Leaves) -
 
 
 def _parse(e: Exploration) -> list[PathState]:
-    """Return the states that packets end the parser in, with its error."""
+    """Return the states in which packets leave the parser, with its error."""
     program = e.program
     first = PathState({}, {}, {})
     clear_metadata(program, first)
@@ -415,7 +415,7 @@ def _parse(e: Exploration) -> list[PathState]:
 
 
 def _widened(e: Exploration, state: PathState) -> PathState:
-    """Return the state of a parser that has gone round too often to follow."""
+    """Return the state of a parser after more rounds than are followed."""
     kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
     return PathState({place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
 
@@ -444,7 +444,7 @@ def _parser_state(
 
 
 def clear_metadata(program: ir.Program, state: PathState) -> None:
-    """Set user metadata to zero, except fields that field lists may have kept."""
+    """Set user metadata to zero, except fields possibly kept by field lists."""
     kept = {"/".join(path) for paths in program.field_lists.values() for path in paths}
     for place in scalars_below(program.meta, "meta"):
         if place not in kept:
@@ -454,12 +454,12 @@ def clear_metadata(program: ir.Program, state: PathState) -> None:
 
 
 def _anything_like(value: Bounds) -> Bounds:
-    """Return all values that a place with this one may get."""
+    """Return all values possibly assigned to a place with this value."""
     return Bounds(value.low, 1 << 64)
 
 
 def find(program: ir.Program) -> list[Finding]:
-    """Return where a program, as `lower` made it, depends on undefined behaviour, in source order."""
+    """Return the places where a program made by `lower` depends on undefined behaviour, in source order."""
     exploration = Exploration(program, Reader(), PathSet())
     _run(exploration)
     found = exploration.reader.found

@@ -1,4 +1,4 @@
-"""The program with one choice for everything undefined built in, so that all back ends do the same.
+"""The program with one choice for all undefined behaviour built in, so that all back ends agree.
 
 ==========  ==================================  =========================  ==================================
 choice      fields of invalid headers           values that nothing set    reads of registers beyond the end
@@ -10,7 +10,7 @@ none        what they held                      zero, or what they held    zero
 ==========  ==================================  =========================  ==================================
 
 An element beyond the end of a stack is an invalid header. Random values are drawn like those of ``random``,
-anew wherever they may be needed. Values of more than 128 bits and varbits are left as without a choice.
+anew wherever they may be needed. Values of more than 128 bits and varbits stay undefined.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from softswitch.compiler.ir.walk import with_expressions, with_operands, with_pa
 
 _BOOL = ir.Bool()
 _DRAW = 32
-"""Bits drawn at once."""
+"""Number of bits drawn at once."""
 _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
 
 
 def settled(program: ir.Program, choice: Choice | None) -> ir.Program:
-    """Return `program`, as `lower` made it, without anything undefined."""
+    """Return `program`, as made by `lower`, without undefined behaviour."""
     return _Settler(program, choice).program()
 
 
@@ -40,7 +40,7 @@ class _Settler:
         self._program = program
         self._choice = choice
         self._variables = dict(program.variables)
-        self._draws: list[ir.Stmt] = []  # what the expression at hand needs before it
+        self._draws: list[ir.Stmt] = []  # statements needed before the present expression
         self._keys: dict[str, tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]] = {}
 
     def program(self) -> ir.Program:
@@ -58,7 +58,7 @@ class _Settler:
         return self._choice in (Choice.ZERO, Choice.RANDOM)
 
     def _undefined(self, type_: ir.Scalar, pos: ir.Position) -> ir.Expr:
-        """Return an undefined value; it may need the statements that `_draws` has then."""
+        """Return an undefined value; it may need the statements in `_draws`."""
         if self._choice is not Choice.RANDOM:
             return ir.Const(type_, 0, pos=pos)
         match type_:
@@ -112,7 +112,7 @@ class _Settler:
         return expr
 
     def _inside(self, expr: ir.Expr) -> ir.Expr:
-        """Return an expression with the values that it reads defined, but not what it names."""
+        """Return an expression with its reads defined, but not the named place itself."""
         names = isinstance(expr, ir.Member | ir.IsValid | ir.Next | ir.Last | ir.LastIndex)
 
         def changed(field: str, operand: ir.Expr) -> ir.Expr:
@@ -130,7 +130,7 @@ class _Settler:
         return self._inside(expr)
 
     def _table_keys(self, table: ir.Table) -> tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]:
-        """Return the keys of a table, and what comes before it is applied."""
+        """Return the keys of a table, and the statements before its application."""
         if self._choice is not Choice.BMV2:
             keys = tuple(replace(key, expr=self._expr(key.expr)) for key in table.keys)
         else:
@@ -190,7 +190,7 @@ class _Settler:
             yield ir.Assign(target, value, pos=pos)
 
     def _made_valid(self, s: ir.SetValidity, header: ir.Expr, pos: ir.Position) -> Iterator[ir.Stmt]:
-        """Yield that a header is valid, with undefined fields if it was not before."""
+        """Yield the statements that make a header valid, with undefined fields if it was not valid before."""
         header = self._target(header)
         assert isinstance(header.type, ir.Header)
         was = self._variable(_BOOL, pos)
@@ -207,7 +207,7 @@ class _Settler:
         yield ir.If(was, (), tuple(reset), pos=pos)
 
     def _read_register(self, s: ir.Extern) -> Iterator[ir.Stmt]:
-        """Yield the read of a register's cell, and what happens if there is none."""
+        """Yield the read of a register's cell, and the handling of a missing cell."""
         (target,), (index,) = s.args
         target, index = self._target(target), self._expr(index)
         read = replace(s, args=((target,), (index,)))

@@ -16,7 +16,7 @@ _MOST_HOLES = 16
 
 
 class Bounds(NamedTuple):
-    """Values low to high but those of `holes`; `trusted`: the program and the control plane alone decide."""
+    """Values low to high except `holes`; `trusted`: only the program and the control plane determine them."""
 
     low: int
     high: int
@@ -25,11 +25,11 @@ class Bounds(NamedTuple):
 
     @property
     def only(self) -> int | None:
-        """The value, if there is but one."""
+        """The value, if there is only one."""
         return self.low if self.low == self.high else None
 
     def meet(self, low: int, high: int) -> Bounds | None:
-        """Return the values that are also in low to high; None if there are none."""
+        """Return the values from low to high; None if there are none."""
         low, high = max(self.low, low), min(self.high, high)
         while low in self.holes:
             low += 1
@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
         return Bounds(self.low, self.high, self.trusted, self.holes | {value}).meet(self.low, self.high)
 
     def join(self, other: Bounds) -> Bounds:
-        """Return the values of both."""
+        """Return bounds that contain both sets of values."""
         trusted = self.trusted and other.trusted
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Bounds(low, high, trusted, self.holes & other.holes)
@@ -62,7 +62,7 @@ def anything(type_: ir.Type, *, trusted: bool = False) -> Bounds:
 
 
 def constant(value: int) -> Bounds:
-    """Return one value of the program's own."""
+    """Return one value determined by the program."""
     return Bounds(value, value, True)
 
 
@@ -118,7 +118,7 @@ def compared(op: str, left: Bounds, right: Bounds) -> Bounds:
     apart = left.high < right.low or right.high < left.low
     apart |= (right.only in left.holes) if right.only is not None else False
     same = left.only is not None and left.only == right.only
-    sure: dict[str, tuple[bool, bool]] = {  # what makes it certainly true, certainly false
+    sure: dict[str, tuple[bool, bool]] = {  # conditions for certainly true, certainly false
         "==": (same, apart),
         "!=": (apart, same),
         "<": (left.high < right.low, left.low >= right.high),
@@ -132,7 +132,7 @@ def compared(op: str, left: Bounds, right: Bounds) -> Bounds:
 
 
 def joined(values: Iterable[Bounds]) -> Bounds:
-    """Return the values of all."""
+    """Return bounds that contain all sets of values."""
     first, *others = values
     for other in others:
         first = first.join(other)
@@ -143,10 +143,10 @@ _NEXT = "/next"
 
 
 class PathState:
-    """Facts by place (``hdr/ina/kind``); nothing is known of a place without.
+    """Facts by place (``hdr/ina/kind``); a place without facts is unknown.
 
-    `values` are those of scalars, `valid` says of headers whether they are, and `unset` are scalars whose
-    value is undefined, with the position that made it so.
+    `values` are scalars' values, `valid` states the validity of headers, and `unset` are scalars with
+    undefined values, each with the position that made it undefined.
     """
 
     __slots__ = ("unset", "valid", "values")
@@ -213,7 +213,7 @@ class PathState:
     # ----------------------------------------------------------------- values
 
     def value(self, expr: ir.Expr) -> Bounds:
-        """Return the knowledge of a scalar's value."""
+        """Return the known values of a scalar."""
         match expr:
             case ir.Const(value=value):
                 return constant(value)
@@ -272,7 +272,7 @@ class PathState:
             self.values[place] = value
 
     def assign(self, target: ir.Expr, value: Bounds | None) -> None:
-        """Give a scalar a value; None: one that nothing is known of."""
+        """Give a scalar a value; None: an unknown value."""
         if isinstance(target, ir.Slice):
             place = self.place(target.base)
             if place is not None:
@@ -284,7 +284,7 @@ class PathState:
             self.unset.pop(place, None)
 
     def unset_at(self, expr: ir.Expr) -> ir.Position | None:
-        """Return the position since which a scalar is undefined; None if it is not."""
+        """Return the position that made a scalar undefined; None if it is defined."""
         place = self.place(expr)
         return None if place is None else self.unset.get(place)
 
@@ -311,7 +311,7 @@ class PathState:
             self.drop(header.base)
 
     def forget_fields(self, header: ir.Expr, pos: ir.Position | None) -> None:
-        """Know nothing of a header's fields any more; with `pos`, they are undefined."""
+        """Forget all facts about a header's fields; with `pos`, they are undefined."""
         place = self.place(header)
         assert isinstance(header.type, ir.Header)
         if place is None:
@@ -326,7 +326,7 @@ class PathState:
     # ----------------------------------------------------------------- whole values
 
     def drop(self, expr: ir.Expr) -> None:
-        """Know nothing of a struct, header or stack any more."""
+        """Forget all facts about a struct, header or stack."""
         place = self.place(expr)
         if place is not None:
             self._drop_below(place)
@@ -415,7 +415,7 @@ def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
 
 
 def merged(states: Iterable[PathState]) -> PathState:
-    """Return the common knowledge of these paths."""
+    """Return the facts common to these paths."""
     first, *others = states
     values, valid, unset = first.values.copy(), first.valid.copy(), first.unset.copy()
     for other in others:
@@ -428,9 +428,9 @@ def merged(states: Iterable[PathState]) -> PathState:
 
 
 MOST_STATES = 512
-"""Paths at one point."""
+"""Maximum number of paths at one point."""
 MOST_IN_LOOPS = 16
-"""Paths at one point of a loop, or anywhere after `MOST_STEPS` statements: a program has to end some time."""
+"""Maximum number of paths at one point of a loop, or anywhere after `MOST_STEPS` statements."""
 MOST_STEPS = 150_000
 
 DROP_PORT = 511
@@ -443,7 +443,7 @@ Seen = set[tuple[frozenset[object], ...]]
 
 @dataclass(slots=True)
 class Leaves:
-    """The paths that leave a body, by how they do."""
+    """The paths that leave a body, by kind of exit."""
 
     returned: list[PathState] = field(default_factory=list)
     exited: list[PathState] = field(default_factory=list)
@@ -453,13 +453,13 @@ class Leaves:
 
 
 class PathSet:
-    """Keeps paths few; `steps` are the statements done so far, once for each path."""
+    """Keeps paths few; `steps` counts statements applied so far, once for each path."""
 
     def __init__(self) -> None:
         self.steps = 0
 
     def few(self, states: list[PathState], most: int = MOST_STATES) -> list[PathState]:
-        """Return the states, each once; those with the same headers as one, if there are too many."""
+        """Return the distinct states; if there are too many, merge states with the same headers."""
         if len(states) < 2:
             return states
         different = {state.key(): state for state in states}
@@ -475,7 +475,7 @@ class PathSet:
 
 
 def fresh(seen: Seen, state: PathState) -> bool:
-    """Return whether a state is none of those seen, and note it."""
+    """Return True if a state is not yet among the seen states, and add it."""
     key = state.key()
     if key in seen:
         return False

@@ -4,16 +4,16 @@
 module                what it writes
 ====================  ===================================================================
 `layout`              where headers, metadata and variables live
-`unit`                what all parts share; registers, interleaved by slot
+`unit`                shared data of all parts; registers, interleaved by slot
 `packet`              headers and variables of a packet
 `expressions`         expressions
 `statements`          statements; `externs`: calls of externs
-`lanes`               loops for what the program repeats lane by lane, as functions apart
+`lanes`               loops for code that the program repeats lane by lane, as separate functions
 `wire`                headers from and to bytes, many fields at a time
 `blocks`              actions and blocks; parser and deparser
-`alike_tables`        tables that decide the same, decided once
-`tables`              tables: entries, lookup, decision code; what is fetched ahead of a packet's turn
-`v1model`, `tofino`   the architectures: the state of a packet, and what the engine calls for it
+`alike_tables`        tables with the same decision, decided once
+`tables`              tables: entries, lookup, decision code; fetches ahead of a packet's turn
+`v1model`, `tofino`   the architectures: the state of a packet, and the engine's entry points
 ====================  ===================================================================
 """
 
@@ -111,7 +111,7 @@ const struct p4_program p4_program = {
 
 
 def declare_state(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> None:
-    """Write ``struct p4_pipeline`` and the tables by which the control plane finds its way in it."""
+    """Write ``struct p4_pipeline`` and the tables through which the control plane accesses it."""
     out.template(DECLARATIONS)
     with out.block("struct p4_pipeline", "};"):
         out.line(
@@ -185,7 +185,7 @@ def _emit_create(unit: Translation, tables: Sequence[TableLayout], out: Writer) 
 
 
 def emit_c(program: ir.Program) -> str:
-    """Return the C text of `program`. Raises Unsupported for what this back end cannot do."""
+    """Return the C text of `program`. Raises Unsupported for features that this back end lacks."""
     try:
         return _emit(with_joint_decisions(program))
     except RecursionError:

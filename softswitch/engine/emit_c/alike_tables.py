@@ -1,8 +1,8 @@
-"""Tables that decide the same, one after the other: one decision for all, so that what follows can be a loop.
+"""Consecutive tables with the same decision: one decision for all, so that the actions can be a loop.
 
-A chip has a table for each register, and so a program for one spells out lane by lane not only what it does
-to a lane but also when. Tables whose entries are constant, with the same keys and patterns, decide alike as
-long as none of their actions changes a key; then it is the same to decide once, and run the actions in order.
+A chip has a table for each register, so a program for a chip spells out lane by lane not only the operation
+on a lane but also its condition. Tables with constant entries and the same keys and patterns decide alike if
+none of their actions changes a key; then one decision, followed by the actions in order, is equivalent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Joiner:
         }
 
     def body(self, statements: Sequence[ir.Stmt]) -> tuple[ir.Stmt, ...]:
-        """Return statements with what can be joined in them, or below them."""
+        """Return statements with joinable tables joined, at all levels."""
         joined: list[ir.Stmt] = []
         for key, group in groupby(statements, self._decision):
             run = list(group)
@@ -74,7 +74,7 @@ class _Joiner:
                 return s
 
     def _decision(self, s: ir.Stmt) -> Hashable:
-        """Return the keys and patterns of a table's application, None if it is none to be joined."""
+        """Return the keys and patterns of a table's application, None if it cannot be joined."""
         if not isinstance(s, ir.Apply) or s.hit is not None or s.action is not None:
             return None
         table = self._program.tables[s.table]
@@ -109,9 +109,9 @@ class _Joiner:
         return ir.Var(expr.type, self._variable(expr.type), pos=expr.pos)
 
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
-        """Return the bodies of actions in order, their own variables under names of this place alone.
+        """Return the bodies of actions in order, with unique names of this place for their own variables.
 
-        So these are local to the block; bodies whose variables are alike share them.
+        The variables are therefore local to the block; bodies with similar variables share them.
         """
         names: dict[tuple[ir.Type, ...], list[str]] = {}
         result: list[ir.Stmt] = []
@@ -130,7 +130,7 @@ class _Joiner:
         return name
 
     def _own_variables(self, body: Sequence[ir.Stmt]) -> dict[str, ir.Type]:
-        """Return the variables that only this action has, and always assigns first, in their order."""
+        """Return the variables that only this action uses, and always assigns first, in their order."""
         exposed = variables_read_first(body, set())
         return {
             name: type_
@@ -157,7 +157,7 @@ def _targets(body: Iterable[ir.Stmt]) -> Iterator[ir.Expr]:
 
 
 def _root_and_field(expr: ir.Expr) -> tuple[str, ...] | None:
-    """Return the names that lead to a scalar, None of what is none; stacks count as one."""
+    """Return the names that lead to a scalar, None for anything else; stacks count as one."""
     match expr:
         case ir.Var(_, name):
             return (name,)
@@ -211,7 +211,7 @@ def _matches(expr: ir.Expr, pattern: ir.Pattern, pos: ir.Position) -> ir.Expr | 
 
 
 def _renamed(node: Any, names: dict[str, str]) -> Any:
-    """Return a statement or expression with variables under other names."""
+    """Return a statement or expression with its variables renamed."""
     if not names:
         return node
     match node:

@@ -1,4 +1,4 @@
-"""C functions for actions and blocks, and which variables are local to them.
+"""C functions for actions and blocks, and their local variables.
 
 The parser is a function of labels and gotos.
 """
@@ -52,7 +52,7 @@ class Locals:
     users: dict[str, set[str]]
 
     def nowhere_else(self, program: ir.Program) -> set[str]:
-        """Return the variables that are C locals wherever they are, or are not used at all."""
+        """Return the variables that are C locals everywhere, or unused."""
         found = set()
         for name, users in self.users.items():
             (user,) = users if len(users) == 1 else ("",)
@@ -120,7 +120,7 @@ def open_body(
     extra: dict[str, Handler] | None = None,
     in_parser: bool = False,
 ) -> BodyWriter:
-    """Return a body to write a function with, after declaring its local variables as zero."""
+    """Return a body for writing a function, after declaring its local variables as zero."""
     names = Names()
     for reserved in (*RESERVED, "slot"):
         names.unique(reserved)
@@ -186,7 +186,7 @@ MAX_STATES = 1000
 
 
 def emit_parser(unit: Translation, locals_: Locals, parser: str, out: Writer) -> None:
-    """Write ``run_PARSER``, which returns the parser error (0: none) and sets where the payload starts."""
+    """Write ``run_PARSER``, which returns the parser error (0: none) and sets the payload's start."""
     states = unit.program.parsers[parser]
     reachable = _reachable(states)
     loops = _has_loop(states, reachable)
@@ -242,7 +242,7 @@ def _reachable(states: Mapping[str, ir.ParserState]) -> list[str]:
 
 
 def _targets(transition: ir.Transition) -> list[str]:
-    """Return where a transition can go: not beyond the first case that always matches."""
+    """Return the possible targets of a transition: none beyond the first case that always matches."""
     targets = []
     for patterns, target in transition.cases:
         targets.append(target)
@@ -252,7 +252,7 @@ def _targets(transition: ir.Transition) -> list[str]:
 
 
 def _has_loop(states: Mapping[str, ir.ParserState], reachable: Sequence[str]) -> bool:
-    """Return True if some state can be reached from itself."""
+    """Return True if some state is reachable from itself."""
     remaining = set(reachable)
     while True:
         ends = {
@@ -292,7 +292,7 @@ def _transition(body: BodyWriter, transition: ir.Transition, labels: dict[str, s
 
 
 def pattern_tests(patterns: Sequence[ir.Pattern], values: Sequence[tuple[str, ir.Type]]) -> list[str]:
-    """Return the C conditions under which values, as text and type, match; none for what always does."""
+    """Return the C conditions under which values, as text and type, match; none if they always match."""
     tests = (_test(pattern, *value) for pattern, value in zip(patterns, values, strict=True))
     return [test for test in tests if test is not None]
 
@@ -348,7 +348,7 @@ def _extract(body: BodyWriter, statement: ir.Extract) -> None:
             body.fail_if(f"(size_t)(end - at) < {fixed}", "PacketTooShort")
         with out.block(f"if ({header.guard})" if header.guard is not None else ""):
             if home.where is not None and layout.varbit is None:
-                # Its fields are loaded if and when something needs them.
+                # Its fields are loaded on demand.
                 out.line(f"{home.where} = P4_IN_FRAME + (uint32_t)(at - frame);")
                 body.brought.discard(home.where)
             else:

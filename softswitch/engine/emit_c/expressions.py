@@ -47,7 +47,7 @@ class Scalar:
     text: str
     guard: str | None = None
     array: ArrayRef | None = None
-    owner: HeaderHome | None = None  # the large header that it is part of
+    owner: HeaderHome | None = None  # the large header that contains it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ParserCheck:
 
 @dataclass(slots=True)
 class Expressions:
-    """Translates expressions; `locals` and `aliases` name the C variables that stand for P4 storage here."""
+    """Translates expressions; `locals` and `aliases` name the C variables for P4 storage here."""
 
     homes: Homes
     locals: dict[str, str] = field(default_factory=dict)  # P4 variable to C local
@@ -147,7 +147,7 @@ class Expressions:
         return Scalar(slot.type, self.aliases.get(text, text), header.guard, array, owner)
 
     def _index(self, index: ir.Expr) -> str:
-        """Return an index as text that compares right with a size, signed or not."""
+        """Return an index as text that compares correctly with a size, signed or not."""
         value = self.value(index)
         if is_signed(index.type):
             width = ir.width_of(index.type)
@@ -233,7 +233,7 @@ class Expressions:
         return self._narrowed(text, ir.width_of(expr.base.type), width)
 
     def _narrowed(self, text: str, from_width: int, to_width: int) -> Value:
-        """Return `text`, that fits `to_width` bits, in the class of `to_width`."""
+        """Return `text`, which fits `to_width` bits, in the class of `to_width`."""
         if class_bits(from_width) != class_bits(to_width):
             return Value(f"({c_integer(class_bits(to_width))}){text}")
         return Value(text)

@@ -17,7 +17,7 @@ from softswitch.engine.emit_c.wire import BitPart, CellBlock, checksum_terms, st
 ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")
 PAYLOAD_MAX = "P4_MAX_FRAME"
 KEPT_BYTES = 128
-"""Longest header of a mirror or resubmission of Tofino."""
+"""Maximum length of a header of a mirror or resubmission of Tofino."""
 
 
 def _register_read(body: BodyWriter, call: ir.Extern) -> None:
@@ -132,7 +132,7 @@ def _resubmit_with(body: BodyWriter, call: ir.Extern) -> None:
 
 
 def _keep_bytes(body: BodyWriter, data: Sequence[ir.Expr], place: str, pos: ir.Position) -> None:
-    """Write code that keeps values in a row for a packet that is yet to be made."""
+    """Write code that stores values consecutively for a packet created later."""
     parts = _parts(body, data)
     bits = sum(part.width for part in parts)
     if bits > 8 * KEPT_BYTES:
@@ -151,7 +151,7 @@ def _random(body: BodyWriter, call: ir.Extern) -> None:
 
 
 def _cut(text: str, bits: int, target: ir.Expr) -> str:
-    """Return the low bits of an unsigned `bits`-bit C value that `target` takes."""
+    """Return the low bits of an unsigned `bits`-bit C value, in the target's width."""
     width = ir.width_of(target.type)
     if width >= bits:
         return f"({c_integer(class_bits(width))})({text})"
@@ -162,7 +162,7 @@ def _cut(text: str, bits: int, target: ir.Expr) -> str:
 
 
 def algorithm(expr: ir.Expr) -> str:
-    """Return the name of a hash algorithm. Raises Unsupported for those that we do not compute."""
+    """Return the name of a hash algorithm. Raises Unsupported for unknown algorithms."""
     if not isinstance(expr, ir.Const) or not isinstance(expr.type, ir.Enum):
         raise Unsupported("a hash algorithm that is not a constant", expr.pos)
     name = expr.type.members[expr.value]
@@ -205,7 +205,7 @@ def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) ->
 def _summed_blocks(
     body: BodyWriter, data: Sequence[ir.Expr]
 ) -> tuple[Sequence[CellBlock], HeaderHome | None]:
-    """Return the cells of a header that `data` begins with, an even number of bytes, and that header."""
+    """Return the cells of a header at the beginning of `data`, an even number of bytes, and that header."""
     first = data[0]
     if not isinstance(first, ir.Member) or not isinstance(first.base.type, ir.Header):
         return (), None
@@ -232,8 +232,8 @@ def _digest(
 ) -> str:
     """Write code that computes H(data), and return the result as a C value of 64 bits.
 
-    A checksum of fields of a header is summed in larger pieces if `wide`: where the fields have not just been
-    written, for a load of several waits for their stores.
+    A checksum over a header's fields is summed in larger pieces if `wide`: only where the fields have not
+    just been written, as a load of several fields waits for their stores.
     """
     out = body.out
     varbits = any(isinstance(expr.type, ir.VarBits) for expr in data)
@@ -294,7 +294,7 @@ def _hash(body: BodyWriter, call: ir.Extern) -> None:
         if name == "identity" and sum(ir.width_of(expr.type) for expr in data) <= 32:
             bits = class_bits(max(ir.width_of(expr.type) for expr in (base, maximum)))
         if bits == 32:
-            # P4's way to write base + x % max, so it should not cost more than that.
+            # P4's form of base + x % max, so it should be equally cheap.
             digest = _identity(body, data)
         else:
             bits = 64
@@ -335,7 +335,7 @@ def _identity(body: BodyWriter, data: Sequence[ir.Expr]) -> str:
 def _verify_checksum(body: BodyWriter, call: ir.Extern) -> None:
     (condition,), data, (checksum,), (kind,) = call.args
     tests = [body.expressions.value(condition).text]
-    # BMv2 passes a checksum whose header is not there.
+    # BMv2 accepts a checksum whose header is absent.
     if isinstance(checksum, ir.Member) and isinstance(checksum.base.type, ir.Header):
         present = ir.IsValid(ir.Bool(), checksum.base, pos=call.pos)
         tests.insert(0, body.expressions.value(present).text)

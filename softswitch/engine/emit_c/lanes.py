@@ -1,16 +1,16 @@
-"""Lane rolling: finds runs of statements that do the same to consecutive fields and registers.
+"""Lane rolling: finds runs of statements with the same operation on consecutive fields and registers.
 
-P4 has no loops, so a program that handles 256 lanes spells out 256 times what it does to one. Two
-statements are alike if they differ only in which elements of arrays (`ArrayRef`) they name. A run is
+P4 has no loops, so a program that handles 256 lanes spells out a lane's operation 256 times. Two
+statements are alike if they differ only in the elements of arrays (`ArrayRef`) that they name. A run is
 a group of statements repeated with every such index either the same or one higher each time; it
 becomes a C loop over arrays, which the C compiler vectorises, in a function of its own.
 
-Deep inside a larger function gcc takes a loop for cold code and does not vectorise it. What the loop needs
-goes in and out by value, in registers: the state of the packet is passed only where the loop touches it, and
-what nobody reads later does not come out.
+Deep inside a larger function gcc treats a loop as cold code and does not vectorise it. The loop's inputs and
+outputs are passed by value, in registers: the state of the packet is passed only where the loop accesses it,
+and values that are not read later are not returned.
 
-A large header stays in the frame until something needs its fields (`HeaderHome.where`). A loop over
-its lanes can take them from there in passing; one that overwrites them all need not take them at all.
+A large header stays in the frame until its fields are needed (`HeaderHome.where`). A loop over
+its lanes can load them directly from the frame; a loop that overwrites them all need not load them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class LaneRun:
-    """`repeats` groups of `length` statements; in each group, element k is `steps[k]` further."""
+    """`repeats` groups of `length` statements; each group advances element k by `steps[k]`."""
 
     start: int
     length: int
@@ -179,10 +179,10 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 
 
 def _escapes(expr: ir.Expr) -> bool:
-    """Return True if `expr` reads memory that scalars in C locals would be missing from.
+    """Return True if `expr` reads memory that does not contain scalars held in C locals.
 
-    A rolled loop keeps scalars in locals meanwhile; whole headers and elements of stacks that only
-    run time knows would still see the old values.
+    A rolled loop keeps scalars in locals meanwhile; whole headers and elements of stacks with run-time
+    indices would still have the old values.
     """
     match expr:
         case ir.Const() | ir.Var(type=ir.Header() | ir.Stack() | ir.Struct()):
@@ -202,9 +202,9 @@ class _NotRollable(Exception):
 
 
 def independent(run: LaneRun) -> bool:
-    """Return True if no repetition of a run touches an array element that another one touches.
+    """Return True if no two repetitions of a run access the same array element.
 
-    Registers that are in no array are not looked at here.
+    Registers outside arrays are not checked here.
     """
     first_index: dict[str, int] = {}
     for element, step in zip(run.elements, run.steps, strict=True):
@@ -223,13 +223,13 @@ def mentioned(body: Sequence[ir.Stmt]) -> Iterator[ir.Expr]:
 def loop_function(
     body: BodyWriter, scalars: Mapping[str, str], assigned: Set[str], passing: Set[str], *, lanes: bool
 ) -> Iterator[None]:
-    """Write what is written inside as a function of its own, and here its call.
+    """Write the code written inside as a function of its own, and its call here.
 
     Args:
-        body: The function that the loop is part of.
+        body: The function that contains the loop.
         scalars: C locals that the loop mentions, with their types.
-        assigned: Those of them that it assigns.
-        passing: Those that nobody needs before the loop or behind it.
+        assigned: The locals that it assigns.
+        passing: The locals that are not needed before the loop or after it.
         lanes: Whether it reads `lanes`, a pointer into the frame.
     """
     out, inner = body.out, Writer()
@@ -271,7 +271,7 @@ def loop_function(
 
 
 def passing_variables(body: BodyWriter, group: Sequence[ir.Stmt], repeats: int) -> set[str]:
-    """Return the C locals that keep something from one statement of a repeated group to the next only.
+    """Return the C locals that only carry a value between statements of the same repeated group.
 
     They are assigned before they are read in each repetition, and read nowhere else in the function.
     """
@@ -284,7 +284,7 @@ def passing_variables(body: BodyWriter, group: Sequence[ir.Stmt], repeats: int) 
 
 
 def reads(statements: Iterable[ir.Stmt]) -> Counter[str]:
-    """Count how often variables are mentioned where that may read them."""
+    """Count the mentions of variables that may be reads."""
     found: Counter[str] = Counter()
     for statement in all_statements(statements):
         exprs = list(statement_expressions(statement))
@@ -308,7 +308,7 @@ class Lazy:
 
 
 def find_lazy(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> Lazy | None:
-    """Return the use that a run makes of its one large header; None if that should be in storage."""
+    """Return a run's use of its one large header; None if that header should be in storage."""
     fields = list(_large_fields(body, mentioned(group)))
     places = {(place.text, place.array) for place in fields}
     if len(places) != 1:
@@ -400,7 +400,7 @@ def _array_of(body: BodyWriter, expr: ir.Expr) -> ArrayRef | None:
 def _write_run(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> None:
     """Write one loop.
 
-    Scalars that live in the packet are in C locals meanwhile, so that the loop touches nothing but
+    Scalars of the packet are in C locals meanwhile, so that the loop accesses only
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
     """
     out, expressions = body.out, body.expressions
@@ -449,7 +449,7 @@ def _write_lazy_loops(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun, 
     """Write the loop twice: over lanes that are still in the frame, and over lanes in storage."""
     out, home = body.out, lazy.home
     assert home.where is not None
-    body.brought.add(home.where)  # as far as the loops are concerned
+    body.brought.add(home.where)  # for the loops only
     if lazy.read:
         _write_frame_and_storage_loops(body, group, run, lazy)
     else:
@@ -507,7 +507,7 @@ def _open_loop(body: BodyWriter, *, vectorise: bool) -> None:
 
 
 def _independent(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> bool:
-    """Return True if repetitions may run in any order but for what they do to scalars."""
+    """Return True if repetitions may run in any order, apart from their effects on scalars."""
     registers = {
         statement.instance for statement in all_statements(group) if isinstance(statement, ir.Extern)
     }
@@ -525,7 +525,7 @@ def _element_texts(run: LaneRun) -> Iterator[tuple[ArrayRef, str]]:
 
 
 def _scalars(body: BodyWriter, exprs: Iterator[ir.Expr]) -> Iterator[tuple[str, ir.Scalar]]:
-    """Yield C lvalue and type of every scalar in `exprs` that is no array element."""
+    """Yield C lvalue and type of every scalar in `exprs` that is not an array element."""
     for outer in exprs:
         for expr in subexpressions(outer):
             if not isinstance(expr, ir.Var | ir.Member) or not isinstance(
@@ -564,7 +564,7 @@ def _assigned(body: BodyWriter, group: Sequence[ir.Stmt]) -> set[str]:
 def _hoisted(
     body: BodyWriter, group: Sequence[ir.Stmt], assigned: set[str]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the slots that stay the same through the loop: (group, index) to (pointer, guard)."""
+    """Return the slots that stay constant in the loop: (group, index) to (pointer, guard)."""
     names = _names(body)
     slots: dict[tuple[str, str], tuple[str, str]] = {}
     for statement in all_statements(group):
@@ -581,7 +581,7 @@ def _hoisted(
 
 
 def _names(body: BodyWriter) -> Names:
-    """Return names that nothing in scope has."""
+    """Return names that are unused in the scope."""
     names = Names()
     expressions = body.expressions
     for taken in (*RESERVED, *expressions.locals.values(), *expressions.aliases.values()):

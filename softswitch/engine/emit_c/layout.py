@@ -1,17 +1,18 @@
 """The layout of all storage in C: headers, per-packet storage, variables, registers.
 
 * Equally wide, byte-aligned, consecutive header fields (at least `RUN`) are one array, and so are
-  registers of one group; that is what lets statements over them become loops.
+  registers of one group; so statements over them can become loops.
 * Registers of the same size that are always indexed by the same expression are one array of
   structs: a packet that touches slot i touches consecutive cache lines.
 * Headers of `LARGE` bytes and more come last in the packet and are not cleared per packet; ``where`` says
   whether their fields are in storage, still in the frame, or zero.
 
-Headers of which most bytes pass as they came: only fields that something touches become C integers.
+Headers whose bytes mostly pass unchanged: only the accessed fields become C integers.
 
 Between the gresses of Tofino a packet is bytes, so every header is parsed and deparsed twice, and few of its
-fields are looked at each time. Such a header is written as a copy of the bytes that it was extracted from,
-and over it what may have been assigned. Only its fields may be used: no copies and no comparisons.
+fields are read each time. Such a header is written as a copy of the bytes from which it was extracted,
+then overwritten with the fields that may have been assigned. Only its fields may be used: no copies, no
+comparisons.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from softswitch.compiler.ir.walk import (
 from softswitch.engine.emit_c.text import Names, storage_bits, storage_type
 
 _TARGETED = ("register.read", "meter.execute_meter", "hash", "random")
-"""Externs that assign to their first argument, and read the others."""
+"""Externs that assign to their first argument, and read the other arguments."""
 _READERS = ("register.write", "counter.count", "direct_counter.count", "digest", "mirror", "resubmit")
 
 
@@ -45,10 +46,10 @@ class Uses:
 
     read: defaultdict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
     written: defaultdict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
-    whole: set[Path] = field(default_factory=set)  # used as a whole, with all that is in it
+    whole: set[Path] = field(default_factory=set)  # used as a whole, with all its parts
 
     def is_by_field(self, header: Path) -> bool:
-        """Return True if nothing but fields is used of a header."""
+        """Return True if only fields of a header are used."""
         return not any(header[:end] in self.whole for end in range(1, len(header) + 1))
 
     def _mention(self, expr: ir.Expr, *, written: bool = False) -> None:
@@ -93,7 +94,7 @@ class Uses:
 
 
 def find_uses(program: ir.Program) -> Uses:
-    """Find what is used of the headers of a program."""
+    """Find the uses of the headers of a program."""
     uses = Uses()
     for body in bodies(program):
         sums = frame_sums(body)
@@ -119,14 +120,14 @@ RUN = 8
 LARGE = 128
 CACHE_LINE = 64
 META_STRUCT = "packet->meta"
-"""Of a packet of Tofino: its metadata, which captures look at when ingress is over."""
+"""A Tofino packet's metadata, which captures read at the end of ingress."""
 GRESS_STRUCTS = (
     *(META_STRUCT, "ingress_standard_metadata", "ingress_hdr"),
     *("egress_standard_metadata", "egress_hdr"),
 )
-"""The structs of a packet of Tofino, in which those of a gress are neighbours."""
+"""The structs of a packet of Tofino, grouped by gress."""
 LARGE_STRUCT = "large"
-"""Behind them, what is not cleared."""
+"""The structs after them, which are not cleared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class HeaderLayout:
     runs: tuple[FieldRun, ...]
     fixed_bits: int
     varbit: FieldSlot | None
-    dense: bool  # made of cells, as far as they go (wire.py)
+    dense: bool  # made of cells, as far as possible (wire.py)
 
     @property
     def by_name(self) -> dict[str, FieldSlot]:
@@ -178,7 +179,7 @@ class HeaderLayout:
 
     @property
     def storage_bytes(self) -> int:
-        """Roughly the size of the C struct."""
+        """The approximate size of the C struct."""
         total = 0
         for slot in self.slots:
             match slot.type:
@@ -247,10 +248,11 @@ def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A header that leaves as the bytes that it came as, but for what was assigned.
+    """A header that leaves with the bytes of its extraction, except for assigned fields.
 
-    `at` is the C lvalue of P4_IN_FRAME + where it was extracted, 0: nowhere. Of its slots those `taken` are
-    loaded, and those `given`, in groups of whole bytes, are stored.
+    `at` is the C lvalue of P4_IN_FRAME + the extraction's position, 0: none. Of its slots the ones in `taken`
+    are
+    loaded, and the ones in `given`, in groups of whole bytes, are stored.
     """
 
     at: str
@@ -301,7 +303,7 @@ class Members:
 
 @dataclass(slots=True)
 class Storage:
-    """The members of ``struct p4_packet`` and ``struct variables`` that come from the program."""
+    """The program's members of ``struct p4_packet`` and ``struct variables``."""
 
     structs: dict[str, Members] = field(default_factory=dict)  # by root: hdr, meta, standard_metadata
     large: list[str] = field(default_factory=list)  # of hdr, behind its other members
@@ -405,7 +407,7 @@ class Homes:
                 self._homes[path] = ScalarHome(type_, text)
 
     def _struct(self, path: Path) -> str:
-        """Return the C struct of the packet that a leaf belongs to: each gress of Tofino has its own."""
+        """Return the C struct of the packet that contains a leaf: each gress of Tofino has its own."""
         if not self._by_gress:
             return path[0]
         if path[0] == "meta":
@@ -413,7 +415,7 @@ class Homes:
         return f"{path[1].partition('_')[0]}_{path[0]}"
 
     def _raw(self, path: Path, layout: HeaderLayout) -> Raw | None:
-        """Return how a header passes as bytes; None if all its fields are touched, or more than fields."""
+        """Return how a header passes as bytes; None if all fields are accessed, or not only fields."""
         uses = self._uses
         if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
             return None
@@ -472,7 +474,7 @@ def _stored(program: ir.Program) -> Iterator[ir.Type]:
 
 
 def _inside(type_: ir.Type) -> Iterator[ir.Type]:
-    """Yield a type and those of its parts."""
+    """Yield a type and the types of its parts."""
     yield type_
     match type_:
         case ir.Stack(element, _):

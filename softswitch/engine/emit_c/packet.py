@@ -76,7 +76,7 @@ def struct(name: str, members: Sequence[str], out: Writer, *, aligned: bool = Fa
 
 
 def declare_flags(unit: Translation, out: Writer) -> None:
-    """Write what is known of headers: which are valid, where large ones are."""
+    """Write the state of headers: their validity, and the places of large ones."""
     storage = unit.homes.storage
     struct("valid", storage.valid.lines, out)
     struct("next", storage.next.lines, out)
@@ -86,7 +86,7 @@ def declare_flags(unit: Translation, out: Writer) -> None:
 
 
 def declare_variables(unit: Translation, local: Collection[str], out: Writer) -> None:
-    """Write ``struct variables``: the storage of one run of ingress or egress, but for C locals."""
+    """Write ``struct variables``: the storage of one run of ingress or egress, without C locals."""
     storage = unit.homes.storage
     absent = {_scalar_member(unit, name) for name in local}
     out.line(*REQUESTS.splitlines())
@@ -118,7 +118,7 @@ def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
     lends = not unit.architecture.by_gress
-    # Where a packet's state ends with the gress, it is in registers, unless a function has its address.
+    # A packet's state that ends with the gress is in registers, unless a function has its address.
     kind = "P4_HELPER __attribute__((noinline))" if lends else "P4_INLINE"
     with out.block(f"{kind} void load_{name}(p4_state *p)"):
         if lends:
@@ -160,7 +160,7 @@ def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
 
 
 def emit_raw(home: HeaderHome, out: Writer) -> None:
-    """Write the functions that take a header from the frame, and give it to another."""
+    """Write the functions that load a header from the frame, and lend it to another packet."""
     raw, layout = home.raw, home.layout
     assert raw is not None
     name = raw_name(raw)
@@ -186,12 +186,12 @@ def emit_raw(home: HeaderHome, out: Writer) -> None:
 
 
 def raw_name(raw: Raw) -> str:
-    """Return the C name that a header's functions end in."""
+    """Return the suffix of the C names of a header's functions."""
     return raw.at.rsplit(".", 1)[-1]
 
 
 def of(packet: str, place: str) -> str:
-    """Return the lvalue of another packet's `place`."""
+    """Return the lvalue of `place` in another packet."""
     return place.replace("p->", f"{packet}->", 1)
 
 
@@ -201,7 +201,7 @@ def lent(home: HeaderHome) -> str:
 
 
 def describe_metadata(unit: Translation, out: Writer) -> None:
-    """Write the table by which captures find metadata in a packet."""
+    """Write the table through which captures find metadata in a packet."""
     with out.block("static const struct p4_field p4_metadata[] =", "};"):
         for path, home in unit.homes.scalars_under("meta"):
             place = home.text.removeprefix("p->").removeprefix("packet->")

@@ -42,7 +42,7 @@ class BodyWriter:
     reads: Counter[str] = field(default_factory=Counter)  # how often the function reads variables, if known
     summed: dict[int, int] = field(
         default_factory=dict
-    )  # id of a checksum over what is before `at`: its bytes
+    )  # id of a checksum over the bytes before `at`: their number
     _scopes: list[tuple[str, list[bool]]] = field(default_factory=list)
     _loops: list[int] = field(default_factory=list)
     _labels: list[int] = field(default_factory=lambda: [0])
@@ -203,10 +203,10 @@ class BodyWriter:
             elif statement.hit is None and statement.action is None:
                 self.out.line("(void)outcome;")
 
-    # ----------------------------------------------------------------- what must come first
+    # ----------------------------------------------------------------- before a statement
 
     def prepare(self, exprs: Iterable[ir.Expr]) -> None:
-        """Write the parser checks that `exprs` need, and bring the large headers they mention."""
+        """Write the parser checks that `exprs` need, and load the large headers that they mention."""
         exprs = list(exprs)
         if self.in_parser:
             self.check(exprs)
@@ -222,7 +222,7 @@ class BodyWriter:
                 self.fail_if(unparenthesised(condition), check.error)
 
     def fail_if(self, condition: str, error: str) -> None:
-        """Write that the parser stops with `error` where `condition` holds."""
+        """Write a stop of the parser with `error` where `condition` holds."""
         with self.out.block(f"if ({condition})"):
             self.out.line(
                 f"error = {self.unit.error(error)};  /* {error} */",
@@ -230,21 +230,21 @@ class BodyWriter:
             )
 
     def bring(self, exprs: Iterable[ir.Expr]) -> None:
-        """Write that the fields of large headers that `exprs` mention are in storage from here on."""
+        """Load the fields of the large headers that `exprs` mention into storage, if necessary."""
         for expr in exprs:
             for part in _fields_and_headers(expr):
                 for home in self._large(part):
                     self.bring_home(home)
 
     def bring_but(self, exprs: Iterable[ir.Expr], exempt: HeaderHome) -> None:
-        """Like `bring`, but not for one header."""
+        """Like `bring`, but without one header."""
         assert exempt.where is not None
         self.brought.add(exempt.where)
         self.bring(exprs)
         self.brought.discard(exempt.where)
 
     def bring_home(self, home: HeaderHome) -> None:
-        """Write that the fields of one large header are in storage from here on."""
+        """Load the fields of one large header into storage, if necessary."""
         assert home.where is not None
         if home.where not in self.brought:
             self.brought.add(home.where)
@@ -368,7 +368,7 @@ class BodyWriter:
     # ----------------------------------------------------------------- headers and stacks
 
     def _set_validity(self, statement: ir.SetValidity) -> None:
-        """Validity changes the packet's length as egress sees it (as in BMv2)."""
+        """A change of validity changes the packet's length in egress (as in BMv2)."""
         if self.in_parser:
             self.check([statement.header])
         header = self.expressions.header(statement.header)
@@ -412,7 +412,7 @@ class BodyWriter:
     # ----------------------------------------------------------------- registers
 
     def register(self, name: str, index: ir.Expr) -> tuple[str, str | None]:
-        """Return the C lvalue of a register's cell and the guard under which it exists."""
+        """Return the C lvalue of a register's cell and the guard for its existence."""
         cell = self.unit.registers.cells[name]
         member = cell.member
         if cell.array is not None:
@@ -425,7 +425,7 @@ class BodyWriter:
 
 
 def where_name(home: HeaderHome) -> str:
-    """Return the C name that a large header's functions end in."""
+    """Return the suffix of the C names of a large header's functions."""
     assert home.where is not None
     return home.where.rsplit(".", 1)[-1]
 

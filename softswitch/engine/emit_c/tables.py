@@ -1,11 +1,11 @@
 """Match-action tables as C: entry structs, lookups, descriptions for the control plane.
 
-What a packet's look-ups will read is fetched while other packets are in work.
+The data for a packet's look-ups is fetched while other packets are processed.
 
-A look-up in a large table waits for memory, longer than all else that a packet takes. Most keys are fields of
-the packet as it came in, known before the packet's turn: parsing finds them, and of the parser the C compiler
-keeps what leads to a key. A key that the program changes first is found wrong, and the entry is not fetched;
-no result depends on that.
+A look-up in a large table waits for memory, longer than all other work on a packet. Most keys are fields of
+the received packet, known before the packet's turn: parsing finds them, and the C compiler keeps only the
+parts of the parser that lead to a key. If the program changes a key first, the fetched entry is a different
+one; no result depends on the fetch.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def state_members(unit: Translation, layout: TableLayout) -> list[str]:
 
 
 def describe_tables(unit: Translation, layouts: Sequence[TableLayout], out: Writer) -> None:
-    """Write ``p4_table_kinds``, by which the control plane works on any table."""
+    """Write ``p4_table_kinds``, through which the control plane accesses any table."""
     with out.block("static const struct p4_table_kind p4_table_kinds[] =", "};"):
         for layout in layouts:
             name = unit.table_names[layout.table.name]
@@ -151,7 +151,7 @@ def describe_tables(unit: Translation, layouts: Sequence[TableLayout], out: Writ
 
 
 def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
-    """Return the offsets of counter, meter and last hit of an entry in `struct`, 0 for what it lacks."""
+    """Return the offsets of counter, meter and last hit of an entry in `struct`, 0 for missing ones."""
     table = layout.table
     timed = table.idle_timeout and not prefix  # a default action is never idle
     return ", ".join(
@@ -209,7 +209,7 @@ def emit_apply(unit: Translation, layout: TableLayout, number: int, out: Writer)
 
 
 def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: bool) -> None:
-    """Count and meter a packet at an entry or, at `place`, a default action; note when it was hit."""
+    """Count and meter a packet at an entry or, at `place`, a default action; record the time of the hit."""
     out = body.out
     if table.direct_counter is not None:
         out.line(f"p4_hit(&{place}.hits, {body.unit.architecture.counted});")
@@ -322,14 +322,14 @@ def _find_call(layout: TableLayout, name: str, number: int) -> str:
 
 
 def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
-    """Yield a line for each cell of an entry, of its place, number and initial value (stored as zero)."""
+    """Yield a line for each cell of an entry: its place, number and initial value (stored as zero)."""
     for number, cell in enumerate(table.cells):
         initial = literal(cell.initial, ir.width_of(cell.place.type))
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
 
 
 def _key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
-    """Return the words of the key that a packet looks up, as C."""
+    """Return the words of the key for a packet's look-up, as C."""
     words: list[list[str]] = [[] for _ in range(layout.words)]
     for part in layout.parts:
         value = body.expressions.value(part.key.expr).text
@@ -348,7 +348,7 @@ def _key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
 
 
 def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
-    """Write ``p4_waits`` and ``p4_ahead``; return their names, NULL where no key is known in advance."""
+    """Write ``p4_waits`` and ``p4_ahead``; return their names, NULL if no key is known in advance."""
     program = unit.program
     if unit.architecture.by_gress or not _only_parses(program):
         return "NULL", "NULL"
@@ -377,23 +377,23 @@ def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) ->
 
 
 def _only_parses(program: ir.Program) -> bool:
-    """Return whether to run the parser once more changes nothing."""
+    """Return True if a second run of the parser changes nothing."""
     bodies = (state.body for states in program.parsers.values() for state in states.values())
     return not any(isinstance(statement, ir.Extern) for body in bodies for statement in all_statements(body))
 
 
 class _Fetches:
-    """Writes what a block's look-ups fetch."""
+    """Writes the fetches for a block's look-ups."""
 
     def __init__(self, body: BodyWriter, layouts: Sequence[TableLayout], numbers: dict[str, int]) -> None:
         self._body = body
         self._layouts = layouts
         self._numbers = numbers
         self.tables: set[int] = set()
-        """Numbers of the tables of which something is fetched."""
+        """Numbers of the tables with fetched data."""
 
     def of(self, statements: Sequence[ir.Stmt]) -> None:
-        """Write what some statements fetch: all branches of conditions that are not known yet."""
+        """Write the fetches for statements: for all branches of conditions that are not known yet."""
         for statement in statements:
             if isinstance(statement, ir.Apply):
                 self._fetch(self._layouts[self._numbers[statement.table]])
@@ -429,7 +429,7 @@ class _Fetches:
                 out.line(f"p4_fetch_longest({what}, {layout.prefix_top});")
 
     def _known(self, expr: ir.Expr) -> bool:
-        """Return whether a value is of fields of headers, and of nothing that is made later."""
+        """Return True if a value consists only of header fields, without values computed later."""
         for part in subexpressions(expr):
             match part:
                 case ir.Index() | ir.Next() | ir.Last() | ir.LastIndex() | ir.Lookahead() | ir.Stack():

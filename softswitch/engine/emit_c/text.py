@@ -33,16 +33,16 @@ RESERVED = (
     *("s", "p", "v", "i", "at", "end", "error", "to", "out", "words", "data", "digest", "max", "length"),
     *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes", "done"),
 )
-"""Names of the variables of generated functions, which are not used for anything else."""
+"""Names of the variables of generated functions, reserved for them."""
 
 
 PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
-"""What every block, action and table gets. None of the three reaches into another: ``restrict`` says so, and
-the compiler loads the fields of a header together."""
+"""Arguments of every block, action and table. None of the three overlaps another: ``restrict`` states this,
+and the compiler loads the fields of a header together."""
 
 
 class Names:
-    """Hands out C identifiers: close to the P4 names, each only once."""
+    """Hands out unique C identifiers, close to the P4 names."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -68,7 +68,7 @@ class Writer:
         self._depth = 0
 
     def line(self, *texts: str) -> None:
-        """Add lines, without arguments an empty one, which has no indentation."""
+        """Add lines, or, without arguments, an empty line, which has no indentation."""
         self.lines += ["    " * self._depth + text if text else "" for text in texts or ("",)]
 
     def when(self, condition: str, text: str) -> None:
@@ -124,12 +124,12 @@ def c_integer(bits: int) -> str:
 
 
 def storage_type(type_: ir.Scalar) -> str:
-    """Return the C type that a scalar is kept in."""
+    """Return the C type in which a scalar is stored."""
     return c_integer(storage_bits(ir.width_of(type_)))
 
 
 def class_bits(width: int) -> int:
-    """Return the size of the C integer that a `width`-bit value is computed in."""
+    """Return the size of the C integer in which a `width`-bit value is computed."""
     return max(32, storage_bits(width))
 
 

@@ -1,4 +1,4 @@
-"""What the engine calls of programs for Tofino: frames with metadata in front of them, and back again."""
+"""The engine's entry points of programs for Tofino: frames with metadata in front of them, and back again."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     header = unit.headers[egress_header(unit.program)].c_name
     told = unit.homes.home(("standard_metadata", "egress"))
     assert isinstance(told, HeaderHome)
-    # its room is ours, or a lender's who does not look at it again
+    # its storage is our own, or the storage of a lender that does not read it again
     front = f"    p4_store_{header}((uint8_t *)packet->frame, &{told.text});"
     erroneous = [] if reads_parser_error(unit.program) else ["    if (error)", "        return;"]
     out.template(
@@ -307,7 +307,7 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
 
 
 def _only_emits(program: ir.Program) -> bool:
-    """Return True if the deparser of ingress does nothing but write bytes: neither mirrors nor digests."""
+    """Return True if the deparser of ingress only writes bytes: neither mirrors nor digests."""
     return all(
         isinstance(s, ir.Assign | ir.Emit | ir.Forget | ir.If | ir.Inlined | ir.SetValidity)
         or (isinstance(s, ir.Extern) and s.function == "hash")
@@ -338,7 +338,7 @@ def _set(unit: Translation, struct: tuple[str, ...], **values: str) -> list[str]
 
 
 def _tell(unit: Translation, gress: str, told: Mapping[str, str]) -> list[str]:
-    """Return assignments to the header in front of a packet, which is not valid before it is extracted."""
+    """Return assignments to the header in front of a packet, which is invalid until extracted."""
     home = unit.homes.home(("standard_metadata", gress))
     assert isinstance(home, HeaderHome)
     lines = []
@@ -351,7 +351,7 @@ def _tell(unit: Translation, gress: str, told: Mapping[str, str]) -> list[str]:
 
 
 def _declare_sizes(program: ir.Program, out: Writer) -> None:
-    """Write the sizes that ``struct p4_packet`` needs."""
+    """Write the sizes for ``struct p4_packet``."""
     out.line(
         f"enum {{ P4_FRONT = {front_bytes(program)}, P4_BEHIND = {behind_bytes(program)}, "
         f"P4_MIRROR_BYTES = {KEPT_BYTES}, P4_RESUBMIT_BYTES = {KEPT_BYTES} }};"
@@ -381,7 +381,7 @@ uint32_t counted;           /* bytes for counters and meters, without what is in
 
 
 def _declare_packet(unit: Translation, out: Writer) -> None:
-    """Write ``struct p4_packet``, and ``p4_state``, which the blocks of a gress work on."""
+    """Write ``struct p4_packet``, and ``p4_state``, on which the blocks of a gress work."""
     _declare_sizes(unit.program, out)
     storage = unit.homes.storage
     for line in PACKET_OF_TOFINO.splitlines():
@@ -410,13 +410,13 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
 
 
 def _first_structs() -> tuple[str, ...]:
-    """Return the first structs of each gress, and the one behind both."""
+    """Return the first structs of each gress, and the struct after both."""
     return (*(struct for struct in GRESS_STRUCTS if struct.endswith("standard_metadata")), LARGE_STRUCT)
 
 
 TOFINO = CArchitecture(
     by_gress=True,
-    counted="p->counted",  # without what is in front of them
+    counted="p->counted",  # without the bytes in front of them
     options=(),
     blocks=("ingress", "egress"),
     deparsers=("ingress_deparser", "deparser"),

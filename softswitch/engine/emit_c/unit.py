@@ -1,6 +1,6 @@
-"""Layouts and names that all parts of one generated program share.
+"""Layouts and names shared by all parts of one generated program.
 
-The layout of registers: those used together are side by side.
+The layout of registers: registers used together are side by side.
 
 A group is an array of structs, one struct per index. Its registers have the same size and are
 indexed by the same expression wherever the program uses them, so that a packet finds its slot's
@@ -65,8 +65,8 @@ class Registers:
     def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
         """Single cells first, from wide to narrow, so that nothing needs padding, then arrays.
 
-        A packet looks at a slot's single cells before it works on the arrays: processors, which read ahead in
-        the order of addresses, have begun with these by then.
+        A packet reads a slot's single cells before it works on the arrays: processors, which prefetch in
+        the order of addresses, have started on the arrays by then.
         """
         shared = _common_prefix([register.name for register in registers]) if len(registers) > 1 else ""
         group = names.unique(f"{shared}slots" if len(registers) > 1 else registers[0].name)
@@ -107,7 +107,7 @@ class Registers:
             out.line()
 
     def initial_values(self) -> list[str]:
-        """Return the statements that give cells what they start with, where that is not zero."""
+        """Return the statements that set cells to their initial values, where these are not zero."""
         lines = []
         for group in self.groups:
             for register in group.registers:
@@ -119,7 +119,7 @@ class Registers:
         return lines
 
     def describe(self, out: Writer) -> None:
-        """Write the table that the control plane reads and writes cells by."""
+        """Write the table for the control plane's reads and writes of cells."""
         with out.block("static const struct p4_register p4_registers[] =", "};"):
             for name, cell in self.cells.items():
                 where = f"offsetof(struct {cell.group}, {cell.member})"
@@ -149,7 +149,7 @@ def _grouped(program: ir.Program) -> list[list[ir.Register]]:
 
 
 def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
-    """Yield neighbours of the same width, lanes apart from others: so that an array of lanes begins a line.
+    """Yield neighbours of the same width, lanes separately: so an array of lanes begins a line.
 
     Lanes are `RUN` registers or more whose names differ in digits only.
     """
@@ -205,7 +205,7 @@ class Translation:
     table_names: dict[str, str]
     counter_names: dict[str, str]
     meter_names: dict[str, str]
-    leaving_actions: frozenset[str]  # those that may exit the block
+    leaving_actions: frozenset[str]  # actions that may exit the block
     leaving_tables: frozenset[str]
     loop_names: Names = field(default_factory=Names)
 
@@ -274,17 +274,17 @@ def _leaves(statement: ir.Stmt, leaving: set[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CArchitecture:
-    """What the C text of programs for one architecture has.
+    """The C text specific to programs for one architecture.
 
     Attributes:
-        by_gress: The state of a packet is that of one gress; else it lives from parser to deparser.
-        counted: The bytes that a packet counts, as C.
-        options: Lines in front of all.
-        blocks: Controls but deparsers, in the order of the text.
+        by_gress: The state of a packet belongs to one gress; else it lives from parser to deparser.
+        counted: The bytes counted for a packet, as C.
+        options: Lines at the beginning.
+        blocks: Controls except deparsers, in the order of the text.
         deparsers: Deparsers.
         declare_packet: Writes ``struct p4_packet`` and ``p4_state``.
-        emit_packet_functions: Writes what starts, copies and lends packets.
-        emit_entries: Writes what the engine calls for a packet; `timed`: something needs the time.
+        emit_packet_functions: Writes the functions that start, copy and lend packets.
+        emit_entries: Writes the engine's entry points for a packet; `timed`: some code needs the time.
     """
 
     by_gress: bool

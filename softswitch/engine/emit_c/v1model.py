@@ -1,4 +1,4 @@
-"""The v1model architecture in C: packets that live from parser to deparser, and what the engine calls."""
+"""The v1model architecture in C: packets that live from parser to deparser, and the engine's entry points."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ OPTIONS = """\
 /* Nor are two counts put into a vector in order to raise both at once. */
 #define P4_APART(place) __asm__("" : "+m"(place))
 """
-"""What makes programs for v1model faster and those for Tofino slower, whose packets are C locals."""
+"""Options that speed up v1model's programs and slow down Tofino's, whose packets are C locals."""
 
 
 ROOT = "standard_metadata"
 _OURS = frozenset(("ingress_port", "egress_spec", "mcast_grp", "priority"))
-"""What the functions that the engine calls look at themselves."""
+"""Fields read by the functions that the engine calls."""
 
 
 def told_fields(program: ir.Program) -> frozenset[str]:
-    """Return the fields of standard metadata that a program, or its back end, may look at."""
+    """Return the fields of standard metadata that a program, or its back end, may read."""
     return _mentioned(program) | _OURS
 
 
 def answered(program: ir.Program) -> Iterator[str]:
-    """Yield the C assignments of standard metadata to what is told of a packet besides where it goes."""
+    """Yield the C assignments of standard metadata to the reported fields, other than the destination."""
     if "priority" in _mentioned(program):
         yield f"    verdict->priority = p->{ROOT}.priority;"
 
@@ -59,7 +59,7 @@ def _mentioned(program: ir.Program) -> frozenset[str]:
 
 
 def tell(unit: Translation, told: Set[str], values: Mapping[str, str]) -> Iterator[str]:
-    """Yield the C assignments to those of some fields of standard metadata that are `told_fields`."""
+    """Yield the C assignments to the given fields of standard metadata that are in `told_fields`."""
     fields = dict(unit.program.standard_metadata.fields)
     for name, value in values.items():
         if name not in told:
@@ -201,7 +201,7 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
 
 
 def _declare_packet(unit: Translation, out: Writer) -> None:
-    """Write ``struct p4_packet``, which is also ``p4_state``, what the blocks work on."""
+    """Write ``struct p4_packet``, which is also ``p4_state``, on which the blocks work."""
     storage = unit.homes.storage
     with out.block("struct p4_packet", "} __attribute__((aligned(64)));"):
         out.line(
@@ -273,7 +273,7 @@ def _truncates(program: ir.Program) -> bool:
 
 
 def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
-    """Write ``p4_ingress``, ``p4_clone_packet`` and ``p4_egress``; `timed`: something needs the time."""
+    """Write ``p4_ingress``, ``p4_clone_packet`` and ``p4_egress``; `timed`: some code needs the time."""
     _emit_field_lists(unit, out)
     describe_metadata(unit, out)
     told = told_fields(unit.program)

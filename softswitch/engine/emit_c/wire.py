@@ -1,10 +1,10 @@
-"""Headers to and from bytes, and lists of values to the bytes that a hash runs over.
+"""Headers to and from bytes, and lists of values to the bytes for a hash.
 
-Cells: fields of headers whose byte order is changed many at a time.
+Cells: fields of headers whose byte order is changed together.
 
 A field of 8, 16, 32 or 64 bits is a C integer, and so are neighbouring smaller fields that fill 8 or 16 bits,
-as bit fields of it. Where such cells follow each other as closely as on the wire, one instruction puts up to
-16 bytes into their other order: those of a cell are reversed, and so are two cells of a byte each that are a
+as its bit fields. Where such cells are as contiguous as on the wire, one instruction reorders up to
+16 bytes: the bytes of a cell are reversed, and so are two one-byte cells that form a
 16-bit word of the wire. So a word of the wire is a number in storage, and checksums add up words there.
 """
 
@@ -28,7 +28,7 @@ from softswitch.engine.emit_c.text import (
 )
 
 WINDOWS = (16, 8)
-"""Numbers of bytes that are put into order at a time."""
+"""Numbers of bytes that one instruction can reorder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class WireCell:
 
     @property
     def member(self) -> str:
-        """The C name of the integer; no field's is like that of several."""
+        """The C name of the integer; the name of a single field differs from the name of several."""
         return self.slots[0].member if len(self.slots) == 1 else f"p4_cell_{self.at}"
 
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """A cell, or two of a byte each that change places: in storage, its bytes are reversed."""
+    """A cell, or two one-byte cells that change places: in storage, its bytes are reversed."""
 
     cells: tuple[WireCell, ...]
 
@@ -70,14 +70,14 @@ class CellBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReorderWindow:
-    """Bytes that are put into order at a time: those of `blocks`, and some that are written again."""
+    """Bytes reordered together: the bytes of `blocks`, and some that are written again."""
 
     size: int
     blocks: tuple[CellBlock, ...]
 
     @property
     def order(self) -> tuple[int, ...]:
-        """For each byte the one that it comes from, on the way in and on the way out."""
+        """For each byte its source, on the way in and on the way out."""
         order = list(range(self.size))
         for block in self.blocks:
             begin = block.at - self.blocks[0].at
@@ -86,12 +86,12 @@ class ReorderWindow:
 
 
 Item = CellBlock | FieldSlot
-"""What a header consists of: cells, and fields that are none."""
+"""The parts of a header: cells, and other fields."""
 
 
 @cache
 def items(layout: HeaderLayout) -> tuple[Item, ...]:
-    """Return the cells of a header and its fields that are none, in the order of the wire."""
+    """Return the cells and other fields of a header, in the order of the wire."""
     found: list[Item] = []
     place = 0
     for slots in _integers(layout):
@@ -119,7 +119,7 @@ def _width(slot: FieldSlot) -> int:
 
 
 def _integers(layout: HeaderLayout) -> Iterator[tuple[FieldSlot, ...]]:
-    """Yield the slots of a header by the C integers that they are."""
+    """Yield the slots of a header grouped by C integer."""
     for group in whole_bytes(layout.slots):
         small = sum(map(_width, group)) in (8, 16) and not any(
             isinstance(slot.type, ir.Bool) for slot in group
@@ -131,7 +131,7 @@ def _integers(layout: HeaderLayout) -> Iterator[tuple[FieldSlot, ...]]:
 
 
 def stretches(layout: HeaderLayout) -> Iterator[tuple[CellBlock, ...]]:
-    """Yield the blocks of a header that follow each other in storage as they do on the wire."""
+    """Yield the blocks of a header that are contiguous both in storage and on the wire."""
     found: list[CellBlock] = []
     for item in items(layout):
         if found and not (isinstance(item, CellBlock) and _follows(found[-1], item)):
@@ -148,9 +148,9 @@ def _follows(before: CellBlock, block: CellBlock) -> bool:
 
 
 def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]:
-    """Yield how a stretch is put into order, from its begin to its end: in windows, or a block by itself.
+    """Yield the reordering steps of a stretch, from its begin to its end: windows, or a block by itself.
 
-    A window may begin before the end of the one before, in order to end with the stretch.
+    A window may begin before the end of the previous one, in order to end with the stretch.
     """
     end = stretch[-1].at + stretch[-1].size
     first = 0
@@ -165,7 +165,7 @@ def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]
 
 
 def _window(stretch: Sequence[CellBlock], first: int, size: int, end: int) -> ReorderWindow | None:
-    """Return a window of `size` bytes for two blocks and more from `first` on, if there is one."""
+    """Return a window of `size` bytes for two blocks or more from `first` on, if possible."""
     begin = min(stretch[first].at, end - size)
     blocks = tuple(block for block in stretch if begin <= block.at and block.at + block.size <= begin + size)
     if not blocks or blocks[0].at != begin or stretch.index(blocks[-1]) <= first:
@@ -174,7 +174,7 @@ def _window(stretch: Sequence[CellBlock], first: int, size: int, end: int) -> Re
 
 
 def declaration(cell: WireCell) -> str:
-    """Return the C members of a cell. Of bit fields, gcc has the lowest first."""
+    """Return the C members of a cell. gcc places the lowest bit field first."""
     c_type = c_integer(8 * cell.size)
     if len(cell.slots) == 1:
         return f"{c_type} {cell.member};"
@@ -183,7 +183,7 @@ def declaration(cell: WireCell) -> str:
 
 
 def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
-    """Write the functions that load a header from the wire, store it there and compare it."""
+    """Write the functions that load a header from the wire, store it there, and compare it."""
     name = layout.c_name
     size = ", uint32_t bytes" if layout.varbit else ""
     out.line(f"static const struct {name} p4_zero_{name} __attribute__((unused));")
@@ -253,7 +253,7 @@ def _load_cells(layout: HeaderLayout, out: Writer) -> None:
 
 
 def _store_cells(layout: HeaderLayout, out: Writer) -> None:
-    parts: list[FieldSlot] = []  # neighbouring fields that are no cells
+    parts: list[FieldSlot] = []  # neighbouring fields outside cells
     for item in _windows(layout):
         match item:
             case ReorderWindow(blocks=blocks):
@@ -266,7 +266,7 @@ def _store_cells(layout: HeaderLayout, out: Writer) -> None:
             case FieldSlot(type=ir.Bits(width=48), offset=offset) if (
                 offset % 8 == 0 and offset + 64 <= layout.fixed_bits
             ):
-                # Over what is stored next.
+                # Over bytes that are stored next.
                 out.line(f"p4_store64({_address('at', offset)}, h->{item.member} << 16);")
             case FieldSlot(type=type_, offset=offset):
                 assert not isinstance(type_, ir.VarBits)
@@ -277,7 +277,7 @@ def _store_cells(layout: HeaderLayout, out: Writer) -> None:
 
 
 def _windows(layout: HeaderLayout) -> Iterator[ReorderWindow | CellBlock | FieldSlot]:
-    """Yield how a header is loaded or stored, from its first byte to its last one."""
+    """Yield the loads or stores of a header, from its first byte to its last one."""
     whole = {stretch[0]: stretch for stretch in stretches(layout)}
     for item in items(layout):
         if isinstance(item, FieldSlot):
@@ -297,7 +297,7 @@ def _reorder(window: ReorderWindow, to: str, source: str) -> str:
 
 
 def _load48(at: int, size: int) -> str:
-    """Return C text that loads 48 bits of a header of `size` bytes, from eight bytes if it has them."""
+    """Return C text that loads 48 bits of a header of `size` bytes, from eight bytes if they exist."""
     if at + 8 <= size:
         return f"p4_load64({_address('at', 8 * at)}) >> 16"
     if at >= 2:
@@ -306,13 +306,13 @@ def _load48(at: int, size: int) -> str:
 
 
 def load_slots(slots: Iterable[FieldSlot], out: Writer) -> None:
-    """Write the loads of some fields, none in an array, of a header `h` that begins at `at`."""
+    """Write the loads of fields outside arrays, of a header `h` that begins at `at`."""
     for slot in slots:
         _load_field(slot, out)
 
 
 def store_slots(slots: Sequence[FieldSlot], out: Writer) -> None:
-    """Write the store of neighbouring fields of whole bytes, none in an array."""
+    """Write the store of neighbouring fields outside arrays, whole bytes together."""
     for slot in slots:
         if is_wide(slot.type):
             size = ir.width_of(slot.type) // 8
@@ -330,7 +330,7 @@ def _load_field(slot: FieldSlot, out: Writer) -> None:
         return
     first, end = slot.offset // 8, (slot.offset + width + 7) // 8
     count, pad = end - first, 8 * end - slot.offset - width
-    if count > 16:  # 17 bytes hold it, but no integer holds them
+    if count > 16:  # 17 bytes hold it, but no integer does
         head = load_bytes(_address("at", 8 * first), 16, 128)
         text = f"({head} << {8 - pad} | at[{first + 16}] >> {pad})"
         out.line(f"h->{slot.member} = {text} & {literal(-1, width)};")
@@ -345,7 +345,7 @@ def _load_field(slot: FieldSlot, out: Writer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BitPart:
-    """A value that goes into a string of bits: C text of an unsigned integer below 2**width."""
+    """A value for a string of bits: C text of an unsigned integer below 2**width."""
 
     text: str
     width: int
@@ -397,7 +397,7 @@ def _store_fields(layout: HeaderLayout, out: Writer) -> None:
 def store_parts(at: str, offset: int, parts: Sequence[BitPart], out: Writer) -> None:
     """Write the concatenation of `parts` to bytes ``at[offset...]``, padded with zero bits.
 
-    Values that share bytes are put together first; whole ones are stored on their own.
+    Values that share bytes are combined first; whole ones are stored on their own.
     """
     chunk: list[BitPart] = []
     bits = 0
@@ -434,7 +434,7 @@ def _store_chunk(at: str, offset: int, chunk: list[BitPart], bits: int, out: Wri
             case _:
                 out.line(f"p4_store({address}, {text}, {bits // 8});")
         return
-    # Bytes of many unaligned fields: each from the fields that it overlaps.
+    # Bytes of many unaligned fields: each from its overlapping fields.
     for byte in range(bits // 8):
         terms, start = [], 0
         for part in chunk:
@@ -476,10 +476,10 @@ def _address(at: str, bits: int) -> str:
 def checksum_terms(parts: Sequence[BitPart], position: int = 0) -> list[str]:
     """Return C terms whose sum has the same Internet checksum as the concatenation of `parts`.
 
-    They begin at bit `position` of what is summed.
+    They begin at bit `position` of the summed data.
 
-    A 16-bit word counts the same wherever it stands in a larger number, because 2**16 is 1 modulo
-    2**16 - 1; so each value is added as it is, shifted to where it ends in its word.
+    A 16-bit word counts the same at any position in a larger number, because 2**16 is 1 modulo
+    2**16 - 1; so each value is added unchanged, shifted to its end in its word.
     """
     terms = []
     for part in parts:

@@ -1,6 +1,6 @@
 """The interpreter: runs a program straight from its IR; `interpreter` makes the right one.
 
-It is the oracle that the compiled pipeline is compared with, and runs under the engine in C for traces and
+It is the oracle for the compiled pipeline, and runs under the engine in C for traces and
 where there is no C compiler (`softswitch.engine.interpreted`). Each statement and expression becomes a
 Python function when the program is loaded (`statements`, `expressions`), so that packets do not walk the
 tree.
@@ -57,7 +57,7 @@ def interpreter(program: ir.Program, *, seed: int = 0, trace: Trace | None = Non
 
 
 class Interpreter:
-    """A `Pipeline` in Python. `seed` starts the numbers that ``random`` draws; `trace` gets all steps."""
+    """A `Pipeline` in Python. `seed` starts the random numbers of ``random``; `trace` receives all steps."""
 
     def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
         self.program = program
@@ -104,7 +104,7 @@ class Interpreter:
         self._table(table).set_default(invocation)
 
     def default(self, table: str) -> ir.Invocation:
-        """Return the default action: the one that a miss runs now."""
+        """Return the default action, which a miss runs now."""
         return self._table(table).default
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
@@ -125,7 +125,7 @@ class Interpreter:
         self._externs.counters[name][index] = (packets, bytes_)
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        """Packets and bytes that hit this entry; None: packets that missed. Raises NoSuchEntry."""
         return self._table(table).read_count(entry)
 
     def write_direct_counter(
@@ -159,11 +159,11 @@ class Interpreter:
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Take the entry for one that was hit at `now_us`, so that its idle time starts there."""
+        """Count the entry as hit at `now_us`, so that its idle time starts there."""
         self._table(table).write_last_hit(entry, now_us)
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Take the digests that wait: their names and values, in the order of the program's calls."""
+        """Take the waiting digests: their names and values, in the order of the program's calls."""
         taken, self._externs.digests = self._externs.digests, []
         return taken
 
@@ -260,7 +260,7 @@ class Interpreter:
         return frame, verdict
 
     def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
-        """Those of these metadata fields that the program has, as they are now."""
+        """The present values of these metadata fields, as far as the program has them."""
         found = {}
         for name in names:
             value = packet.variables["meta"]
@@ -436,7 +436,7 @@ class TofinoInterpreter(Interpreter):
         )
 
     def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
-        """Parse what ingress left, run egress and its deparser: the frame, even if it is dropped."""
+        """Parse ingress's output, run egress and its deparser: the frame, even if it is dropped."""
         self._externs.now_us = copy.now_us
         packet.forget_requests()
         packet.left_by = copy.egress_port

@@ -24,7 +24,7 @@ def compile_expression(expr: ir.Expr) -> Evaluate:
     """Return a function that evaluates `expr`.
 
     Headers, stacks and structs come back as live objects. The function raises ParserError where
-    P4 does: stacks used beyond their ends and lookahead beyond the frame.
+    P4 requires it: stacks used beyond their ends and lookahead beyond the frame.
     """
     match expr:
         case ir.Const(value=constant):
@@ -99,7 +99,7 @@ def compile_store(target: ir.Expr) -> Store:
 
 def _member(expr: ir.Member) -> Evaluate:
     field = expr.field
-    # hdr.ethernet.dst and meta.index are most of what programs evaluate: one call instead of three.
+    # Most evaluated expressions are like hdr.ethernet.dst and meta.index: one call instead of three.
     match expr.base:
         case ir.Var(name=name):
             return lambda packet: packet.variables[name].fields[field]
@@ -117,7 +117,7 @@ def _index(expr: ir.Index) -> Evaluate:
         position = index(packet)
         if 0 <= position < len(elements):
             return elements[position]
-        return blank(expr.type)  # reads zero; what is written to it is lost
+        return blank(expr.type)  # reads zero; writes to it are lost
 
     return element
 
@@ -223,7 +223,7 @@ def _clamp(type_: ir.Scalar) -> Callable[[int], int]:
 
 
 def _unsigned(expr: ir.Expr) -> Callable[[PacketState], int]:
-    """Evaluate to the bit pattern, also of a signed expression."""
+    """Evaluate to the bit pattern, for a signed expression too."""
     evaluate = compile_expression(expr)
     mask = (1 << ir.width_of(expr.type)) - 1
     return lambda packet: evaluate(packet) & mask

@@ -231,7 +231,7 @@ def _hash(args: Args) -> Effect:
     wrap = wrapper(args[0][0].type)
 
     def run(packet: PacketState) -> None:
-        # BMv2 does this in 64 bits and takes a maximum of 0 for 1.
+        # BMv2 computes this in 64 bits and treats a maximum of 0 as 1.
         number = (algorithm(data(packet)) % max(maximum(packet), 1) + base(packet)) & MASK_64
         store(packet, wrap(number))
 
@@ -255,7 +255,7 @@ def _random(state: ExternState, args: Args) -> Effect:
 def _verify_checksum(args: Args, *, with_payload: bool) -> Effect:
     condition, compute, checksum = _value(args[0]), _checksum(args, with_payload), _value(args[2])
     holder = args[2][0]
-    # BMv2 passes a checksum whose header is not there.
+    # BMv2 accepts a checksum whose header is absent.
     present: Evaluate = lambda packet: True  # noqa: E731
     if isinstance(holder, ir.Member) and isinstance(holder.base.type, ir.Header):
         header = compile_expression(holder.base)
@@ -287,7 +287,7 @@ def _checksum(args: Args, with_payload: bool) -> Callable[[PacketState], int]:
 
 
 def pack(exprs: Sequence[ir.Expr]) -> Callable[[PacketState], bytes]:
-    """Return a function that strings the values together, padded with zero bits to whole bytes."""
+    """Return a function that concatenates the values, padded with zero bits to whole bytes."""
     parts = [(compile_expression(expr), ir.width_of(expr.type)) for expr in exprs]
 
     def run(packet: PacketState) -> bytes:

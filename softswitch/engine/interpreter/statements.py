@@ -25,7 +25,7 @@ from softswitch.engine.trace import Event, Trace
 Effect = Callable[[PacketState], None]
 
 MAX_STATES = 1000
-"""Most states that a packet enters; after them its parser counts as looping."""
+"""Maximum number of states that a packet enters; beyond it the parser counts as looping."""
 
 
 def fixed_width(header: ir.Header) -> int:
@@ -34,13 +34,13 @@ def fixed_width(header: ir.Header) -> int:
 
 
 def current_width(header: ir.Header, value: HeaderValue) -> int:
-    """Return the width in bits of a header, its varbit field as long as it is now."""
+    """Return the width in bits of a header, with its varbit field's present length."""
     varbits = [value.fields[name] for name, type_ in header.fields if isinstance(type_, ir.VarBits)]
     return fixed_width(header) + sum(int(varbit.width) for varbit in varbits)
 
 
 def compile_extract(statement: ir.Extract) -> Effect:
-    """Return the effect of ``packet.extract``; it raises ParserError and then changes nothing."""
+    """Return the effect of ``packet.extract``; if it raises ParserError, it changes nothing."""
     header_type = statement.header.type
     assert isinstance(header_type, ir.Header)
     locate = compile_expression(statement.header)
@@ -180,7 +180,7 @@ def compile_transition(transition: ir.Transition) -> Callable[[PacketState], str
 
 
 def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
-    """Return True if a canonical value of the type whose bits are `full` fits a pattern."""
+    """Return True if a canonical value of the type with all bits `full` fits a pattern."""
     match pattern.kind:
         case "any":
             return True
@@ -195,7 +195,7 @@ def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
 
 
 class Leave(Enum):
-    """The end of a statement after which the next one does not run."""
+    """An end of a statement that skips the next statement."""
 
     BODY = auto()  # return: leave the innermost scope, action or block
     BLOCK = auto()  # exit: leave ingress or egress
@@ -204,7 +204,7 @@ class Leave(Enum):
 
 
 MAX_ROUNDS = 1 << 20
-"""Most rounds of a loop."""
+"""Maximum number of rounds of a loop."""
 
 
 Execute = Callable[[PacketState], Leave | None]
@@ -467,7 +467,7 @@ def _applied(
     invocation: ir.Invocation,
     params: Mapping[str, Sequence[str]],
 ) -> Event:
-    """Return the event that a table was applied."""
+    """Return the trace event of a table's application."""
     action = invocation.action
     details = {
         "key": {key.name: value for key, value in zip(table.keys, values, strict=True)},

@@ -91,7 +91,7 @@ def copy_value(value: Any) -> Any:
 
 
 def overwrite(target: Aggregate, source: Aggregate) -> None:
-    """Make `target` equal to `source`, validity included, without tying them together."""
+    """Make `target` equal to `source`, validity included, without sharing any object."""
     match target, source:
         case HeaderValue(), HeaderValue():
             target.valid = source.valid
@@ -106,7 +106,7 @@ def overwrite(target: Aggregate, source: Aggregate) -> None:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Compare as ``==`` of P4: two invalid headers are equal, whatever their fields hold."""
+    """Compare as ``==`` of P4: two invalid headers are equal, whatever their fields' values."""
     match left, right:
         case HeaderValue(), HeaderValue():
             if not left.valid or not right.valid:
@@ -124,7 +124,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def wrapper(type_: ir.Type) -> Callable[[int], int]:
-    """Return the function that brings any integer into the canonical range of `type_`."""
+    """Return the function that reduces any integer to the canonical range of `type_`."""
     mask = (1 << ir.width_of(type_)) - 1
     if isinstance(type_, ir.Bits) and type_.signed:
         half = 1 << (type_.width - 1)
@@ -144,7 +144,7 @@ class ParserError(Exception):
 
 
 class PacketState:
-    """One packet between parser and deparser, with everything that lives as long as it."""
+    """One packet between parser and deparser, with all data of the same lifetime."""
 
     __slots__ = (
         "bypass",
@@ -172,14 +172,14 @@ class PacketState:
         self.frame = frame
         self.variables = variables
         self.cursor = 0  # bits parsed so far
-        self.length = len(frame)  # what packet_length will be in egress
+        self.length = len(frame)  # value of packet_length in egress
         self.checksum_error = 0
         self.truncate_to = MAX_FRAME
         self.output = 0  # the emitted headers as one number of output_bits bits
         self.output_bits = 0
-        # Of programs for Tofino: what ingress asks of the traffic manager, and what goes in front of copies
+        # For Tofino: ingress's requests to the traffic manager, and the bytes in front of copies
         self.queue = self.cos = self.bypass = self.left_by = 0
-        self.counted = len(frame)  # bytes for counters and meters: of Tofino's without what is in front
+        self.counted = len(frame)  # bytes for counters and meters: on Tofino without the bytes in front
         self.mirrored = self.resubmitted = b""
         self.forget_requests()
 
@@ -212,12 +212,12 @@ class PacketState:
 
 
 class TableState(TableEntries):
-    """The entries of one table, and what they have beside their actions."""
+    """The entries of one table, and their parts beside the actions."""
 
     def __init__(self, program: ir.Program, table: ir.Table) -> None:
         super().__init__(program, table)
         self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
-        # What entries have beside their actions; of None, the default action.
+        # Parts of entries beside their actions; None stands for the default action.
         self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
         self._last_hits: dict[ir.ConstEntry | None, int] = {}
         self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}
@@ -243,7 +243,7 @@ class TableState(TableEntries):
         return best
 
     def count(self, entry: ir.ConstEntry | None, length: int, now_us: int) -> None:
-        """Note a packet of `length` bytes that hit `entry`; None: that missed."""
+        """Count a packet of `length` bytes that hit `entry`; None: a packet that missed."""
         packets, bytes_ = self._counts[entry]
         self._counts[entry] = (packets + 1, bytes_ + length)
         self._last_hits[entry] = now_us
@@ -266,7 +266,7 @@ class TableState(TableEntries):
         return inserted
 
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Give the entry of this match another action; it keeps its place and its counter."""
+        """Give the entry of this match another action; its position and its counter stay."""
         old, new = self.find(entry), super().modify(entry)
         for known in (self._counts, self._last_hits, self._meters, self.cells):
             if old in known:
@@ -287,7 +287,7 @@ class TableState(TableEntries):
         return None if entry is None else self.find(entry)
 
     def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return packets and bytes that hit this entry, or that missed."""
+        """Return packets and bytes that hit this entry, or, with None, that missed."""
         return self._counts[self.owner("direct counter", entry)]
 
     def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
@@ -295,11 +295,11 @@ class TableState(TableEntries):
         self._counts[self.owner("direct counter", entry)] = (packets, bytes_)
 
     def read_last_hit(self, entry: ir.ConstEntry) -> int:
-        """Return when this entry was hit last, microseconds."""
+        """Return the time of the last hit of this entry, microseconds."""
         return self._last_hits.get(self.owner("idle timeout", entry), 0)
 
     def write_last_hit(self, entry: ir.ConstEntry, now_us: int) -> None:
-        """Take the entry for one that was hit at `now_us`."""
+        """Count the entry as hit at `now_us`."""
         self._last_hits[self.owner("idle timeout", entry)] = now_us
 
     def _refresh(self) -> None:

@@ -1,9 +1,9 @@
-"""Architectures: a program's packages say which it is for, and each is a module or folder here.
+"""Architectures: a program's packages determine its architecture, and each is a module or folder here.
 
 Each gives an `Architecture` (`unit`).
 
-Here is what they have in common: packages, their blocks, and the parameters of these. Of packages that no
-architecture here has, arguments are checked against parameters ("Package types"), and nothing is lowered.
+The common parts are here: packages, their blocks, and the blocks' parameters. For packages of
+unknown architectures, arguments are checked against parameters ("Package types"), and nothing is lowered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from softswitch.compiler.lowering.values import (
 )
 
 Stored = Callable[["BlockSlot", str, ir.Position], tuple[t.Type, ir.Expr]]
-"""Gives the type of the storage that a parameter of a slot stands for, and its place."""
+"""Gives the type of a slot parameter's storage, and its place."""
 _Types = dict[str, t.Type]
 _BlockType = ast.ControlTypeDecl | ast.ParserTypeDecl
 
@@ -121,7 +121,7 @@ def _check_package_shape(
     found: BlockDef,
     pos: ir.Position,
 ) -> None:
-    """Compare the parameters of a block with those of its type, whose type parameters this may bind."""
+    """Compare the parameters of a block with its type's, whose type parameters this may bind."""
     own = constant_body(unit, Scope(found.scope))
     have = [(param.direction, type_at(own, param.type)) for param in found.decl.params]
     if all(param.default is not None or is_optional(param) for param in wanted.params[len(have) :]):
@@ -140,7 +140,7 @@ def _check_package_shape(
 def _resolved(
     unit: Unit, names: Sequence[str], bound: _Types, ref: ast.NamedType, wanted: _BlockType
 ) -> list[tuple[str, t.Type]]:
-    """Return directions and types of a block type's parameters, with what is `bound` of the package's."""
+    """Return directions and types of a block type's parameters, with the package's `bound` types."""
     outer = Scope(unit.globals)
     for name in names:
         outer.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos=wanted.pos))
@@ -162,7 +162,7 @@ def _shown(params: Sequence[tuple[str, t.Type]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BlockSlot:
-    """One block of a pipeline: each parameter as (direction, storage), and the gress where there are two."""
+    """One block of a pipeline: each parameter as (direction, storage), and its gress if there are two."""
 
     stage: Stage
     kind: str
@@ -174,11 +174,11 @@ class BlockSlot:
 
 
 def block_of(unit: Unit, slot: BlockSlot, arg: ast.Expr) -> Block:
-    """Return the parser or control that an argument of a package is.
+    """Return the parser or control that a package's argument names.
 
     Args:
         unit: The compilation.
-        slot: What it is for.
+        slot: The argument's block in the architecture.
         arg: The argument.
 
     Raises CompileError.
@@ -219,8 +219,8 @@ def check_shape(slot: BlockSlot, block: Block, formals: list[Formal], *, least: 
         slot: The block in the architecture.
         block: The program's.
         formals: Its parameters.
-        least: How many of them there have to be.
-        of: What the slot is one of, for a message.
+        least: Minimum number of parameters.
+        of: The slot's kind, for a message.
 
     Where there are two gresses, a block may declare that it only reads its headers. Raises CompileError.
     """

@@ -1,4 +1,4 @@
-"""The v1model architecture: the parameters of its six blocks, and the storages that they stand for.
+"""The v1model architecture: the parameters of its six blocks, and the parameters' storages.
 
 Of ``standard_metadata_t`` the target sets and reads some fields: a copy of v1model.p4 may have them in
 another order, and more of them; the target knows them by name.
@@ -95,7 +95,7 @@ SLOTS = (
 class Storages:
     """The types of the storages that live as long as the packet.
 
-    A program whose headers or metadata are one header has them in a struct of that alone.
+    A program whose headers or metadata are one header has them in a struct of that header alone.
     """
 
     hdr: t.StructType
@@ -109,7 +109,7 @@ class Storages:
         return only if isinstance(only, t.HeaderType) else struct
 
     def stored(self, slot: BlockSlot, name: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
-        """Return that type, and the storage as an expression of it."""
+        """Return the type of a storage, and the storage as an expression of it."""
         struct, type_ = self._struct(name), self.type(name)
         whole = ir.Var(struct.ir, name, pos=pos)
         return type_, whole if type_ is struct else ir.Member(type_.ir, whole, WHOLE, pos=pos)
@@ -143,7 +143,7 @@ def _lower(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields]:
 
 
 def _check(unit: Unit, main: ast.Instantiation) -> None:
-    """Raise Unsupported if the package is none of v1model's, CompileError if it is not called main."""
+    """Raise Unsupported if the package is not v1model's, CompileError if it is not called main."""
     assert isinstance(main.type, ast.NamedType)
     if main.type.name != PACKAGE:
         raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")
@@ -174,7 +174,7 @@ def _storage(formal: Formal) -> t.StructType:
 
 
 def _check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storages) -> None:
-    """Compare the type arguments of the package, if there are any, with its blocks."""
+    """Compare the type arguments of the package, if any, with its blocks."""
     assert isinstance(main.type, ast.NamedType)
     body = constant_body(unit, Scope(unit.globals))
     for ref, wanted in zip(main.type.args, (storages.type("hdr"), storages.type("meta")), strict=False):

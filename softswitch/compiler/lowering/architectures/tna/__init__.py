@@ -1,18 +1,18 @@
 """Programs for Tofino, architectures TNA and T2NA, beside those for v1model.
 
 ====================  =====================================================================
-module                what it does
+module                content
 ====================  =====================================================================
 `switch`              the six blocks of a pipeline, and the storages of their parameters
 `objects`             instances of the externs
 `calls`               their methods, and the extern functions; hashes and checksums
 `filters`             `Lpf`, `Wred` and `MathUnit`
-`stateful`            registers, the actions on them, and those that a packet meets more than once
+`stateful`            registers, register actions, and registers that a packet accesses more than once
 ====================  =====================================================================
 
-A packet passes the ingress parser, ingress and the ingress deparser; what that emits, with the payload behind
-it, are the bytes that the traffic manager keeps and the egress parser gets: nothing else goes with them. So
-``hdr``, ``meta`` and ``standard_metadata`` are structs of both gresses' own.
+A packet passes the ingress parser, ingress and the ingress deparser; the deparser's output, with the payload
+behind it, are the bytes that the traffic manager keeps and the egress parser gets. Nothing else is carried
+over, so ``hdr``, ``meta`` and ``standard_metadata`` are structs of both gresses' own parts.
 """
 
 from softswitch.compiler.lowering.architectures.tna.calls import call_function, call_object

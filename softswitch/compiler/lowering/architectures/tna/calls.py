@@ -40,12 +40,12 @@ from softswitch.compiler.lowering.values import (
 
 _XORS = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 _RANDOM = "CRC32"
-"""No program may rely on a random hash function; here it is always the same."""
+"""No program may rely on a random hash function; here it is fixed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """What a meter's execute gives for green, yellow and red."""
+    """Results of a meter's execute for green, yellow and red."""
 
     green: int = 0
     yellow: int = 1
@@ -61,7 +61,7 @@ class Hashing:
 
 
 def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
-    """Return the hash of scalars as ``bit<width>``; a CRC is computed by a statement that is emitted."""
+    """Return the hash of scalars as ``bit<width>``; for a CRC, emit the statement that computes it."""
     result = ir.Bits(width)
     if how.name == "IDENTITY":
         return _low_bits(data, width, pos)
@@ -72,7 +72,7 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
         raise Unsupported(f"HashAlgorithm_t.{how.name} without a polynomial", pos, "a CRCPolynomial")
     own = min(width, crc.width)
     variable = body.temporary(ir.Bits(own), "hash", pos)
-    # zeros come first where the values are no whole bytes; v1model's algorithms have them last
+    # zeros come first where the values are not whole bytes; v1model's algorithms have them last
     if lacking := -sum(_unsigned(each)[1] for each in data) % 8:
         data = (ir.Const(ir.Bits(lacking), 0, pos=pos), *data)
     body.out.append(_hash_into(variable, crc.name, data, own, pos))
@@ -80,7 +80,7 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
 
 
 def _repeated(value: ir.Expr, width: int, wanted: int, pos: ir.Position) -> ir.Expr:
-    """Return a value's bits again and again up to a width, as p4testgen's tests have a CRC that is wider."""
+    """Repeat a value's bits up to a width, as p4testgen's tests do with a wider CRC."""
     whole, have = value, width
     while have < wanted:
         more = min(width, wanted - have)
@@ -105,7 +105,7 @@ def _unsigned(expr: ir.Expr) -> tuple[ir.Expr, int]:
 
 
 def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
-    """Return the last `width` bits of the values in a row."""
+    """Return the last `width` bits of the concatenated values."""
     joined: ir.Expr | None = None
     have = 0
     for expr in reversed(data):
@@ -122,7 +122,7 @@ def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
 
 
 def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
-    """Return the exclusive or of the words of the values in a row, which zero bits fill up at the end."""
+    """Return the exclusive or of the words of the concatenated values, padded with zero bits at the end."""
     word = ir.Bits(width)
     total: ir.Expr = ir.Const(word, 0, pos=pos)
     at = 0
@@ -190,7 +190,7 @@ def _accumulate(call: MethodCall, data: tuple[ir.Expr, ...]) -> None:
 
 
 def _whole(data: tuple[ir.Expr, ...], pos: ir.Position) -> tuple[ir.Expr, ...]:
-    """Return data in whole words, which zero bits fill up at the end."""
+    """Return data in whole words, padded with zero bits at the end."""
     bits = sum(expr.type.width if isinstance(expr.type, ir.Bits) else 1 for expr in data)
     return (*data, ir.Const(ir.Bits(-bits % 16), 0, pos=pos)) if bits % 16 else data
 
@@ -336,7 +336,7 @@ def _counted(call: MethodCall) -> ir.Expr:
 
 
 def _from_field(call: MethodCall) -> ir.Expr:
-    """Return min(max, (field rotated right & mask) + add); mask 3 is of 4 ones, for example."""
+    """Return min(max, (field rotated right & mask) + add); mask 3 has 4 ones, for example."""
     pos, numbers = call.pos, []
     for value in call.values[1:]:
         if not isinstance(value, Run) or not isinstance(value.expr, ir.Const):
@@ -357,7 +357,7 @@ def _from_field(call: MethodCall) -> ir.Expr:
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return a number in another width, with zero bits in front."""
+    """Return a number in another width, padded with zero bits in front."""
     assert isinstance(expr.type, ir.Bits)
     plain = ir.Bits(type_.width)
     wide = expr if expr.type == plain else ir.Cast(plain, expr, pos=pos)
@@ -424,7 +424,7 @@ def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name
 
 
 def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
-    """Emit what reads the metadata of the port, and passes over it."""
+    """Emit the read of the port's metadata, and advance past it."""
     size = body.scope.root().lookup("PORT_METADATA_SIZE", expr.pos)
     assert isinstance(size, Variable)
     assert isinstance(size.value, Run)
@@ -455,7 +455,7 @@ def _size(call: ExternCall) -> Value:
 
 
 def _invalidate(call: ExternCall) -> Value:
-    """Emit that a port is none to send to; of other fields that means nothing here."""
+    """Emit the assignment of an invalid port; for other fields the call has no meaning here."""
     target, pos = call.values[0], call.pos
     if isinstance(target, Run) and target.expr.type == ir.Bits(9) and isinstance(target.expr, ir.Member):
         call.body.out.append(ir.Assign(target.expr, ir.Const(ir.Bits(9), _NO_PORT, pos=pos), pos=pos))

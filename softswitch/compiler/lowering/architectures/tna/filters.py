@@ -3,10 +3,10 @@
 A filter moves its average towards each value by a part that grows with the time since the last one, up to
 all of it: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends
 compute the same. The chip's circuit has an exponential there, whose first order this is. P4Runtime has no
-entity for filters; their settings are registers named after them, one cell for each of theirs:
+entity for filters; their settings are registers named after them, one cell for each filter:
 
 ``NAME.rise``, ``NAME.fall``   2**48 / the time constant in ns, for values above and below the average;
-                               a `rise` of 0: not set, each value passes as it is
+                               a `rise` of 0: not set, each value passes unchanged
 ``NAME.rate``                  1: the average decays by `fall`, and every value is added to it
 ``NAME.shift``                 the result is the average shifted down by this many bits
 ``NAME.gain``                  (Wred) 2**48 / the time constant in ns; 0: not set, nothing is dropped
@@ -14,7 +14,7 @@ entity for filters; their settings are registers named after them, one cell for 
 ``NAME.slope``                 (Wred) 2**32 * the probability of a drop for each unit above `low`
 ``NAME.average``, ``NAME.last``    2**16 * the average, and when it was computed in ns
 
-A direct filter has these for each entry of its table, always at zero: nothing can set them.
+A direct filter has these for each entry of its table, always zero: nothing can set them.
 
 `MathUnit`: an approximation of powers and reciprocals that a register's action may use.
 
@@ -48,7 +48,7 @@ _RESULT = ir.Bits(64)
 
 @dataclass(frozen=True, slots=True)
 class MathTable:
-    """What a math unit is set to: `shift` is -1 (roots), 0 or 1 (squares); `entries` by leading bits."""
+    """The settings of a math unit: `shift` is -1 (roots), 0 or 1 (squares); `entries` by leading bits."""
 
     invert: bool
     shift: int
@@ -74,7 +74,7 @@ _OPERATIONS: Mapping[str, _Operation] = {
 
 
 def table_of(operation: str, factor: float) -> MathTable:
-    """Return the table of ``factor * operation(x)``, with the largest entries of 8 bits that there can be."""
+    """Return the table of ``factor * operation(x)``, with the largest possible entries of 8 bits."""
     op = _OPERATIONS[operation]
     values = {i: factor * op.of(i / 8) for i in range(4 if op.shift < 0 else 8, _ENTRIES)}
     most = max(values.values())
@@ -85,7 +85,7 @@ def table_of(operation: str, factor: float) -> MathTable:
 
 
 def execute_math(call: MethodCall) -> Value:
-    """Emit what a math unit makes of a number. Raises CompileError."""
+    """Emit a math unit's operation on a number. Raises CompileError."""
     body, unit, result, pos = call.body, call.on.details, call.on.type.args[0], call.pos
     assert isinstance(unit, MathTable)
     assert isinstance(result, ir.Bits)
@@ -128,7 +128,7 @@ def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tu
 
 
 def _chosen(entries: Sequence[int], number: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return the entry of this number: a tree of choices by its bits, the highest first."""
+    """Return the entry of this number: a tree of choices by the number's bits, the highest first."""
     if len(entries) == 1:
         return ir.Const(ir.Bits(8), entries[0], pos=pos)
     half = len(entries) // 2
@@ -152,7 +152,7 @@ def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
 
 _WORD, _FLAG, _BYTE, _HALF, _WIDE = ir.Bits(64), ir.Bits(1), ir.Bits(8), ir.Bits(32), ir.Bits(128)
 _ALL = 1 << 48
-"""The part of a value that is all of it."""
+"""The fraction of a value that is the whole value."""
 _FRACTION = 16
 """Bits of an average behind the point."""
 
@@ -164,7 +164,7 @@ WRED = {"gain": _WORD, "low": _HALF, "high": _HALF, "slope": _HALF, **_STATE}
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter: the widths of its registers, and for Wred what its results are."""
+    """A filter: the widths of its registers, and for Wred its results."""
 
     cells: Mapping[str, ir.Bits]
     drop: int = 0
@@ -178,7 +178,7 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
 
 
 def execute_lpf(call: MethodCall) -> Value:
-    """Emit what a low-pass filter makes of a value."""
+    """Emit a low-pass filter's operation on a value."""
     found, value = _FilterCells(call), _value(call)
     pos, result = call.pos, call.on.type.args[0]
     assert isinstance(result, ir.Bits)
@@ -199,7 +199,7 @@ def execute_lpf(call: MethodCall) -> Value:
 
 
 def execute_wred(call: MethodCall) -> Value:
-    """Emit whether a packet is dropped for the average of a value."""
+    """Emit the decision whether to drop a packet, by the average of a value."""
     what, pos = call.on.details, call.pos
     found, value = _FilterCells(call), _value(call)
     assert isinstance(what, Filter)
@@ -280,7 +280,7 @@ class _FilterCells:
         return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
 
     def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
-        """Emit what moves the average towards `target`, by `gain` for each ns since the last time."""
+        """Emit the move of the average towards `target`, by `gain` for each ns since the last update."""
         body, pos = self._body, self._pos
         gress = "ingress" if body.stage is Stage.INGRESS else "egress"
         now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)

@@ -1,4 +1,4 @@
-"""Instances of Tofino's externs: what each adds to the program, and what its methods need to know of it."""
+"""Instances of Tofino's externs: their additions to the program, and the data for their methods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROFILES = ("ActionProfile", "ActionSelector")
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """The arguments of a constructor by the names of its parameters, and where the object is declared."""
+    """The arguments of a constructor by parameter name, and the place of the object's declaration."""
 
     body: Body
     object: Object
@@ -63,7 +63,7 @@ class Making:
         return number
 
     def other(self, name: str, *types: str) -> Object:
-        """Return an argument that is an object of one of some externs."""
+        """Return an argument that is an object of one of the given externs."""
         found = evaluate(self.body, self.args[name])
         if not isinstance(found, Object) or found.type.name not in types:
             raise CompileError(f"{show(found)} for {name!r}", self.args[name].pos, " or ".join(types))
@@ -73,7 +73,7 @@ class Making:
 def make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
-    """Return an object of one of Tofino's externs, which becomes part of the program. Raises CompileError."""
+    """Return an object of one of Tofino's externs, which is added to the program. Raises CompileError."""
     maker = _MAKERS.get(symbol.decl.name)
     if maker is None:
         body.unit.refuse(Unsupported(f"extern {symbol.decl.name!r}", decl.pos, ", ".join(sorted(_MAKERS))))
@@ -198,7 +198,7 @@ def _direct_meter(making: Making) -> Object:
 
 
 def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
-    """Return the maker of a filter with these registers; a direct one has none of its own."""
+    """Return the maker of a filter with these registers; a direct filter has no registers."""
 
     def make(making: Making) -> Object:
         results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
@@ -254,11 +254,11 @@ def _given_table(making: Making) -> MathTable:
     return MathTable(bool(making.number("invert")), shift, scale, tuple(reversed(entries)))
 
 
-# --------------------------------------------------------------------------- the others
+# --------------------------------------------------------------------------- other externs
 
 
 def _variable(type_: ir.Bits) -> Callable[[Making], Object]:
-    """Return the maker of an extern that is one variable, of which `Object.colour` is the name."""
+    """Return the maker of an extern with a single variable, named by `Object.colour`."""
 
     def make(making: Making) -> Object:
         name = making.body.unit.variable(f"{making.object.name}.value", type_)
@@ -288,7 +288,7 @@ def _profile(making: Making) -> Object:
 
 
 def _selector(making: Making) -> Object:
-    """Make a selector of its profile, which it takes the place of."""
+    """Make a selector of its profile, which it replaces."""
     made, profiles = making.object, making.body.unit.action_profiles
     if "action_profile" in making.args:
         size = profiles.pop(making.other("action_profile", "ActionProfile").name).size

@@ -1,6 +1,7 @@
 """Registers, and the actions that a packet runs on one cell of them: read, the action's body, write.
 
-How often a packet may meet a register: a chip has it at one place of its pipeline, and lets it do so once.
+Number of accesses to a register by one packet: a chip has the register at one place of its pipeline and
+allows one access.
 
 This is an upper bound: conditions that exclude each other are not compared.
 """
@@ -41,14 +42,14 @@ def check_accesses(
     *,
     refuse: bool,
 ) -> None:
-    """Remark on registers that a packet may meet more than once, or refuse them.
+    """Warn about registers that a packet may access more than once, or refuse them.
 
     Args:
-        blocks: What a packet runs, in one gress or the other.
+        blocks: The blocks that a packet runs, in one gress or the other.
         actions: The program's actions.
         tables: Its tables.
         arrays: Its registers.
-        refuse: Raise CompileError for the first.
+        refuse: Raise CompileError for the first such register.
     """
     register_of = {part: name for name, array in arrays.items() for part in array.parts}
     counting = _Meetings(actions, tables, register_of)
@@ -72,7 +73,7 @@ class _Meetings:
         self._register_of = register_of
 
     def of(self, body: Iterable[ir.Stmt]) -> Counter[str]:
-        """Return how often each register is met on the way through `body` that meets it most."""
+        """Return the number of accesses to each register, at most, on any path through `body`."""
         total: Counter[str] = Counter()
         calls: set[tuple[str, ir.Position]] = set()
         for s in body:
@@ -102,14 +103,14 @@ class _Meetings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisterCells:
-    """What a register holds, as the source has it."""
+    """The type of a register's cells, as written in the source."""
 
     type: t.Type
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisterAction:
-    """An action on a register: its ``apply``, in the scope that it was declared in."""
+    """An action on a register: its ``apply``, in the scope of its declaration."""
 
     register: Object
     apply: ast.FunctionDecl
@@ -132,7 +133,7 @@ def call_register(call: MethodCall) -> Value:
 
 
 def execute(call: MethodCall) -> Value:
-    """Emit ``execute``: its first argument is the index, the others get the further results."""
+    """Emit ``execute``: its first argument is the index, the others receive the further results."""
     body, base, values, pos = call.body, call.on, call.values, call.pos
     action = base.details
     assert isinstance(action, RegisterAction)
@@ -190,7 +191,7 @@ def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
 
 
 def _nothing(base: Object, pos: ir.Position) -> Value:
-    """Return the result of an action that sets none: zero, if its type is known."""
+    """Return the result of an action that sets no result: zero, if its type is known."""
     type_ = base.type.args[-1] if base.type.args else t.VOID
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
@@ -205,14 +206,14 @@ def _result(body: Body, formal: Formal, pos: ir.Position) -> Run:
 
 
 def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
-    """Return an index that stays the same while the action runs."""
+    """Return an index that stays constant while the action runs."""
     if value is None:
         return ir.Const(t.BIT32, 0, pos=pos)
     if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits):
         value = convert(value, t.BIT32, pos, "the index")
     assert isinstance(value, Run)
     if isinstance(value.expr, ir.Const) or path_of(value.expr) is not None:
-        return value.expr  # as it is: registers that share an index lie side by side
+        return value.expr  # unchanged: registers that share an index lie side by side
     if not isinstance(t.lowered(value.type), ir.Bits):
         raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
     variable = body.temporary(value.type, "index", pos)

@@ -1,4 +1,4 @@
-"""The blocks of a pipeline of Tofino: their parameters, and the storages that these stand for."""
+"""The blocks of a pipeline of Tofino: their parameters, and the parameters' storages."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields
 
 
 def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
-    """Return the states with ``accept`` for ``reject``, as p4c's back end has it: both end a parser.
+    """Return the states with ``accept`` for ``reject``, as in p4c's back end: both end a parser.
 
     A select without a case that fits is an error, and so is a frame that ends too early.
     """
@@ -161,7 +161,7 @@ def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
 
 
 def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
-    """Return the pipeline that a switch has in all of its pipes."""
+    """Return the pipeline that a switch runs in all of its pipes."""
     assert isinstance(main.type, ast.NamedType)
     if main.type.name != SWITCH:
         raise Unsupported(f"package {main.type.name!r}", main.type.pos, f"{SWITCH} of {PIPELINE}s")
@@ -218,7 +218,7 @@ def _blocks(unit: Unit, pipeline: ast.Instantiation) -> list[Block]:
 
 
 def _own(formals: Mapping[Stage, list[Formal]], place: int, name: str) -> t.StructType:
-    """Return a struct of what both gresses have as their headers or metadata."""
+    """Return a struct of both gresses' headers or metadata."""
     fields: dict[str, t.Type] = {}
     for gress, stage in (("ingress", Stage.PARSER), ("egress", Stage.EGRESS_PARSER)):
         formal = formals[stage][place]
