@@ -1,4 +1,4 @@
-"""Faults of jobs on a network, as data: what scenarios, experiments, the virtual testbed and the soak know.
+"""Faults of jobs on a network, as data: for scenarios, experiments, the virtual testbed and the soak.
 
 ==================  ==========================================  =======================================
 fault               what happens                                who carries it out
@@ -34,9 +34,9 @@ LINK_KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps")
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """The link between two nodes has another property: a field of `Link`.
+    """A property of the link between two nodes changes: a field of `Link`.
 
-    From the start and for ever, in the place of its own; else it loses packets besides its own, for a while.
+    Without a duration, the value replaces the link's own from the start; else the loss is added for a while.
     """
 
     at_s: float
@@ -47,7 +47,7 @@ class LinkFault:
 
     @property
     def lasts(self) -> bool:
-        """True if the link is so during the whole run."""
+        """True if the property lasts for the whole run."""
         return self.at_s == 0 and self.for_s == math.inf
 
 
@@ -62,10 +62,10 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class RestartJob:
-    """All workers of a job start anew, from what all of them have finished.
+    """All workers of a job start again, from the last iteration that all of them have finished.
 
-    The job is admitted again under the same id, with another epoch: what it left in slots, queues and the
-    fallback server is still there. `removed_at_once`: else the switches serve the dead job until it is back.
+    The job is admitted again under the same id, with another epoch: its packets in slots, queues and the
+    fallback server stay. `removed_at_once`: if not, the switches serve the dead job until its restart.
     """
 
     at_s: float
@@ -76,7 +76,7 @@ class RestartJob:
 
 @dataclass(frozen=True, slots=True)
 class RestartFallback:
-    """A job's fallback server loses all it knows of packets, and hears nothing for a while."""
+    """A job's fallback server loses all state of packets, and receives nothing for a while."""
 
     at_s: float
     job: str
@@ -85,7 +85,7 @@ class RestartFallback:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRegion:
-    """A shared job gets other slots, at one switch, or ("") at all of its own."""
+    """A shared job gets other slots, at one switch, or ("") at all switches of its tree."""
 
     at_s: float
     job: str
@@ -101,7 +101,7 @@ class ChangeRegion:
 
 @dataclass(frozen=True, slots=True)
 class Straggle:
-    """A rank computes for another time from now on."""
+    """A rank's computing time changes from now on."""
 
     at_s: float
     job: str
@@ -111,7 +111,7 @@ class Straggle:
 
 @dataclass(frozen=True, slots=True)
 class RemoveJob:
-    """A job is ended, whatever it is doing; one that has not arrived yet never will."""
+    """A job is ended in any state; a job that has not arrived yet never will."""
 
     at_s: float
     job: str
@@ -119,7 +119,7 @@ class RemoveJob:
 
 @dataclass(frozen=True, slots=True)
 class Congest:
-    """A switch marks every packet that leaves it, for a while."""
+    """A switch marks every departing packet, for a while."""
 
     at_s: float
     switch: str
@@ -128,7 +128,7 @@ class Congest:
 
 @dataclass(frozen=True, slots=True)
 class Strangers:
-    """Frames arrive at a switch that it must refuse, made from one that it may have taken."""
+    """Frames arrive at a switch that it must refuse, made from an accepted frame."""
 
     at_s: float
     switch: str
@@ -140,7 +140,7 @@ Fault = Timed | Kill
 
 
 def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
-    """Return the topology with the faults of its links that last."""
+    """Return the topology with the permanent faults of its links."""
     lasting = [fault for fault in faults if isinstance(fault, LinkFault) and fault.lasts]
 
     def changed(link: Link) -> Link:
@@ -151,7 +151,7 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the key and the reason of a fault that cannot be there; None: it can.
+    """Return the key and the reason of an impossible fault; None: it is possible.
 
     Args:
         fault: The fault.
@@ -187,7 +187,7 @@ _KINDS: Mapping[str, type[Fault]] = {
     "straggle": Straggle,
     "remove-job": RemoveJob,
 }
-"""What files can say: what some runner of scenarios carries out."""
+"""Faults that files can contain: faults that some runner of scenarios carries out."""
 _SECONDS = documents.number(0, 3600, "seconds")
 _KEYS: Mapping[str, documents.Check] = {
     "kind": documents.one_of(_KINDS),
@@ -224,7 +224,7 @@ def read_fault(document: Document, where: Where, topology: Topology, workers: Ma
     kind = found["kind"]
     takes = {field.name: field.default for field in fields(_KINDS[kind])} | {"kind": ""}
     if "at_s" in takes:
-        takes["at_s"] = 0.0  # from the start, if nothing else is said
+        takes["at_s"] = 0.0  # from the start by default
     needed = [name for name, default in takes.items() if default is MISSING]
     document.check(where, _KEYS, what="fault", require=needed)
     if wrong := next((key for key in found if key not in takes), None):

@@ -15,8 +15,8 @@ from controller.vocabulary import Link, Server, Switch, Topology
 def to_networkx(topology: Topology) -> Any:
     """Return an undirected graph; a multigraph if two nodes have several links.
 
-    Nodes have the fields of `Switch` or `Server`, edges those of `Link` and ``number``, their place among the
-    links, which decides about the numbers of ports. The graph has ``name`` and ``root``.
+    Nodes have the fields of `Switch` or `Server`, edges the fields of `Link` and ``number``, the link's
+    position among the links, which determines the numbers of ports. The graph has ``name`` and ``root``.
     """
     pairs = Counter(frozenset((link.a, link.b)) for link in topology.links)
     kind = networkx.MultiGraph if max(pairs.values(), default=1) > 1 else networkx.Graph
@@ -31,10 +31,10 @@ def to_networkx(topology: Topology) -> Any:
 
 
 def from_networkx(graph: Any) -> Topology:
-    """Return the topology that an undirected graph of networkx describes, with attributes as `to_networkx`.
+    """Return the topology of an undirected graph of networkx, with attributes as in `to_networkx`.
 
-    A node with ``gpus`` is a server, all others are switches; what is missing is as in `Link`, `Switch` and
-    `Server`; attributes of other names are ignored.
+    A node with ``gpus`` is a server, all others are switches; missing attributes have the defaults of `Link`,
+    `Switch` and `Server`; attributes of other names are ignored.
 
     Raises:
         BadSpec: it is no network.
@@ -47,7 +47,7 @@ def from_networkx(graph: Any) -> Topology:
         else:
             switches.append(Switch(**_given(Switch, values, name=str(node))))
     edges = sorted(graph.edges(data=True), key=lambda edge: edge[2].get("number", 0))
-    # which end is `a` is up to the graph, and the edge says it better
+    # the graph determines which end is `a`, but the edge knows it
     links = [Link(**({"a": str(a), "b": str(b)} | _given(Link, values))) for a, b, values in edges]
     root = str(graph.graph.get("root", ""))
     return Topology(tuple(switches), tuple(servers), tuple(links), root, graph.graph.get("name", ""))

@@ -1,8 +1,8 @@
 """Experiments as data, and the tool that runs them: ``ina experiment own.py``.
 
-A `Study` is what most need: a function, the parameters to sweep, what to measure. `model` says what any
-experiment is, `load` finds one, `sweep` runs it in parallel processes, `page` writes its rows, its page and
-its plots; `rows` has what tables need.
+A `Study` is enough for most experiments: a function, the parameters to sweep, the quantities to measure.
+`model` defines any experiment, `load` finds one, `sweep` runs it in parallel processes, `page` writes its
+rows, its page and its plots; `rows` has helpers for tables.
 """
 
 from bmv2_topos.harness.errors import BadExperiment, HarnessError, RunFailed

@@ -1,4 +1,4 @@
-"""Finds experiments: what a file or a module calls ``EXPERIMENT``."""
+"""Finds experiments: the object named ``EXPERIMENT`` of a file or a module."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NAME: Final = "EXPERIMENT"
 def load(source: str) -> Experiment:
     """Return the experiment or study of a file, ``own.py``, or of a module, ``package.module``.
 
-    A file can import what lies beside it. An experiment without a name is called as its file is.
+    A file can import modules beside it. An experiment without a name gets its file's name.
 
     Raises:
         BadSpec: there is no such file or module, or it cannot be imported.
-        BadExperiment: it has no experiment, or one that makes no sense.
+        BadExperiment: it has no experiment, or an inconsistent one.
     """
     if not plugins.is_source(source):
         raise BadExperiment(f"{source!r} is neither a Python file, own.py, nor a module, package.module")

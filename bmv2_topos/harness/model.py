@@ -1,4 +1,4 @@
-"""An experiment as data: runs with the labels of their rows, and what becomes of the rows.
+"""An experiment as data: runs with the labels of their rows, and the processing of the rows.
 
 A `Run` is mostly a `Scenario` in virtual time, or a `Call` of a function; an `Experiment` turns the results
 of runs into numbers, and rows into tables and plots.
@@ -26,18 +26,18 @@ class Run(Protocol):
 
     @property
     def real(self) -> bool:
-        """True if the machine decides what comes out, and no two runs give the same."""
+        """True if the result depends on the machine, and differs between runs."""
 
     @property
     def missing(self) -> str:
-        """What this machine or user lacks to run it, as a sentence; empty if nothing."""
+        """This machine's or user's missing requirements, as a sentence; empty if none."""
 
     @property
     def elements(self) -> int:
-        """Elements that all workers send: about how long it takes."""
+        """Elements that all workers send: a measure of the run's duration."""
 
     def run(self) -> Any:
-        """Run it, and return what the experiment's `measure` takes."""
+        """Run it, and return the input of the experiment's `measure`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Call:
     elements: int = 0
     """Elements that all workers send packet by packet; 0: it is only computed, in less than a second."""
     real: bool = False
-    """The machine decides what comes out, and no two calls give the same."""
+    """The result depends on the machine, and differs between calls."""
 
     missing: ClassVar[str] = ""
 
@@ -113,12 +113,12 @@ def columns(found: ResultRow) -> ResultRow:
 
 
 Measure = Callable[[Any], ResultRow]
-"""Makes of what a run returns, a `Report` in virtual time, the columns that it adds to its labels."""
+"""Computes the columns to add to a run's labels from its result, a `Report` in virtual time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A sweep, and the page that is made of its rows."""
+    """A sweep, and the page made of its rows."""
 
     name: str = ""
     """Name of its files; "": its module's."""
@@ -140,9 +140,9 @@ class Experiment:
     plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
     """Draws plots of the rows into a directory; returns their files."""
     timed: frozenset[str] = frozenset()
-    """Columns that are measured on the machine: they come out otherwise each time."""
+    """Columns measured on the machine: their values differ between runs."""
     source: str = ""
-    """The file or module that it comes from (`load`), from which other processes load it, too."""
+    """The file or module that defines it (`load`), from which other processes load it, too."""
 
 
 def with_seeds(scenarios: Iterable[Run], count: int) -> list[Run]:

@@ -1,7 +1,7 @@
 """The files of an experiment: its rows (JSON), its page (Markdown) and its plots (SVG).
 
-People write a page's sentences, and commands what stands between its two marks: a page that has the marks
-keeps all that is outside them.
+People write a page's sentences, and commands write the text between its two marks: a page with the marks
+keeps all text outside them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def mark_of(part: str) -> str:
 
 
 def with_tables(page: str, tables: str, part: str = "") -> str:
-    """Return `page` with `tables` between the marks of a part, in the place of what stood there.
+    """Return `page` with `tables` between the marks of a part, replacing the earlier text.
 
     Raises ValueError if the page has no such marks.
     """
@@ -40,7 +40,7 @@ def with_tables(page: str, tables: str, part: str = "") -> str:
 
 
 def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
-    """Return the rows that `write` wrote, and the command that made them. Raises OSError."""
+    """Return the rows written by `write`, and the command that made them. Raises OSError."""
     document = json.loads((directory / f"{experiment.name}.json").read_text(encoding="utf-8"))
     return rows_of(document), document["command"]
 
@@ -54,7 +54,7 @@ def rows_of(document: Mapping[str, Any]) -> list[ResultRow]:
 def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
     """Write the rows, the page and the plots. Without matplotlib there are no plots.
 
-    A page that is there and has the marks `BEGIN` and `END` gets new tables and plots between them; any other
+    An existing page with the marks `BEGIN` and `END` gets new tables and plots between them; any other page
     is written anew.
 
     Args:

@@ -1,4 +1,4 @@
-"""Rows of results, and what tables need of them."""
+"""Rows of results, and helpers for tables of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ResultRow = Mapping[str, Value]
 
 
 def grouped(rows: Sequence[ResultRow], *by: str) -> dict[tuple[Any, ...], list[ResultRow]]:
-    """Return the rows by their values in these columns, in the order in which these first turn up."""
+    """Return the rows grouped by their values in these columns, in the order of first occurrence."""
     groups: dict[tuple[Any, ...], list[ResultRow]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in by), []).append(row)
@@ -53,7 +53,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    """Return a line of a Markdown table: a bar or a line's end in a cell would begin another cell or line."""
+    """Return a line of a Markdown table: a bar or a line break in a cell is escaped."""
     texts = (" ".join(cell.splitlines()).replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(texts)} |"
 

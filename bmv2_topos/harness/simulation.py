@@ -1,4 +1,4 @@
-"""A simulation as options describe it, and many of them: what ``ina sim`` runs.
+"""A simulation described by options, and sweeps of simulations: the work of ``ina sim``.
 
 `Simulation.varied` is a function of parameters by name, as a `Study` wants it: `study` makes one of the
 options that are swept.
@@ -36,7 +36,7 @@ from controller.vocabulary.topology import MAX_RATE_BPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """Jobs on a network in virtual time; options that are None leave things as the files have them."""
+    """Jobs on a network in virtual time; options that are None keep the files' values."""
 
     jobs: tuple[Job, ...]
     program: str = "shared"
@@ -52,7 +52,7 @@ class Simulation:
     cluster: Topology | str | None = None
     """The network itself, or its name in the catalog, in the place of `tree`."""
     transit: tuple[str, ...] = ()
-    """Switches that add nothing."""
+    """Switches that do not aggregate."""
     placement: str | None = None
     routing: str | None = None
     memory: str | None = None
@@ -60,11 +60,11 @@ class Simulation:
     in turn, shortest paths to one root, all slots for all."""
     loss: float = 0.0
     link_loss: float | None = None
-    """Between switches; None: as `loss`."""
+    """Loss between switches; None: as `loss`."""
     rate_bps: float = 10e9
     delay_s: float = 2e-6
     queue_packets: int = 2048
-    """Of links, but those of a network that comes from a file."""
+    """Loss of links, unless the network comes from a file."""
     coalesce_us: int = 5
     flows: int = 0
     flow_rate_bps: float = 1e9
@@ -75,18 +75,18 @@ class Simulation:
 
         Raises:
             BadSpec: the options contradict each other, or the jobs.
-            TestbedError: the jobs cannot run there, or something happened that must not.
+            TestbedError: the jobs cannot run there, or an invariant was violated.
             softswitch.CompileError, ProgramMismatch: the program cannot be used.
         """
         return self.prepared(recorder).run(progress)
 
     def varied(self, seed: int = 0, **swept: Value) -> Report:
-        """Run it with these values in the place of its own, and another seed."""
+        """Run it with these values in place of its own, and another seed."""
         values: dict[str, Any] = {OPTIONS[name].field: value for name, value in swept.items()}
         return replace(self, seed=seed, **values).run()
 
     def prepared(self, recorder: Recorder | None = None) -> Prepared:
-        """Return it with everybody in place. Raises as `run` does."""
+        """Return it with all jobs in place. Raises as `run` does."""
         settings = self._settings()
         jobs = self._jobs()
         if self.cluster is None:
@@ -154,7 +154,7 @@ class Simulation:
     def _of_options(self, which: str, loss: float) -> Link:
         try:
             return Link("a", "b", self.rate_bps, self.delay_s, self.queue_packets, loss)
-        except BadSpec as error:  # nobody has called a link so
+        except BadSpec as error:  # no link has such a name
             raise BadSpec(error.message.replace("link a-b", which)) from None
 
     def _network(self, cluster: Topology | str) -> Topology:
@@ -211,7 +211,7 @@ class Prepared:
     jobs: tuple[Job, ...]
     testbed: VirtualTestbed
     decided: Decided | None = None
-    """What policies made of the jobs, if any were asked."""
+    """The policies' results for the jobs, if any policies were asked."""
 
     def run(self, progress: Progress | None = None) -> Report:
         """Run it. Raises as `VirtualTestbed.run` does."""
@@ -331,7 +331,7 @@ def read_sweep(texts: Iterable[str]) -> dict[str, list[Value]]:
 
 
 def study(simulation: Simulation, sweep: Mapping[str, Sequence[Value]], seeds: int) -> Study:
-    """Return the runs of a simulation with these values of options, all combinations, and so many seeds."""
+    """Return the runs of a simulation with all combinations of these values of options, and this number of seeds."""
     of_jobs = {
         f"{job.name}_{field}": partial(_of_job, place, field)
         for place, job in enumerate(simulation.jobs)

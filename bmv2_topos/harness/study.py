@@ -1,4 +1,4 @@
-"""A study: a function, the parameters to sweep and what to measure; the harness makes all else of it.
+"""A study: a function, the parameters to sweep and the quantities to measure; the harness does the rest.
 
 Most files for ``ina experiment`` hold one. Every combination of parameters is run with every seed,
 and again in each ablation, which changes something in all of them. The page has a table of medians and ranges
@@ -39,7 +39,7 @@ MOST_NUMBER: Final = 2**53
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A function that is run with many parameters, and what is measured of what it returns."""
+    """A function to run with many parameters, and the quantities to measure of its result."""
 
     title: str
     run: Callable[..., Any]
@@ -48,7 +48,7 @@ class Study:
     """Values of the parameters that are varied, in every combination; others keep their defaults. The first
     whose values are numbers is the x axis of plots."""
     measure: Mapping[str, Callable[[Any], Value]]
-    """Columns: a name with its unit, and what computes it of that which `run` returns."""
+    """Columns: a name with its unit, and a function that computes it from the result of `run`."""
     seeds: int = 1
     """Number of seeds, each of which is a run."""
     first_seed: int = 1
@@ -60,10 +60,10 @@ class Study:
     limits: str = ""
     """Texts of the page, Markdown."""
     real: bool = False
-    """The machine decides what comes out, as with real processes: one run at a time, and none is checked."""
+    """The result depends on the machine, as with real processes: one run at a time, and none is checked."""
 
     def __post_init__(self) -> None:
-        """Take NumPy's numbers, alone and in a sweep's arrays and lists, as the numbers that they are."""
+        """Convert NumPy's numbers, alone and in a sweep's arrays and lists, to Python's."""
         for name in ("sweep", "ablations"):
             if isinstance(of := getattr(self, name), Mapping):
                 object.__setattr__(self, name, {key: _plain(values) for key, values in of.items()})
@@ -71,7 +71,7 @@ class Study:
             object.__setattr__(self, name, _plain(getattr(self, name)))
 
     def experiment(self, name: str, source: str) -> Experiment:
-        """Return the experiment of this name. Raises BadExperiment, naming `source`, if it makes no sense."""
+        """Return the experiment of this name. Raises BadExperiment, naming `source`, if it is inconsistent."""
         for complaint in itertools.chain(self._wrong_kinds(), self._complaints()):
             raise BadExperiment(f"{source}: {complaint}")
         return Experiment(
@@ -194,7 +194,7 @@ class Study:
     # ------------------------------------------------------------------ the page
 
     def _settings(self, rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
-        """Return the settings of rows: what they have in common that differ by their seed only."""
+        """Return the settings of rows: the common labels of rows that differ by their seed only."""
         names = [name for name in (VARIANT, *self.sweep) if rows and name in rows[0]]
         found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
         return [dict(zip(names, values, strict=True)) for values in found]
@@ -231,7 +231,7 @@ class Study:
         return "\n".join(lines)
 
     def _plots(self, prefix: str, rows: Sequence[ResultRow], directory: Path) -> list[Path]:
-        """Draw the medians of each quantity: a line for each setting of what is not on the x axis."""
+        """Draw the medians of each quantity: a line for each setting of the parameters not on the x axis."""
         numeric = [name for name, values in self.sweep.items() if all(map(_is_number, values))]
         x = next(iter([*numeric, *self.sweep]), "")
         values = list(dict.fromkeys(row[x] for row in rows)) if x else []

@@ -1,4 +1,4 @@
-"""Runs an experiment, in parallel processes, or again as a check of rows that are there.
+"""Runs an experiment, in parallel processes, or again as a check of existing rows.
 
 The rows, in the order of the runs, do not depend on the number of processes that ran them.
 """
@@ -28,7 +28,7 @@ from controller.plugins import is_own_fault
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A column of a published row that comes out otherwise now."""
+    """A column of a published row whose value differs now."""
 
     labels: ResultRow
     column: str
@@ -37,13 +37,13 @@ class Difference:
 
 
 def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: int) -> list[Difference]:
-    """Run the `count` shortest runs of a page again; return all that differs from its rows.
+    """Run the `count` shortest runs of a page again; return all differences from its rows.
 
     Virtual time gives the same digits anywhere, so a difference says that the page is stale. Real runs and
     columns that are timed are left out, and a page may lack rows of real runs, whose tools were not there.
 
     Raises:
-        ValueError: the rows are not those of the experiment's scenarios.
+        ValueError: the rows do not belong to the experiment's scenarios.
     """
     runs, left = list(experiment.scenarios(False)), list(published)
     same: list[tuple[Run, ResultRow]] = []
@@ -84,7 +84,7 @@ def sweep(
         experiment: With more than one process, one that `load` has found: they load it, too. One without a
             source is sent to them, with its runs; so all of that must be what `pickle` can send.
         runs: Some or all of ``experiment.scenarios(quick)``.
-        quick: Whether they are those of a trial.
+        quick: Whether the runs are a trial's.
         processes: Processes that share the runs; 1: they are run in this one.
         progress: Called with the number of runs that are done, and of all.
 

@@ -1,4 +1,4 @@
-"""A scenario as plain data, what a run of it came to, and what its checks say about that. Pure functions."""
+"""A scenario as plain data, the result of its run, and the verdicts of its checks. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Jobs on a topology, what goes wrong there, and what must come of it.
+    """Jobs on a topology, their faults, and the required results.
 
     Besides its checks, every job that none of them says fails must do all of its iterations, with every
     element of every sum exact.
@@ -43,7 +43,7 @@ class Scenario:
 
     @property
     def network(self) -> Topology:
-        """The topology with the faults of its links that last."""
+        """The topology with the permanent faults of its links."""
         return with_link_faults(self.topology, self.faults)
 
     @property
@@ -58,13 +58,13 @@ class JobOutcome:
 
     name: str
     failure: str | None
-    """Why it failed; None: it did not."""
+    """Reason for its failure; None: it did not fail."""
     iterations: int
-    """Those that all ranks have done, every sum compared with the exact one."""
+    """Iterations done by all ranks, every sum compared with the exact one."""
     iteration_s: float
     """Median time of an iteration, of its slowest rank."""
     metrics: Mapping[str, float]
-    """What was counted: packets sent, sent again, by what became of them in switches."""
+    """Counters: packets sent, resent, and by outcome in switches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A check, whether it holds, and what was found."""
+    """A check, whether it holds, and the value found."""
 
     check: str
     good: bool

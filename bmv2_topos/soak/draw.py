@@ -56,7 +56,7 @@ _WINDOWS = (
 def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
     """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them.
 
-    `own` is what a program of one's own offers; None: one of those of p4src is drawn.
+    `own` is the capacity of a user's program; None: a program of p4src is drawn.
     """
     draw = random.Random(f"bed {number}")
     program: Mode = draw.choices(("shared", "exclusive"), (3, 1))[0]

@@ -42,7 +42,7 @@ _CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] 
         {},
     ),
 }
-"""By kind, what a frame is counted as, the fields that are set, and what is added to others."""
+"""By kind, the expected outcome of a frame, the fields to set, and the amounts to add to other fields."""
 FROM_ELSEWHERE = "another port"
 KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
 
@@ -104,14 +104,14 @@ class BedSwitch(SwitchNode):
         self.sampled = False
         """True if contributions are kept, the last one that entered."""
         self.sample: tuple[int, bytes] | None = None
-        """A contribution as hosts send it, and the port that it entered by.
+        """A contribution as sent by hosts, and its ingress port.
 
         Between switches, a program of one's own may have headers that only it knows.
         """
         self._ways = built.ways[name]
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Take a packet, and send what becomes of it."""
+        """Take a packet, and send the resulting packets."""
         if self.sampled and frame[_KIND] & 0x0F == KIND_GRADIENT and len(frame) == _CONTRIBUTION_BYTES:
             self.sample = port, frame
         self.inject(port, frame)
@@ -122,7 +122,7 @@ class BedSwitch(SwitchNode):
         self.inject(port, frame)
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Take a packet from anybody, and send what becomes of it."""
+        """Take a packet from any sender, and send the resulting packets."""
         self.arrived += 1
         super().deliver(port, frame)
 

@@ -343,7 +343,7 @@ class _Run:
     # ------------------------------------------------------------------ telling
 
     def _summary(self, recoveries: Sequence[Recovery]) -> Counter[str]:
-        """Return how often what happened, by names for people."""
+        """Return the number of occurrences of each event, by names for people."""
         begun = ("begun in the calm" if each.begun_in_calm else "under way before it" for each in recoveries)
         groups = {
             "event": self.happened,

@@ -1,4 +1,4 @@
-"""Schedules: what runs on a bed, what goes wrong and when, as plain data that prints as a readable list."""
+"""Schedules: jobs on a bed, faults and their times, as plain data that prints as a readable list."""
 
 from __future__ import annotations
 

@@ -117,11 +117,11 @@ class SoakSum:
         self.exact: NDArray[np.float64] = total
         packets = len(self.starts)
         self.nonfinite = np.zeros(packets, np.bool_)
-        """Packets that hold what is not finite; every rank has to be told."""
+        """Packets with values that are not finite; every rank must be informed."""
         self.nan = np.zeros(packets, np.bool_)
-        """Of these, those of which every rank has to be handed NaN."""
+        """Of these, the packets whose result must be NaN at every rank."""
         self.lost = np.zeros(packets, np.bool_)
-        """Packets whose sum nobody can have; every rank has to be told."""
+        """Packets whose sum no rank can have; every rank must be informed."""
         self.risky = np.zeros(packets, np.bool_)
         """Without repair: packets that overflow if the order of adding is bad."""
         self.raw = np.zeros(packets, np.bool_)
@@ -188,7 +188,7 @@ class SoakSum:
         return source, source if collective.in_place else np.full_like(source, SENTINEL)
 
     def take(self, rank: int, output: NDArray[Any], numeric_errors: NumericErrors) -> None:
-        """Judge what a rank has after the collective.
+        """Check a rank's output after the collective.
 
         Raises:
             WrongSum: it is not what it has to be.

@@ -22,7 +22,7 @@ OUTCOMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bad_version", "bad_kind", "bad_lanes"), "bad_length"),
     "wrong_direction": "unknown_job",
 }
-"""What a refused packet is counted as here, where that is something else: one table looks at all fields."""
+"""The outcome counted here for a refused packet, if it differs: one table checks all fields."""
 
 _UNCOUNTED: Final = ("cut off", "too long")
 """Forged packets that the parser drops, or that pass for what they were made from."""
@@ -73,7 +73,7 @@ def _aligned(region: Region) -> Region:
 
 
 def _within_range(collective: CollectivePlan) -> CollectivePlan:
-    """Return it with sums that int32 holds: no switch would say that one does not."""
+    """Return it with sums that int32 holds: no switch would report an overflow."""
     return replace(collective, large=False)
 
 
@@ -89,7 +89,7 @@ def _events(event: Timed) -> Sequence[Timed]:
 
 
 def clear_slots(pipeline: Pipeline) -> None:
-    """Make all slots of the shared program anybody's; those of the exclusive one are when a job comes."""
+    """Free all slots of the shared program for any job; the exclusive program's are freed when a job comes."""
     registers = pipeline.program.registers
     for register in (STRENGTH, *BITMAPS):
         if register in registers:

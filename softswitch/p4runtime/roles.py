@@ -178,7 +178,7 @@ class RoleConfig:
     loads_programs: bool = False
 
     def check_write(self, entity: Any) -> None:
-        """Raise PermissionDenied if an entity is of another role. Groups and sessions are open to all roles."""
+        """Raise PermissionDenied if an entity is of another role. Groups and sessions belong to all roles."""
         kind = entity.WhichOneof("entity")
         if kind in ("direct_counter_entry", "direct_meter_entry"):
             id_ = getattr(entity, kind).table_entry.table_id

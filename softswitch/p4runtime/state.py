@@ -96,7 +96,7 @@ class ProfileState:
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry; `told_us` is the last hit whose timeout was reported, None if none was."""
+    """The idle timeout of an entry; `told_us` is the last hit whose timeout was reported, None: none."""
 
     entry: ir.ConstEntry
     timeout_ns: int
@@ -273,7 +273,7 @@ class Device:
         self._commit(self._own(source))
 
     def reload(self, source: str) -> None:
-        """Like `preload`, but objects in both programs keep their entries and cells, as in RECONCILE_AND_COMMIT.
+        """Like `preload`, but objects in both programs keep entries and cells, as in RECONCILE_AND_COMMIT.
 
         Raises FailedPrecondition, too, if the new program cannot take an entry; the old program stays then.
         """

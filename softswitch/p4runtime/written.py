@@ -170,7 +170,7 @@ def _copy_cells(old: Bundle, new: Bundle) -> None:
 
 
 def _alike(old: Any, new: Any) -> list[str]:
-    """Return the names of arrays that are in both programs, with the same number of cells of the same kind."""
+    """Return the names of arrays in both programs, with the same number of cells of the same kind."""
     return [
         name
         for name, item in old.items()

@@ -260,7 +260,7 @@ class Control:
         self._mirrors: dict[int, tuple[str, int]] = {}
 
     def configure(self, statements: Iterable[Statement]) -> None:
-        """Apply a statement that sets up the switch: entries, default actions, commands. Raises ScriptError."""
+        """Apply a statement that sets up the switch: entry, default action, command. Raises ScriptError."""
         for statement in statements:
             match statement:
                 case Add():

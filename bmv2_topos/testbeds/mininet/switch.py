@@ -56,7 +56,8 @@ class P4Switch(Switch):  # type: ignore[misc]
             name: as of Mininet.
             flood: send frames for MACs without a row to all ports, which a network without loops can do.
             socket: where P4Runtime listens; None: in a folder that only this user can enter.
-            command: what runs it, with P4Runtime there; empty: as `argv` says, with the program of `load`.
+            command: the command to run, with its P4Runtime; empty: the command of `argv`, with the program of
+                `load`.
             **parameters: as of Mininet's Switch.
         """
         super().__init__(name, **parameters)

@@ -1,9 +1,9 @@
-"""Everything that a testbed of network namespaces refuses or fails with.
+"""All errors of a testbed of network namespaces.
 
 LiveError
-├── NotHere       this machine or user cannot have namespaces; says what is missing
+├── NotHere       this machine or user cannot have namespaces; names the missing requirement
 │   └── NeedsRoot   this user cannot
-├── NotCarried    a runner or a kind of switch cannot do what is asked of it; says why
+├── NotCarried    a runner or a kind of switch cannot carry out a request; states why
 ├── BadName       a testbed or a node cannot be called that
 ├── Taken         a testbed, or something of its name, already exists
 ├── NoTestbed     no such testbed is up
@@ -31,7 +31,7 @@ class NeedsRoot(NotHere):
 
 
 class NotCarried(LiveError):
-    """A runner or a kind of switch cannot do what is asked of it."""
+    """A runner or a kind of switch cannot carry out a request."""
 
 
 class BadName(LiveError):

@@ -1,7 +1,7 @@
 """The state of running testbeds: a folder each, below ``/run/ina`` (or ``$INA_TESTBEDS``).
 
-It holds ``state.json``, the switches' sockets and logs, and locks. What runs is found by the names of
-namespaces; the folder only says what it is.
+It holds ``state.json``, the switches' sockets and logs, and locks. Running testbeds are found by the names of
+namespaces; the folder only describes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class State:
         return self.folder / f"{switch}.sock"
 
     def log(self, switch: str) -> Path:
-        """Return the file with what a switch says."""
+        """Return the file with a switch's output."""
         return self.folder / f"{switch}.log"
 
     def save(self) -> None:

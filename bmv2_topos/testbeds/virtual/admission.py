@@ -48,7 +48,7 @@ class SlotRequest:
 class VirtualFleet(Fleet):
     """The controller of a topology's switches, and what only experiments do with them.
 
-    `objects` are those of the program that all switches run, `slots` the memory of one that aggregates.
+    `objects` belong to the program of all switches, `slots` is the memory of one that aggregates.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class VirtualFleet(Fleet):
         }
         super().__init__({name: SwitchSession(target) for name, target in self.targets.items()})
         self.jobs: dict[int, TreeAdmission] = {}
-        """Those that are admitted, by id, with the slots that they are to end at."""
+        """The admitted jobs, by id, with the slots that they will have at the end of their moves."""
         self._generation = 0
 
     def place(self, job: int, request: SlotRequest, generation: int | None = None) -> TreeAdmission:

@@ -34,7 +34,7 @@ class Decided:
     jobs: tuple[Job, ...]
     """As they were placed and routed."""
     ranks: tuple[Job, ...]
-    """Those of them that use the network, a rank for each server, as the testbed takes them."""
+    """The jobs that use the network, a rank for each server, in the testbed's form."""
     placements: tuple[Placement, ...]
     """Of `ranks`."""
     foreseen: Foreseen

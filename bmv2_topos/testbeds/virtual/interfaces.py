@@ -1,7 +1,7 @@
 """The hosts' network interfaces: which worker, fallback server or sink a frame is for.
 
-What shares a host shares its link. Its frames differ in the UDP port that they are sent to: the
-switch writes the receiver's into each.
+Stations of a host share its link. Their frames differ in the UDP destination port, which the
+switch writes into each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UDP_DESTINATION = 36  # in a frame with plain Ethernet and IPv4 headers, which 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The UDP ports of all that takes packets in a testbed."""
+    """The UDP ports of all receivers in a testbed."""
 
     jobs: tuple[Ports, ...]
     sinks: tuple[int, ...]
@@ -31,8 +31,8 @@ class Assignment:
     def of(cls, placements: Sequence[Placement], sinks: Sequence[str]) -> Assignment:
         """Give every worker, fallback server and sink of ordinary traffic (by host) a port of its own.
 
-        What has a host to itself has `INA_UDP_PORT`; a sink never has, for it would get nothing: switches
-        take what is sent there for packets to aggregate.
+        A station alone on a host has `INA_UDP_PORT`; a sink never has, as it would receive nothing: switches
+        treat packets to that port as packets to aggregate.
 
         Raises:
             TestbedError: more on one host than there are ports.
@@ -110,7 +110,7 @@ class Socket:
         return self._interfaces.receive(self.host, self.port)
 
     def discard(self) -> int:
-        """Throw away what has arrived here by now; return how many frames that were."""
+        """Discard the frames that have arrived here; return their number."""
         if self._interfaces.alone(self.host):
             return self._interfaces.fabric.discard(self.host)
         arrival = self.receive()

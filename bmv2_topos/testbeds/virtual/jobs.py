@@ -1,4 +1,4 @@
-"""A job of the testbed over all of its admissions: what it asks for, its workers, and what was counted."""
+"""A job of the testbed over all of its admissions: its request, its workers, and its counters."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class RunningJob:
 
     @property
     def admitted(self) -> TreeAdmission | None:
-        """The job as the switches are to serve it; None: they are not."""
+        """The job as the switches must serve it; None: they do not serve it."""
         return self.fleet.jobs.get(self.id)
 
     @property
@@ -221,7 +221,7 @@ class RunningJob:
         return worker
 
     def facts(self) -> JobFacts:
-        """Return where what it sends and gets is seen."""
+        """Return where its packets are captured."""
         host = self.request.placement.server
         port: End | None = None
         if host is not None:
@@ -291,7 +291,7 @@ def request_of(
 def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology) -> float:
     """Return how much longer a window takes through the slowest link of a job than a fast one, seconds.
 
-    The job's links are those of its hosts and, whatever its tree, all between switches.
+    The job's links are its hosts' links and, whatever its tree, all links between switches.
 
     Args:
         entry: The job.
@@ -326,7 +326,7 @@ def _power_of_two_up_to(number: int) -> int:
 
 
 # ---------------------------------------------------------------------------
-# Stall detection: all that wait have waited too long, and nobody computes what they may wait for.
+# Stall detection: all waiting workers have waited too long, and none computes.
 
 
 class StallCheck:
@@ -337,7 +337,7 @@ class StallCheck:
         self._due = 0
 
     def check(self, jobs: Iterable[RunningJob], now: int) -> None:
-        """Raise Stalled if no worker of any job has had a result for so long, and none computes."""
+        """Raise Stalled if no worker of any job has had a result for this long, and none computes."""
         if now < self._due:
             return
         running = list(jobs)

@@ -1,6 +1,6 @@
-"""Virtual time, packet by packet: what is due when, and nodes that send packets to each other over links.
+"""Virtual time, packet by packet: events by time, and nodes that send packets to each other over links.
 
-A node is whatever takes packets: a switch, or a host and what is served on it (`Station`). What a link does
+A node receives packets: a switch, or a host and its stations (`Station`). A link's effect on
 to a packet is drawn from the network's seed; for other faults, override `Network.send` or
 `Network.corrupted`. Times are nanoseconds; an `Agenda` has its user's unit.
 
@@ -206,7 +206,7 @@ class SwitchNode:
         network.nodes[name] = self
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Take a packet, and send what becomes of it."""
+        """Take a packet, and send the resulting packets."""
         self._device.inject(port, (frame,), self._network.now // 1000 + self._ahead_us)
         self._send(self.ways(frame))
 
@@ -219,7 +219,7 @@ class SwitchNode:
         self._send(self._network.wires[self._name])
 
     def _send(self, ports: Iterable[int]) -> None:
-        """Send what has left by these ports, and look again when something else is to."""
+        """Send the packets that have left by these ports, and return when something else is due."""
         for port in ports:
             for frame in self._device.drain(port):
                 self._network.send(self._name, port, frame)
@@ -245,7 +245,7 @@ class Station:
     ) -> None:
         """Serve every arrival at once, or together what came within `Network.coalesce_us`.
 
-        `ring` is called before what is due is served.
+        `ring` is called before due stations are served.
         """
         self._network = network
         self._serve = serve

@@ -126,7 +126,7 @@ PROGRAM_SLOTS = 8192
 """Slots that the program is built for, unless more are wanted: fewer are a region of them."""
 
 DEFAULT_WINDOW = 128
-"""Packets in flight; at 10 Gb/s and 64 lanes twice what is under way in a round trip of 17 µs."""
+"""Packets in flight; at 10 Gb/s and 64 lanes twice the packets of a round trip of 17 µs."""
 
 
 FAST_BPS: Final = 1e9

@@ -117,7 +117,7 @@ class HostTurns:
             self._quick.seat(seats, self._by_end, packet_bytes)
 
     def settle(self) -> None:
-        """Tell all what C knows of them: sinks what was counted for them, workers when they are due."""
+        """Update Python with C's state: sinks' counters, and workers' due times."""
         for number in np.flatnonzero(self._seats["arrived"]):
             flow = self._seated[number]
             assert isinstance(flow, RunningFlow), "others count for themselves"

@@ -221,7 +221,7 @@ class Rule:
         self._answers: dict[tuple[int, int], Limits] = {}
 
     def note(self, number: int, told: int, limits: Limits) -> None:
-        """Take in a rank's answer to its first `number` rounds; `told` is their digest. Raises BadLimits."""
+        """Check a rank's answer to its first `number` rounds; `told` is their digest. Raises BadLimits."""
         first = self._answers.setdefault((number, told), limits)
         if first != limits:
             raise BadLimits(
@@ -316,7 +316,7 @@ class TrainingWorker:
         self.due = min(self._driver.transmit(now), self.training.due)
 
     def decide(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Do what `poll` does but for sending, with what has arrived or is in already. Raises alike."""
+        """Do the steps of `poll` except sending, with packets that have arrived already. Raises as `poll` does."""
         driver, training = self._driver, self.training
         self.window.on_round()
         driver.take(now, arrivals)
