@@ -68,7 +68,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def untraced(method: Method) -> Method:
-    """Have a method, and all that it calls, run as they are.
+    """Exempt a method, and all that it calls, from tracing by torch.compile.
 
     `torch.compiler.disable` would import the compiler, which takes seconds, in programs that do not compile.
     """

@@ -144,7 +144,7 @@ def hold(
     *,
     on_wait: Callable[[str], None],
 ) -> JobResult:
-    """Have a controller admit a job, hand out its ranks' configurations, and hold it until they have left.
+    """Ask a controller to admit a job, hand out its ranks' configurations, and hold it until they leave.
 
     Args:
         held: The job.
