@@ -53,7 +53,7 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    """Return a line of a Markdown table: a bar or a line break in a cell is escaped."""
+    """Return a line of a Markdown table: a bar in a cell is escaped, a line break becomes a space."""
     texts = (" ".join(cell.splitlines()).replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(texts)} |"
 
