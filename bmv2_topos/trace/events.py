@@ -42,7 +42,7 @@ class Event:
     """Its outcome, reported by the ingress switch."""
     slot: int | None = None
     waited_ns: int = 0
-    """Depth of its egress port's queue."""
+    """Time in the queue of its egress port."""
     lanes: int = 0
     """Number of values that it carries, each of 4 bytes, padding included."""
     target: int = wire.TARGET_ALL

@@ -198,7 +198,7 @@ class VirtualSettings:
 
     @property
     def _built(self) -> tuple[str, int, int, Defines]:
-        """The inputs of the program's build: with more slots than requested, it serves all smaller requests."""
+        """Inputs of the program's build: with more slots than requested, it serves all smaller requests."""
         return self.program, self.lanes, max(PROGRAM_SLOTS, self.slots), self.defines
 
     @property

@@ -223,7 +223,8 @@ class Rule:
     def note(self, number: int, told: int, limits: Limits) -> None:
         """Record and check a rank's answer to its first `number` rounds; `told` is their digest.
 
-        Raises BadLimits."""
+        Raises BadLimits.
+        """
         first = self._answers.setdefault((number, told), limits)
         if first != limits:
             raise BadLimits(
