@@ -59,7 +59,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def plain(value: Value) -> Value:
-    """Return a value as it is published: JSON has no number for infinity, a text, nor for what is none, None.
+    """Return a value in its published form: JSON has no number for infinity (a string) or NaN (None).
 
     >>> [plain(value) for value in (1.5, float("nan"), float("-inf"))]
     [1.5, None, '-inf']

@@ -84,7 +84,7 @@ class RunningJob:
     def admit(self, now: int) -> None:
         """Put it on switches and hosts; it begins with the iteration after the last one done by all ranks.
 
-        Raises a ControllerError if the switches cannot take it, unless that is to be reported.
+        Raises a ControllerError if the switches cannot take it, unless refusals are reported.
         """
         try:
             admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))

@@ -2,8 +2,8 @@
 
 Time jumps from one *tick* to the next: to the next moment at which anything is due, but at least
 `VirtualSettings.coalesce_us` on. At a tick the switches first catch up; then jobs arrive and faults that are
-due happen, and if its period is over the allocation policy is asked; then every host that has something to do
-takes in what has arrived and sends what it may. Hosts take turns in going first.
+due happen, and if its period is over the allocation policy is asked; then every host with pending work
+receives its arrived packets and sends permitted ones. Hosts take turns in going first.
 """
 
 from __future__ import annotations
