@@ -36,7 +36,7 @@ LINK_KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps")
 class LinkFault:
     """A property of the link between two nodes changes: a field of `Link`.
 
-    Without a duration, the value replaces the link's own from the start; else the loss is added for a while.
+    If it `lasts`, the value replaces the link's own; else the loss is added to the link's own for a while.
     """
 
     at_s: float

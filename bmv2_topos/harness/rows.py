@@ -53,13 +53,13 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    """Return a line of a Markdown table: a bar or a line break in a cell is escaped."""
+    """Return a line of a Markdown table: a bar in a cell is escaped, a line break becomes a space."""
     texts = (" ".join(cell.splitlines()).replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(texts)} |"
 
 
 def plain(value: Value) -> Value:
-    """Return a value as it is published: JSON has no number for infinity, a text, nor for what is none, None.
+    """Return a value in its published form: JSON has no number for infinity (a string) or NaN (None).
 
     >>> [plain(value) for value in (1.5, float("nan"), float("-inf"))]
     [1.5, None, '-inf']

@@ -64,7 +64,7 @@ class Simulation:
     rate_bps: float = 10e9
     delay_s: float = 2e-6
     queue_packets: int = 2048
-    """Loss of links, unless the network comes from a file."""
+    """Properties of the links, unless the network comes from a file."""
     coalesce_us: int = 5
     flows: int = 0
     flow_rate_bps: float = 1e9
@@ -331,7 +331,7 @@ def read_sweep(texts: Iterable[str]) -> dict[str, list[Value]]:
 
 
 def study(simulation: Simulation, sweep: Mapping[str, Sequence[Value]], seeds: int) -> Study:
-    """Return the runs of a simulation with all combinations of these values of options, and this number of seeds."""
+    """Return the runs of a simulation with all combinations of these values, and this number of seeds."""
     of_jobs = {
         f"{job.name}_{field}": partial(_of_job, place, field)
         for place, job in enumerate(simulation.jobs)

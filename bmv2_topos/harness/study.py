@@ -71,7 +71,7 @@ class Study:
             object.__setattr__(self, name, _plain(getattr(self, name)))
 
     def experiment(self, name: str, source: str) -> Experiment:
-        """Return the experiment of this name. Raises BadExperiment, naming `source`, if it is inconsistent."""
+        """Return the experiment of this name. Raises BadExperiment, naming `source`, if it makes no sense."""
         for complaint in itertools.chain(self._wrong_kinds(), self._complaints()):
             raise BadExperiment(f"{source}: {complaint}")
         return Experiment(

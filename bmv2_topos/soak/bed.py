@@ -157,7 +157,7 @@ class BuiltBed:
                 pipeline.write_counter(names.SETTLED, row, 0, 0)
 
     def _retell(self, plan: JobPlan) -> None:
-        """Let a job be as another schedule wants it: admitted anew it would differ in its job rows only.
+        """Change a job for the next schedule: admitted anew it would differ in its job rows only.
 
         To admit all jobs anew takes a fifth of the time of a schedule.
         """
@@ -205,7 +205,7 @@ class BuiltBed:
         }
 
     def take_outcomes(self) -> dict[str, Counter[str]]:
-        """Return how many packets met which outcome, by switch, since it was asked last."""
+        """Return the number of packets by outcome and switch since the last call."""
         self._counted = True
         taken = {}
         rows = range(len(self.bed.placements) + 1)

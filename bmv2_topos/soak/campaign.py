@@ -46,12 +46,12 @@ class Failure:
 
 
 class ProcessDied(Exception):
-    """A process that ran schedules is gone."""
+    """A process that ran schedules has died."""
 
     exit_code = 1
 
     def __init__(self, beds: tuple[tuple[int, int], ...]) -> None:
-        """`beds`: the first and last seeds of those that were running."""
+        """`beds`: the first and last seeds of the beds in progress."""
         first, last = beds[0]
         ranges = ", ".join(f"{first}..{last}" for first, last in beds)
         super().__init__(
@@ -86,7 +86,7 @@ class Tally:
         return max((each.share for each in self.recoveries), default=0.0)
 
     def note(self, course: Course) -> None:
-        """Add what came of a schedule."""
+        """Add the result of a schedule."""
         self.counts.update(course.happened)
         self.recoveries += course.recoveries
 
@@ -172,7 +172,7 @@ def describe(seed: int, own: str | None = None) -> str:
 
 
 def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Tally, list[str]]:
-    """Run one schedule; return what came of it, and its last packets in words.
+    """Run one schedule; return its result, and its last packets in words.
 
     `own` is the path of a program of one's own. Raises as `bmv2_topos.soak.programs.offers`.
     """

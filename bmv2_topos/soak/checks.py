@@ -105,7 +105,7 @@ _SERVER_NEVER = (
 
 
 class Impossible(Exception):
-    """A counter shows something that cannot have happened."""
+    """A counter shows an impossible value."""
 
 
 def check_outcomes(
@@ -170,7 +170,7 @@ def check_hosts(schedule: SoakSchedule, workers: Counter[str], servers: Counter[
     """Hold the counters of workers and fallback servers to what the switches let through.
 
     Raises:
-        Impossible: they took something for wrong that a switch had passed on.
+        Impossible: they counted as wrong a packet that a switch had passed on.
     """
     for what, counts, names in (("workers", workers, _WORKER_NEVER), ("servers", servers, _SERVER_NEVER)):
         for name in names:

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 From the *calm* on, which comes after the last event of a schedule, links hand on every packet. Each
 collective that is under way then, and each one called later, is timed: from the calm, or from its last rank's
-call, to its last rank's end. What it may take is proportional to the packets whose result some rank lacks. It
+call, to its last rank's end. The time limit is proportional to the packets whose result some rank lacks. It
 does not depend on what happened before the calm, but for the time-outs that losses have made long.
 
 In shared mode no slot keeps a result: who loses it gets it from the other ranks. Once one of them has died or
@@ -26,7 +26,7 @@ from bmv2_topos.testbeds.virtual.network import Network
 from hostlib.core.window import Window
 
 LONGEST_TIMEOUT_S: Final = 0.02
-"""Of workers and fallback servers in schedules: where their doubling ends."""
+"""Time-outs of workers and fallback servers in schedules: the end of their doubling."""
 
 ROUND_TRIPS: Final = 4
 """For each packet. Jobs may have a single packet in flight, so one is the least. A sum that overflows takes
@@ -43,7 +43,7 @@ _SHOWN = 8
 
 
 class TooSlow(Exception):
-    """A collective takes longer than anything that happened before the calm explains."""
+    """A collective takes longer than earlier events explain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +54,24 @@ class Recovery:
     job: int
     collective: int
     packets: int
-    """Whose result some rank lacked at the beginning."""
+    """Packets whose result some rank lacked at the beginning."""
     round_trip_ns: int
     duration_ns: int
     begun_in_calm: bool
 
     @property
     def round_trips_per_packet(self) -> float:
-        """Round trips that it took for each packet, time-outs included."""
+        """Round trips for each packet, time-outs included."""
         return self.duration_ns / self.round_trip_ns / self.packets
 
     @property
     def share(self) -> float:
-        """Of the time that it might take, how much it took."""
+        """Fraction of the time limit that it took."""
         return self.duration_ns / allowed_ns(self.packets, self.round_trip_ns)
 
 
 def allowed_ns(packets: int, round_trip_ns: int) -> int:
-    """Return how long a collective may take that lacks the results of this number of packets."""
+    """Return the time limit of a collective that lacks the results of this number of packets."""
     return ROUND_TRIPS * packets * round_trip_ns + round(TIMEOUTS * LONGEST_TIMEOUT_S * 1e9)
 
 
@@ -121,7 +121,7 @@ class RecoveryClock:
         self, schedule: SoakSchedule, plan: JobPlan, network: Network, stations: Sequence[WorkerStation]
     ) -> None:
         self.recoveries: list[Recovery] = []
-        """Of the collectives that have ended."""
+        """Results of the collectives that have ended."""
         self._seed = schedule.seed
         self._plan = plan
         self._network = network
@@ -167,7 +167,7 @@ class RecoveryClock:
         )
 
     def _judge(self, timed: _Timed) -> None:
-        """See to it that a collective has ended, now that its time is up. Raises TooSlow."""
+        """Check that a collective has ended by its time limit. Raises TooSlow."""
         if timed is not self._timed or self._beyond_repair:
             return
         slow = self._lacking(timed.collective)

@@ -89,7 +89,7 @@ def _events(event: Timed) -> Sequence[Timed]:
 
 
 def clear_slots(pipeline: Pipeline) -> None:
-    """Free all slots of the shared program for any job; the exclusive program's are freed when a job comes."""
+    """Free all slots of the shared program for any job; a new job frees the exclusive program's."""
     registers = pipeline.program.registers
     for register in (STRENGTH, *BITMAPS):
         if register in registers:

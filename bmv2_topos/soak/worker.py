@@ -1,4 +1,4 @@
-"""A worker on its host: the real window, and what its caller would do."""
+"""A worker on its host: the real window, and its caller's actions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PATIENCE = Patience(timeout_s=0.3, straggler_timeout_s=0.3)
 
 
 def _ignore() -> None:
-    """Take no notice."""
+    """Do nothing."""
 
 
 class WrongError(Exception):
-    """A worker gave up without reason, or does not say why as it should."""
+    """A worker gave up without reason, or does not name the reason as it should."""
 
 
 class WorkerStation:
@@ -48,7 +48,7 @@ class WorkerStation:
     ) -> None:
         self.rank = rank
         self.error: JobBroken | None = None
-        """Reason for which it has given up."""
+        """Reason for giving up."""
         self.silent = False
         """True once it has died."""
         self._defector = defector
@@ -68,7 +68,7 @@ class WorkerStation:
 
     @property
     def finished(self) -> bool:
-        """True once it has done all that it has to, or given up as it has to."""
+        """True once it has finished all its collectives, or given up as required."""
         return self.done == len(self._sums) or self.error is not None or self.silent
 
     @property
@@ -106,7 +106,7 @@ class WorkerStation:
         """Take in arrived packets, finish complete collectives, send further packets; return when it is due.
 
         Raises:
-            WrongSum: it was handed something that is not the sum.
+            WrongSum: it received a result that is not the sum.
             WrongError: it gave up, and should not have, or not so.
         """
         driver = self._driver
@@ -184,7 +184,7 @@ class WorkerStation:
         """Raise an error in the caller, for whom nothing more happens then.
 
         Raises:
-            WrongError: there is no reason for it, or it does not name what it has to.
+            WrongError: there is no reason for it, or it does not name the required facts.
         """
         defector, window = self._defector, self.window
         assert window is not None, "only a running worker gives up"

@@ -1,6 +1,6 @@
-"""Packets made visible: one packet's life, whose the slots were, and what made an iteration slow.
+"""Packets made visible: one packet's life, the holders of slots, and the causes of a slow iteration.
 
-``captures`` reads files, ``events`` makes of them what happened to our packets, the rest are pure functions
+``captures`` reads files, ``events`` converts them to events of our packets, the rest are pure functions
 of such events: ``timeline``, ``slots``, ``explain``. The virtual testbed makes the same events
 (`bmv2_topos.testbeds.virtual.recorder`); of real runs, ``runs`` reads who summed what when.
 """

@@ -1,7 +1,7 @@
 """Reads capture files, pcapng and classic pcap, of our switches and of others (tcpdump, tshark, Wireshark).
 
-Other files are refused. One that ends within a record, for it is still being written or was cut off,
-is read so far, and a warning is logged.
+Other files are refused. A file that ends within a record, because it is still being written or was cut off,
+is read up to there, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _log = logging.getLogger(__name__)
 
 
 class CaptureError(Exception):
-    """A file is no capture, or cannot be read; says which."""
+    """A file is not a capture, or cannot be read; the message states which."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A frame that was seen somewhere."""
+    """A captured frame, and its place."""
 
     time_ns: int
     place: str
-    """Name of the interface: of our switches ``SWITCH/PORT``; else the file's name."""
+    """Name of the interface: ``SWITCH/PORT`` for our switches; else the file's name."""
     inbound: bool | None
-    """None: the file does not say."""
+    """None: the file does not state it."""
     frame: bytes
     comment: str = ""
 
@@ -67,7 +67,7 @@ def read_file(path: Path) -> list[Record]:
 
 
 def read(data: bytes, name: str, source: str) -> Iterator[Record]:
-    """Yield the records of a file; `name` stands where it names no interface, `source` in errors."""
+    """Yield the records of a file; `name` is used where it names no interface, `source` in errors."""
     for order in "<>":
         if len(data) >= 24 and struct.unpack_from(f"{order}I", data)[0] in _CLASSIC:
             _say_rest(source, (yield from _read_classic(data, order, *_of_bmv2(name))))
@@ -98,13 +98,13 @@ def _files(path: Path) -> list[Path]:
 
 
 def _of_bmv2(name: str) -> tuple[str, bool | None]:
-    """Return place and direction of a file that BMv2 has named: of interface s1-eth3, ``s1-eth3_in``."""
+    """Return place and direction from a file name of BMv2's: for interface s1-eth3, ``s1-eth3_in``."""
     found = re.fullmatch(r"(.+)-eth(\d+)_(in|out)", name)
     return (f"{found[1]}/{found[2]}", found[3] == "in") if found else (name, None)
 
 
 def _read_classic(data: bytes, order: str, name: str, inbound: bool | None) -> Generator[Record, None, int]:
-    """Yield the records; return how many bytes at the end are no whole one."""
+    """Yield the records; return the number of bytes of an incomplete one at the end."""
     unit = _CLASSIC[struct.unpack_from(f"{order}I", data)[0]]
     at = 24
     while at + 16 <= len(data):
@@ -117,7 +117,7 @@ def _read_classic(data: bytes, order: str, name: str, inbound: bool | None) -> G
 
 
 def _read_pcapng(data: bytes, name: str) -> Generator[Record, None, int]:
-    """Yield the records; return how many bytes at the end are no whole block."""
+    """Yield the records; return the number of bytes of an incomplete block at the end."""
     order, at = "<", 0
     interfaces: list[_Interface] = []
     while at + 12 <= len(data):

@@ -1,4 +1,4 @@
-"""Events: what happened to a packet of ours at one place, from records of captures."""
+"""Events of our packets at one place, from records of captures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN_IPV4 = b"\x08\x00\x45"
 _NAMES = {number: name for name, number in OUTCOMES.items()}
 _REFUSED = frozenset({"truncated", "bad_checksum", "bad_version", "bad_kind", "bad_lanes", "bad_length"})
 LOST = frozenset({"lost", "corrupted"})
-"""Fates of what a link lost."""
+"""Fates of packets lost by a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,40 +37,40 @@ class Event:
     node: int
     tag: int
     fate: str = ""
-    """How its way ended here: lost, corrupted, queue_full, blocked, no_program; "": it went on."""
+    """The end of its way here: lost, corrupted, queue_full, blocked, no_program; "": it went on."""
     outcome: str | None = None
-    """What became of it, by the switch that it came in at."""
+    """Its outcome, reported by the ingress switch."""
     slot: int | None = None
     waited_ns: int = 0
-    """In the queue of the port that it leaves by."""
+    """Time in the queue of its egress port."""
     lanes: int = 0
-    """Values that it carries, each of 4 bytes, with those that fill it up."""
+    """Number of values that it carries, each of 4 bytes, padding included."""
     target: int = wire.TARGET_ALL
-    """Who takes the lanes of its sum; see docs/protocol.md."""
+    """The receivers of the lanes of its sum; see docs/protocol.md."""
 
     @property
     def kind_name(self) -> str:
-        """Its kind as people call it."""
+        """Its kind in words."""
         return wire.NAMES_OF_KINDS.get(self.kind, f"kind {self.kind}")
 
     @property
     def flag_names(self) -> list[str]:
-        """Its flags as people call them."""
+        """Its flags in words."""
         return [name for bit, name in wire.NAMES_OF_FLAGS.items() if self.flags & bit]
 
     @property
     def lost(self) -> bool:
-        """True if a link lost it, or a full queue."""
+        """True if a link or a full queue lost it."""
         return self.fate in LOST or self.fate == "queue_full"
 
     @property
     def resent(self) -> bool:
-        """True if its sender says that it is sent again."""
+        """True if its sender marks it as resent."""
         return bool(self.flags & wire.FLAG_RESEND)
 
 
 def events_of(records: Iterable[Record]) -> list[Event]:
-    """Return the events of those records that are of packets of ours, in order of time."""
+    """Return the events of the records that belong to our packets, in order of time."""
     return sorted(_events(records), key=lambda event: event.time_ns)
 
 

@@ -15,9 +15,9 @@ from bmv2_topos.trace.slots import tenures
 from hostlib import wire
 
 SIGNIFICANT: Final = 0.1
-"""Share of an iteration from which on a cause counts as one that made it slow."""
+"""Minimum share of an iteration for a cause to count as a reason for its duration."""
 PROMPT_NS: Final = 20_000
-"""A fallback server that answers within this is not slow."""
+"""Longest answer time of a fallback server that does not count as slow."""
 
 
 class Cause(StrEnum):
@@ -33,15 +33,15 @@ class Cause(StrEnum):
 
 
 USUAL: Final = (Cause.COMPUTE, Cause.NETWORK)
-"""What takes time when nothing goes wrong."""
+"""Causes of time when nothing goes wrong."""
 
 End = tuple[str, int | None]
-"""Where a host's packets are seen: at the host (its name, None), or at the switch port that leads to it."""
+"""The place where a host's packets are captured: the host (its name, None), or the switch port to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """A job, and where it is seen."""
+    """A job, and the places where it is captured."""
 
     job: int
     name: str
@@ -49,7 +49,7 @@ class JobFacts:
     """By rank."""
     server: End | None = None
     server_port: End | None = None
-    """The switch port that leads to the fallback server: to wait there is a part of the way round."""
+    """The switch port that leads to the fallback server: waiting there is a part of the way."""
     start_ns: int = 0
 
 
@@ -62,7 +62,7 @@ class Sum:
     layer: int
     rank: int
     ready_ns: int
-    """When the rank had the tensor."""
+    """Time at which the rank had the tensor."""
     begin_ns: int
     end_ns: int
 
@@ -79,7 +79,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An iteration, and what its time was spent on."""
+    """An iteration, and the uses of its time."""
 
     job: str
     iteration: int
@@ -89,7 +89,7 @@ class Verdict:
 
     @property
     def spent_ns(self) -> dict[Cause, int]:
-        """Time by cause; all of it together is the iteration's."""
+        """Time by cause; the times add up to the iteration's."""
         spent = dict.fromkeys(Cause, 0)
         for piece in self.pieces:
             spent[piece.cause] += piece.until_ns - piece.from_ns
@@ -122,7 +122,7 @@ class Verdict:
 
 
 def explain(events: Sequence[Event], sums: Iterable[Sum], jobs: Sequence[JobFacts]) -> list[Verdict]:
-    """Return a verdict for each iteration that is over; events are in order of time.
+    """Return a verdict for each finished iteration; events are in order of time.
 
     Iterations of which not all ranks have all sums are left out.
     """
@@ -144,7 +144,7 @@ _Attempted = tuple[int, int, int]
 
 
 def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempted, str]:
-    """Return whose sum held the slot that a packet did not get: by time, job and PSN of the packet."""
+    """Return the sums that held the slots of rejected packets: by time, job and PSN of the packet."""
     found = {}
     for tenure in tenures(events):
         name = names.get(tenure.job, f"{tenure.job}").removeprefix("job ")
@@ -166,12 +166,12 @@ class _Life:
     holders: Mapping[_Attempted, str]
     lost: Event | None = None
     at_server: bool = False
-    """Something has reached the server, which it has not answered."""
+    """The server has received a packet that it has not answered."""
     detour: str = ""
-    """Why it goes by the server."""
+    """Reason for the way through the server."""
 
     def pieces(self, events: Iterable[Event], start: int, end: int) -> Iterator[Piece]:
-        """Cut the time from `start` to `end` at the events, and say what each piece was spent on."""
+        """Cut the time from `start` to `end` at the events, and state the use of each piece."""
         at = start
         for event in events:
             if event.time_ns > end:
@@ -234,12 +234,12 @@ def _place(event: Event) -> str:
 
 
 def _departs(event: Event, end: End | None) -> bool:
-    """Tell whether a packet leaves the host at this end."""
+    """Return True if a packet leaves the host at this end."""
     return (event.place, event.port) == end and event.inbound is (event.port is not None)
 
 
 def _arrives(event: Event, end: End | None) -> bool:
-    """Tell whether a packet gets to the host at this end."""
+    """Return True if a packet reaches the host at this end."""
     return (event.place, event.port) == end and event.inbound is (event.port is None) and not event.fate
 
 
@@ -251,18 +251,18 @@ _Key = tuple[int, int]
 
 @dataclass
 class _Job:
-    """One job's events, in the order in which a critical path asks for them."""
+    """One job's events, in the order in which a critical path needs them."""
 
     facts: JobFacts
     events: Sequence[Event]
     holders: Mapping[_Attempted, str]
     lives: dict[_Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
     sent: dict[_Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    """When each rank sent it first."""
+    """Time of each rank's first transmission."""
     results: list[list[tuple[int, _Key]]] = field(default_factory=list)
-    """By rank: when it got the result of which packet first."""
+    """By rank: time of the first result of each packet."""
     free: dict[int, int] = field(default_factory=dict)
-    """When each rank had all sums of the iteration before, and went on computing."""
+    """Time at which each rank had all sums of the previous iteration, and continued computing."""
 
     def __post_init__(self) -> None:
         ends = {end: rank for rank, end in enumerate(self.facts.workers)}
@@ -284,7 +284,7 @@ class _Job:
     def verdicts(self, sums: Iterable[Sum]) -> Iterator[Verdict]:
         """Yield a verdict for each iteration."""
         iterations: dict[int, dict[tuple[int, int], Sum]] = defaultdict(dict)
-        for one in sums:  # of a job that was started again, the last of each
+        for one in sums:  # of a job that was restarted, the last sum of each
             iterations[one.iteration][one.layer, one.rank] = one
         most = max(map(len, iterations.values()), default=0)
         start = self.facts.start_ns
@@ -334,18 +334,18 @@ class _Job:
         return results[last]
 
     def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
-        """Return the rank that was last to send its contribution, before its result was there, and when."""
+        """Return the last rank to send its contribution before its result arrived, and the time."""
         senders = [(time, rank) for rank, time in self.sent[key].items() if time < got]
         time, rank = max(senders, default=(-1, -1))
         return None if time < 0 else (rank, time)
 
     def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
-        """Return the sum that a tensor had to wait for at its rank; None: it had not to wait."""
+        """Return the sum that a tensor had to wait for at its rank; None: it did not wait."""
         ended = [one for one in sums if one.rank == now.rank and now.ready_ns < one.end_ns <= now.begin_ns]
         return max(ended, key=lambda one: one.end_ns, default=None)
 
     def _computing(self, sums: Sequence[Sum], now: Sum, start: int, at: int) -> Iterator[Piece]:
-        """Yield the path's beginning: computing, and how much longer it took than at the other ranks."""
+        """Yield the path's beginning: computing, and its additional time compared with the other ranks."""
         took = {one.rank: one.ready_ns - self.free[one.rank] for one in sums if one.layer == now.layer}
         own = took.pop(now.rank)
         late = min(max(0, own - int(statistics.median(took.values()))), at - start) if took else 0

@@ -1,4 +1,4 @@
-"""The jobs in captures and their PSNs, to find those worth a look."""
+"""The jobs in captures and their PSNs, to find the ones to examine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JobSeen:
     lost: set[int] = field(default_factory=set)
     resent: set[int] = field(default_factory=set)
     went_round: set[int] = field(default_factory=set)
-    """Sums of which a part went by the fallback server, or had to make room."""
+    """Sums of which a part went through the fallback server, or was evicted."""
 
 
 def overview(events: Iterable[Event]) -> dict[int, JobSeen]:

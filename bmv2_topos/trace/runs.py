@@ -1,4 +1,4 @@
-"""Jobs that really ran, for `explain`: who was plugged in where, and when each rank summed what.
+"""Jobs of real runs, for `explain`: the workers' ports, and the time of each rank's sums.
 
 Both come from the log of the run (`hostlib.io.joblog`); times there and in captures are of the same clock.
 A collective counts as an iteration of its own: a log does not know what a program calls an iteration.
@@ -15,13 +15,13 @@ from bmv2_topos.trace.explain import End, JobFacts, Sum
 
 
 class LogError(Exception):
-    """A file is no log of a run, or cannot be read; says which."""
+    """A file is not a log of a run, or cannot be read; the message states which."""
 
     exit_code = 1
 
 
 def read_run(path: Path) -> tuple[list[JobFacts], list[Sum]]:
-    """Return the jobs of a log, and what they summed. Raises LogError."""
+    """Return the jobs of a log, and their sums. Raises LogError."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -62,6 +62,6 @@ def _sum(event: Mapping[str, Any]) -> Sum:
 
 
 def unseen(facts: Iterable[JobFacts], places: Iterable[End]) -> list[str]:
-    """Return the ports of workers that no capture is of: what passed there is not known."""
+    """Return the workers' ports that no capture covers: their packets are unknown."""
     seen = set(places)
     return [f"{place}/{port}" for job in facts for place, port in job.workers if (place, port) not in seen]

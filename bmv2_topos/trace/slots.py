@@ -1,4 +1,4 @@
-"""Slots of aggregators: who held each, how long, who found it taken, and how it was released.
+"""Slots of aggregators: the holder of each, the time, the packets that found it taken, and its release.
 
 A fold over the switches' reports of arriving packets (`Event.outcome`, `Event.slot`). A slot is
 *held* while it has part of a sum; one that keeps a whole sum only to answer late questions is free for

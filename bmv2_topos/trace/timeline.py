@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A PSN's life. `missing`: what the captures do not tell, in sentences."""
+    """A PSN's life. `missing`: facts that the captures do not show, in sentences."""
 
     job: int
     psn: int
@@ -54,7 +54,7 @@ class Timeline:
 
 
 def timeline(events: Iterable[Event], job: int, psn: int) -> Timeline:
-    """Return the life of a job's PSN; without steps if nothing was seen of it."""
+    """Return the life of a job's PSN; without steps if the captures have none of it."""
     seen = [event for event in events if (event.job, event.psn) == (job, psn)]
     steps = tuple(Step(event, describe(event)) for event in seen)
     return Timeline(job, psn, steps, tuple(_missing(seen)))

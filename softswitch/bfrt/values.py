@@ -228,7 +228,7 @@ Row = dict[str, Value]
 
 
 class Rows(Protocol):
-    """The entries of one table. Methods that raise RequestError change nothing."""
+    """The entries of one table. All methods raise RequestError, and then change nothing."""
 
     table: TableSpec
 

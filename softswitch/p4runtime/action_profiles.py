@@ -155,7 +155,7 @@ def _tables(bundle: Bundle, profile: ProfileInfo) -> list[TableSchema]:
 
 
 def write_member(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a member. If it raises RequestError, nothing is changed."""
+    """Insert, modify or delete a member. Raises RequestError, and then changes nothing."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.member_id
@@ -186,7 +186,7 @@ def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, s
 
 
 def write_group(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a group. If it raises RequestError, nothing is changed."""
+    """Insert, modify or delete a group. Raises RequestError, and then changes nothing."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id

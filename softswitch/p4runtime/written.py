@@ -24,7 +24,7 @@ _KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An entry that was written, or (LOAD) a program, which drops all earlier entries.
+    """An entry that was written, or (LOAD) a program, which takes all entries of the one before along.
 
     `match` has the exact fields of the key by name, `params` the action's; for a deleted entry, they have
     the values before the deletion. `client` is gRPC's name of the peer, with the name in its certificate.

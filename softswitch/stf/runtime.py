@@ -2,8 +2,8 @@
 
 ======================  =======================================================================
 ``NAME.json``           ``table_entries``, ``multicast_group_entries`` and ``clone_session_entries``,
-                        of which the keys are those of the tutorials' ``s1-runtime.json``; where the
-                        program is (``p4info``, ``bmv2_json``) is left to who loads it
+                        with the keys of the tutorials' ``s1-runtime.json``; the location of the
+                        program (``p4info``, ``bmv2_json``) is left to the caller
 any other name          a command a line: ``table_add TABLE ACTION KEY… => VALUE… [PRIORITY]``,
                         ``table_set_default TABLE ACTION VALUE…``, and the commands of
                         `softswitch.stf.script`;

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 Arrival = tuple[int, bytes]
-"""A frame and the port that it comes in at."""
+"""A frame and its ingress port."""
 
 DEADLINE_S = 600.0
 PIPE_BYTES = 1 << 20
 OTHER_FILES = 256
-"""Most open files of a switch beside its ports'."""
+"""Maximum number of open files of a switch in addition to its ports'."""
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 
@@ -109,7 +109,7 @@ class FileSwitch:
         self._wait(settled, "the switch to come to rest")
 
     def sent(self) -> dict[int, list[bytes]]:
-        """Return all frames that came out so far, in order, by port; only ports that had any.
+        """Return all frames sent so far, in order, by port; only ports with frames.
 
         Empty frames are left out: files can hold them, networks cannot.
         """

@@ -31,7 +31,7 @@ Members = Sequence[tuple[int, int]]
 
 
 class P4RuntimePlane:
-    """As of `softswitch.stf.control.Plane`, while `client` is the primary controller.
+    """See `softswitch.stf.control.Plane`; usable while `client` is the primary controller.
 
     `program` is the program as our compiler reads it, `bundle` what the switch runs. Everything raises
     PipelineError for what the switch refuses; registers are left alone, for BMv2 has none over P4Runtime.
@@ -52,7 +52,7 @@ class P4RuntimePlane:
         self._inserted.setdefault(table, []).append(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Give the entry with this match this action."""
+        """Set the action of the entry with this match."""
         self._write("MODIFY", self._row(table, entry))
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
@@ -69,7 +69,7 @@ class P4RuntimePlane:
         return tuple(self._inserted.get(table, ()))
 
     def set_default(self, table: str, called: ir.Invocation) -> None:
-        """Set what a miss runs."""
+        """Set the action of a miss."""
         self._write("MODIFY", TableEntry(table, {}, *self._call(called), default=True))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class P4RuntimePlane:
         self._write("MODIFY", CounterCell(name, index, packets, bytes_))
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return packets and bytes that an entry has met."""
+        """Return packets and bytes that hit an entry."""
         with _told():
             row = self._codec.encode(self._row(table, entry)).table_entry
             wanted = p4.Entity(direct_counter_entry=p4.DirectCounterEntry(table_entry=row))

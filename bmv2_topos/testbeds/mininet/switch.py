@@ -1,4 +1,4 @@
-"""The embedded switch, and BMv2, in anybody's own Mininet.
+"""The embedded switch, and BMv2, in a user's own Mininet.
 
 ::
 
@@ -55,7 +55,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         Args:
             name: as of Mininet.
             flood: send frames for MACs without a row to all ports, which a network without loops can do.
-            socket: where P4Runtime listens; None: in a folder that only this user can enter.
+            socket: address of P4Runtime; None: in a folder that only this user can enter.
             command: the command to run, with its P4Runtime; empty: the command of `argv`, with the program of
                 `load`.
             **parameters: as of Mininet's Switch.

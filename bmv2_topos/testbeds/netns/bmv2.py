@@ -1,6 +1,6 @@
 """BMv2 as a target: ``simple_switch_grpc``, the reference switch, with programs compiled by ``p4c``.
 
-It reads whole frames from interfaces, as raw sockets see them: so nothing may reach it that a network card
+It reads whole frames from interfaces, as raw sockets see them: so no frame may reach it that a network card
 would have cut up or completed later (`offloads`). Rates and queues are the kernel's (HTB) on its interfaces;
 so are delay, loss and duplicates (netem), where the kernel has that. P4Runtime is at a Unix socket; every
 other port that it may open stays inside its namespace.
@@ -33,7 +33,7 @@ WIRE_PACKETS = 100_000
 
 
 class Bmv2Target:
-    """As of `targets.SwitchTarget`."""
+    """See `targets.SwitchTarget`."""
 
     lanes = 32
     queue_packets: int | None = 64
@@ -101,7 +101,7 @@ class Bmv2Target:
 
 
 def missing() -> str:
-    """Name the tools that are not on PATH, and where they come from; nothing if all are."""
+    """Name the tools that are not on PATH, and their sources; nothing if all are present."""
     lacking = []
     if shutil.which(SWITCH) is None:
         lacking.append(f"{SWITCH} on PATH ({SOURCES}/behavioral-model, built with PI; package p4lang-bmv2)")
@@ -123,7 +123,7 @@ def switch_argv(interfaces: Mapping[int, str], socket: Path, *, pcap: str = "") 
 
 @cache
 def help_text() -> str:
-    """Return the switch's help: builds differ in what they have."""
+    """Return the switch's help: builds differ in their options."""
     try:
         return subprocess.run([SWITCH, "--help"], capture_output=True, text=True).stdout
     except OSError:

@@ -13,7 +13,7 @@ from controller.vocabulary import Link, Topology
 EMBEDDED, BMV2 = "embedded", "bmv2"
 """Kinds of switches."""
 BURST_BYTES = 65_536
-"""What may leave a host at once above its rate: one superframe."""
+"""Burst of a host above its rate: one superframe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Program:
 
     @property
     def own(self) -> bool:
-        """True if it is none of p4src."""
+        """True if it is not a program of p4src."""
         return self.name.endswith(".p4")
 
 
@@ -65,7 +65,7 @@ def host_lines(topology: Topology, host: str) -> Iterator[str]:
     """Yield the lines for ``ip -batch`` in a host's namespace."""
     own = interface(host)
     yield "link set lo up"
-    yield f"link set {own} addrgenmode none"  # no IPv6 that nobody asked for
+    yield f"link set {own} addrgenmode none"  # no IPv6 unless requested
     yield f"address add {topology.ip(host)}/{subnet(topology, host)} dev {own}"
     yield f"link set {own} up"
     yield from neighbour_lines(topology, host)
@@ -100,7 +100,7 @@ def neighbour_lines(topology: Topology, host: str) -> Iterator[str]:
 
 
 def rate_commands(dev: str, rate_bps: float) -> Iterator[tuple[str, ...]]:
-    """Yield the arguments of ``tc`` that hold an interface to a rate."""
+    """Yield the arguments of ``tc`` that limit an interface to a rate."""
     yield ("qdisc", "add", "dev", dev, "root", "handle", "1:", "htb", "default", "1")
     rate, burst = f"{rate_bps:.0f}bit", str(BURST_BYTES)
     shaped = ("htb", "rate", rate, "burst", burst, "cburst", burst, "quantum", str(BURST_BYTES))

@@ -1,4 +1,4 @@
-"""The embedded switch as a target: ``ina switch``, which answers for rates, delays and losses itself."""
+"""The embedded switch as a target: ``ina switch``, which implements rates, delays and losses itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADERS = 70
 
 
 class EmbeddedTarget:
-    """As of `targets.SwitchTarget`."""
+    """See `targets.SwitchTarget`."""
 
     lanes = 256
     queue_packets: int | None = None
@@ -33,7 +33,7 @@ class EmbeddedTarget:
             softswitch.p4info_once(text, name=name)
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise PipelineError if programs of one's own cannot be built, or else each switch would say so."""
+        """Raise PipelineError if a user's programs cannot be built; otherwise each switch would report it."""
         for name, text in _own(topology, program):
             softswitch.load(softswitch.compile_once(text, name=name), backend="compiled")
 
@@ -50,7 +50,7 @@ class EmbeddedTarget:
         return command_line.ina("switch", *switch_options(topology, switch, program, socket))
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield nothing: superframes are welcome, and the switch holds its ports to their rates."""
+        """Yield nothing: superframes are accepted, and the switch limits its ports to their rates."""
         yield from ()
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
@@ -58,7 +58,7 @@ class EmbeddedTarget:
 
 
 def _own(topology: Topology, program: Program) -> Iterator[tuple[str, str]]:
-    """Yield name and preprocessed text of each program that is none of p4src."""
+    """Yield name and preprocessed text of each program that is not in p4src."""
     for own in {program.name, *(each.program for each in topology.switches if each.program)}:
         if is_file(own):
             source, defines = source_of(own, program.lanes)

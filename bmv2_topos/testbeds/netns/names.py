@@ -28,13 +28,13 @@ def slug(text: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise BadName for what no testbed can be called."""
+    """Raise BadName for an invalid name of a testbed."""
     if not _NAME.fullmatch(name):
         raise BadName(f"testbed {name!r}: want 1 to 32 letters, digits, _ and -, and no - in front")
 
 
 def check_nodes(topology: Topology) -> None:
-    """Raise BadName for a node whose interfaces could not have their names."""
+    """Raise BadName for a node whose interfaces' names would be invalid."""
     for node in (*topology.ports, *(host.name for host in topology.servers)):
         longest = interface(node, len(topology.ports.get(node, ())))
         if not _NAME.fullmatch(node):
@@ -48,7 +48,7 @@ def check_nodes(topology: Topology) -> None:
 
 
 def prefix(testbed: str) -> str:
-    """Return how the names of all namespaces of a testbed begin."""
+    """Return the common prefix of all namespaces of a testbed."""
     return f"ina.{testbed}."
 
 

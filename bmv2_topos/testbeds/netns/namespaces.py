@@ -1,4 +1,4 @@
-"""The namespaces of this machine: which there are, who is in them, how to get in, how to take them away."""
+"""The namespaces of this machine: their list, their processes, entering and removing them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def lacks_netem() -> str:
 
 
 def existing(prefix: str) -> list[str]:
-    """Return the namespaces whose names begin so."""
+    """Return the namespaces with names of this prefix."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(path.name for path in FOLDER.iterdir() if path.name.startswith(prefix))
     return []

@@ -1,4 +1,4 @@
-"""Turns off what the kernel leaves to network cards: ``python -m …offloads NAMESPACE/INTERFACE …``.
+"""Disables the kernel's offloads to network cards: ``python -m …offloads NAMESPACE/INTERFACE …``.
 
 A host that leaves checksums and the cutting up of large packets to its card, which no veth does, sends frames
 that only a kernel understands. And libpcap, seeing that an interface may bring superframes, keeps room for so
@@ -33,7 +33,7 @@ def turn_off(interface: str) -> None:
 
 
 def main() -> None:
-    """Do so for all interfaces that are named."""
+    """Disable the offloads of all interfaces given as arguments."""
     for place in sys.argv[1:]:
         namespace, _, interface = place.rpartition("/")
         namespaces.inside(namespace, partial(turn_off, interface))

@@ -1,4 +1,4 @@
-"""The ports of a testbed's switches as the kernel sees them: for switches that do not tell of theirs."""
+"""The ports of a testbed's switches as the kernel sees them: for switches that do not report them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UP = 0x1 | 0x40
 
 
 class InterfaceWatch:
-    """Asks for the interfaces of switches again and again, over one socket in the namespace of each."""
+    """Polls the interfaces of switches, over one socket in the namespace of each."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -14,7 +14,7 @@ _TICK_S = 0.01
 
 
 def start_switch(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a switch that outlives this process; what it says goes into the log."""
+    """Start a switch that outlives this process; its output goes into the log."""
     with log.open("w") as said:
         return subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True

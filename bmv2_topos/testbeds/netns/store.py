@@ -31,13 +31,13 @@ class State:
     topology: Topology
     program: Program
     complete: bool = False
-    """All of it was there once."""
+    """The start was completed."""
     switches: Mapping[str, int] = field(default_factory=dict)
     """Process ids."""
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The folder of its files."""
         return folder(self.name)
 
     def socket(self, switch: str) -> Path:
@@ -49,7 +49,7 @@ class State:
         return self.folder / f"{switch}.log"
 
     def save(self) -> None:
-        """Write it down, whole or not at all."""
+        """Write the state to its file, whole or not at all."""
         place = self.folder / "state.json"
         beside = place.with_suffix(".new")
         beside.write_text(json.dumps(asdict(self), indent=1))
@@ -57,7 +57,7 @@ class State:
 
 
 def base() -> Path:
-    """Return where the folders are."""
+    """Return the parent of the testbeds' folders."""
     return Path(os.environ.get("INA_TESTBEDS", "/run/ina"))
 
 
@@ -99,14 +99,14 @@ def the_only_one() -> str:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Keep others from bringing up or taking down this testbed meanwhile. Raises Taken."""
+    """Prevent others from starting or removing this testbed meanwhile. Raises Taken."""
     base().mkdir(parents=True, exist_ok=True, mode=0o755)
     place = base() / f".{name}.lock"
     with place.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.path.samestat(os.fstat(handle.fileno()), place.stat()):
-                raise BlockingIOError  # whoever had it has removed it
+                raise BlockingIOError  # the previous owner has removed it
         except (BlockingIOError, FileNotFoundError):
             raise Taken(f"testbed {name!r} is being started or stopped by another process") from None
         try:

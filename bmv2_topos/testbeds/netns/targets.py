@@ -1,4 +1,4 @@
-"""The kinds of switches that testbeds can be made of, behind one interface."""
+"""The kinds of switches for testbeds, behind one interface."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from controller.vocabulary import Topology
 
 
 class SwitchTarget(Protocol):
-    """A kind of switch: what it needs, and the commands that make it part of a testbed."""
+    """A kind of switch: its requirements, and the commands that make it part of a testbed."""
 
     lanes: int
     """Default number of values per packet."""
     queue_packets: int | None
     """Packets that a port holds, where that is few, as in a slow switch; None: as many as windows need."""
     tells_ports: bool
-    """Whether a switch tells which of its ports are down."""
+    """Whether a switch reports which of its ports are down."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch for what it cannot run, NotCarried for what it cannot do to links.
+        """Raise ProgramMismatch for an unsupported program, NotCarried for unsupported properties of links.
 
         Raises CompileError, too, where it compiles programs of one's own by itself.
         """
@@ -62,5 +62,5 @@ TARGETS: Mapping[str, SwitchTarget] = {EMBEDDED: EmbeddedTarget(), BMV2: Bmv2Tar
 
 
 def target_of(program: Program) -> SwitchTarget:
-    """Return the kind of switch that a program is for."""
+    """Return the kind of switch for a program."""
     return TARGETS[program.target]

@@ -1,6 +1,6 @@
-"""A policy that gives running jobs other slots every so often, and samples of the slots in use.
+"""A policy that changes running jobs' slots periodically, and samples of the slots in use.
 
-A policy is a function of the time and of the running jobs; what it returns the testbed's controller carries
+A policy is a function of the time and of the running jobs; the testbed's controller applies its result::
 out::
 
     def equal_parts(time_s: float, jobs: Mapping[str, RunningJob]) -> Mapping[str, Region]:
@@ -31,7 +31,7 @@ _PREFIX = "InaIngress.aggregator.slot_"
 _LOOKED_AT = ("bitmap", "generation", "flags")
 _FIRST_PERIOD_NS = 100_000
 _MOST_SLOTS = 512
-"""Slots that are looked at; of more, every n-th stands for n."""
+"""Number of slots that are read; of more, every n-th stands for n."""
 _SLOT_DONE = 0x03
 """Flags of a slot that holds a whole sum, this node's or the job's."""
 
@@ -63,14 +63,14 @@ class OccupancySampler:
         self._fabric = fabric
         self._jobs = tuple(jobs)
         known = fabric.registers >= {f"{_PREFIX}{each}" for each in _LOOKED_AT}
-        self._most = settings.samples if known else 0  # a program of one's own may keep slots otherwise
+        self._most = settings.samples if known else 0  # a user's program may keep slots differently
         self._slots = settings.slots
         self._period = _FIRST_PERIOD_NS
         self._due = 0
         self._samples: list[Occupancy] = []
 
     def sample(self, until: int, present: Callable[[], Mapping[int, str]]) -> None:
-        """Take the samples that are due before `until`, until when nothing happens.
+        """Take the samples that are due before `until`; nothing happens until then.
 
         `present` returns the names of the admitted jobs by generation.
         """
@@ -93,17 +93,17 @@ class OccupancySampler:
 
 
 Regions = Region | Mapping[str, Region]
-"""The slots that a job may use from now on: the same at every switch, or by switch, others as they are."""
+"""The slots that a job may use from now on: the same at every switch, or by switch, with others unchanged."""
 
 Policy = Callable[[float, Mapping[str, RunningJob]], Mapping[str, Regions]]
-"""Gets the time in seconds, and the jobs that are on the switches by name, in the order of the testbed's.
+"""Receives the time in seconds, and the jobs on the switches by name, in the testbed's order.
 
-Returns new regions by the names of jobs; jobs left out keep theirs. What it raises ends the run."""
+Returns new regions by the names of jobs; jobs left out keep their regions. An exception ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reallocation:
-    """A policy, and how often it is asked, from one period after the beginning on."""
+    """A policy, and the period of its calls, starting one period after the beginning."""
 
     policy: Policy
     period_s: float
@@ -114,7 +114,7 @@ class Reallocation:
 
 
 class Reallocator:
-    """Asks the policy and does as it says. Times are nanoseconds."""
+    """Calls the policy and applies its result. Times are nanoseconds."""
 
     def __init__(self, allocation: Reallocation, fleet: VirtualFleet, *, slots: int) -> None:
         self._policy = allocation.policy
@@ -122,15 +122,15 @@ class Reallocator:
         self._fleet = fleet
         self._slots = slots
         self.due = self._period
-        """Time at which the policy is asked next."""
+        """Time of the policy's next call."""
 
     def serve(self, now: int, jobs: Iterable[RunningJob]) -> None:
-        """Ask the policy if it is time, and change the regions that it returns.
+        """Call the policy if it is time, and change the regions that it returns.
 
         Raises:
-            TestbedError: it named a job that is not on the switches, or a switch without slots for it.
+            TestbedError: it named a job that is not on the switches, or a switch without slots for the job.
             controller.BadJob: a region leaves the memory.
-            Exception: whatever the policy raises.
+            Exception: any exception of the policy.
         """
         if now < self.due:
             return

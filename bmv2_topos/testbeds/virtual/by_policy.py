@@ -1,8 +1,8 @@
 """Jobs that policies have placed, routed and given memory, as the testbed runs them. Pure functions.
 
-The policies are the same as of ``ina place``, ``ina route`` and ``ina alloc``, asked as the deciding core
-asks them (`controller.core.allocator`), once, as if all jobs ran from the start. What they foresee, by
-water-filling, is kept beside it: so what they decide can be judged by packets.
+The policies are the same as of ``ina place``, ``ina route`` and ``ina alloc``, called as the deciding core
+calls them (`controller.core.allocator`), once, as if all jobs ran from the start. Their predictions, by
+water-filling, are kept as well, so that the packets' results can be compared with them.
 
 Workers of a job on one server add up there first, so each server is one rank here. A job on one server sends
 nothing.
@@ -29,23 +29,23 @@ from hostlib.wire.encodings import per_lane
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What policies make of jobs: who is where, on which tree, with which slots."""
+    """The policies' decisions for jobs: hosts, trees and slots."""
 
     jobs: tuple[Job, ...]
-    """As they were placed and routed."""
+    """The jobs as placed and routed."""
     ranks: tuple[Job, ...]
     """The jobs that use the network, a rank for each server, in the testbed's form."""
     placements: tuple[Placement, ...]
-    """Of `ranks`."""
+    """Placements of `ranks`."""
     foreseen: Foreseen
     policies: Mapping[str, str]
-    """Their names, by what they decide on."""
+    """The policies' names, by the kind of decision."""
 
 
 def decide(
     topology: Topology, jobs: Sequence[Job], policies: AllocationSettings, settings: VirtualSettings
 ) -> Decided:
-    """Return the testbed's topology, placements and jobs as the policies decide.
+    """Return the testbed's topology, placements and jobs as decided by the policies.
 
     Args:
         topology: Switches, servers and links.
@@ -99,7 +99,8 @@ def decide(
 def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *, shares: bool) -> Placement:
     """Return the hosts of a routed job's ranks, with its tree and its slots.
 
-    The testbed has the fallback server at the root. If it is linked to another switch, beside the tree, the
+    The testbed has the fallback server at the root. If the server is linked to another switch, beside the
+    tree, the
     tree is extended up to that: switches of one child, without slots.
 
     Args:

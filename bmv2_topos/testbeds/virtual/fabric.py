@@ -29,7 +29,7 @@ from softswitch.engine.cables import Cable, End, connect
 from softswitch.engine.pipeline import Pipeline
 
 # ---------------------------------------------------------------------------
-# What the ports of a network's switches have counted: each is read once.
+# Counters of the ports of a network's switches: each is read once.
 
 
 class PortCounts:
@@ -42,7 +42,7 @@ class PortCounts:
             if name in switches
             for port, link in ports.items()
         }
-        """Of the port of each switch towards each neighbour."""
+        """Counters of the port of each switch towards each neighbour."""
         self._at_hosts = [port for (_, to), port in self._ports.items() if to not in switches]
         self._at_switches = [port for (_, to), port in self._ports.items() if to in switches]
         self._switches = switches
@@ -54,7 +54,7 @@ class PortCounts:
 
     @property
     def lost_packets(self) -> int:
-        """Packets that the links have lost by themselves."""
+        """Packets lost by the links themselves."""
         return sum(port.tx_lost + port.rx_lost for port in self._ports.values())
 
     @property
@@ -69,7 +69,7 @@ class PortCounts:
 
     @property
     def link_bytes(self) -> dict[Directed, int]:
-        """Bytes on each link, by whom it leads from and to."""
+        """Bytes on each link, by sender and receiver."""
         found = {}
         for (name, neighbour), port in self._ports.items():
             found[name, neighbour] = port.tx_bytes
@@ -79,7 +79,7 @@ class PortCounts:
 
     @property
     def packet_hops(self) -> int:
-        """Packets that left a switch, and that came to one from a host."""
+        """Packets that left a switch, and packets that a host sent to one."""
         left = sum(port.tx_packets for port in self._ports.values())
         return left + sum(port.rx_packets for port in self._at_hosts)
 
@@ -103,7 +103,7 @@ class Received:
 
 
 class _Losses:
-    """More loss than a link's own, which may change while it runs."""
+    """Loss in addition to a link's own, which may change during the run."""
 
     def __init__(self, seed: int) -> None:
         self.probability = 0.0
@@ -118,7 +118,7 @@ class _Losses:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """A host, at the port of a switch: which of the cabling's ends, and what its link loses."""
+    """A host, at the port of a switch: its end of the cabling, and its link's additional loss."""
 
     number: int
     end: End
@@ -190,15 +190,15 @@ class Fabric:
 
     @property
     def lost_packets(self) -> int:
-        """Packets lost by what `set_loss` asked for; the links' own losses are in the ports' statistics."""
+        """Packets lost by `set_loss`; the links' own losses are in the ports' statistics."""
         return sum(losses.lost for losses in self._losses.values())
 
     def counted(self) -> PortCounts:
-        """Return the counters of all ports by now."""
+        """Return the present counters of all ports."""
         return PortCounts(self.topology, self.switches)
 
     def close(self) -> None:
-        """Take the switches down."""
+        """Close the switches."""
         self._open.close()
 
     # ------------------------------------------------------------------ time
@@ -233,7 +233,7 @@ class Fabric:
         return self._hosts[host].number
 
     def loses(self, host: str) -> bool:
-        """Return whether a host's link loses more than it does by itself."""
+        """Return True if a host's link has loss in addition to its own."""
         return self._hosts[host].losses.probability > 0
 
     def receive(self, host: str) -> Received | None:
@@ -276,7 +276,7 @@ class Fabric:
         self.cabling.send(at.number, packets[: count * length].tobytes(), lengths, self.now_us)
 
     def discard(self, host: str) -> int:
-        """Discard the frames that have arrived at a host; return how many frames that were."""
+        """Discard the frames that have arrived at a host; return their number."""
         at = self._hosts[host]
         if self._recorder is None and not at.losses.probability:
             return self.cabling.discard(at.number)
@@ -284,7 +284,7 @@ class Fabric:
         return 0 if arrival is None else len(arrival.lengths)
 
     def send_later(self, host: str, frame: bytes, times_us: array[int]) -> None:
-        """Schedule a frame of a host at each of these times (``array("Q")``), which are not over yet."""
+        """Schedule a frame of a host at each of these times (``array("Q")``), none of which has passed."""
         self.cabling.send_later(self._hosts[host].number, frame, times_us)
 
     def set_loss(self, a: str, b: str, probability: float) -> None:

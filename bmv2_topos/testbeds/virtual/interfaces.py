@@ -1,4 +1,4 @@
-"""The hosts' network interfaces: which worker, fallback server or sink a frame is for.
+"""The hosts' network interfaces: they deliver a frame to its worker, fallback server or sink.
 
 Stations of a host share its link. Their frames differ in the UDP destination port, which the
 switch writes into each.
@@ -70,11 +70,11 @@ class Interfaces:
         return Socket(host, port, self)
 
     def alone(self, host: str) -> bool:
-        """Return whether everything that arrives at a host is for the same port."""
+        """Return True if all frames that arrive at a host are for the same port."""
         return len(self._open[host]) == 1
 
     def holds(self, host: str) -> bool:
-        """Return whether packets that have been taken in at a host wait for whom they are for."""
+        """Return True if received packets of a host wait for their receivers."""
         return any((host, port) in self._waiting for port in self._open[host])
 
     def receive(self, host: str, port: int) -> Received | None:

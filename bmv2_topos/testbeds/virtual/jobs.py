@@ -74,7 +74,7 @@ class RunningJob:
     """Done, removed or refused: it will not be admitted again."""
     removed: bool = False
     refused: str | None = None
-    """Reason for which the switches could not take it."""
+    """Reason for the switches' refusal."""
     _gone_ns: int = 0
     _gradients: ExactGradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
@@ -82,9 +82,9 @@ class RunningJob:
     _compared: int = 0
 
     def admit(self, now: int) -> None:
-        """Put it on switches and hosts; it begins with the iteration after those that all ranks have done.
+        """Put it on switches and hosts; it begins with the iteration after the last one done by all ranks.
 
-        Raises a ControllerError if the switches cannot take it, unless that is to be reported.
+        Raises a ControllerError if the switches cannot take it, unless refusals are reported.
         """
         try:
             admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
@@ -117,7 +117,7 @@ class RunningJob:
 
     @property
     def gradients(self) -> ExactGradients:
-        """Contributions of its ranks: made when first asked for, and forgotten when the job is gone."""
+        """Contributions of its ranks: made at first use, and forgotten at the job's end."""
         if self._gradients is None:
             self._gradients = ExactGradients(
                 self.entry.workers,
@@ -142,7 +142,7 @@ class RunningJob:
                 self.server.remove_job(self.id)
 
     def end_iterations(self, now: int) -> None:
-        """Note which iterations all ranks have done by now; after the last one, leave."""
+        """Record the iterations that all ranks have done by now; after the last one, leave."""
         if not self.workers:
             return
         done = min(worker.training.done for worker in self.workers)
@@ -151,7 +151,7 @@ class RunningJob:
             self.leave(now)
 
     def leave(self, now: int) -> None:
-        """Withdraw it for good."""
+        """Withdraw it permanently."""
         self.withdraw()
         self.gone = True
         self._gone_ns = now
@@ -289,7 +289,7 @@ def request_of(
 
 
 def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology) -> float:
-    """Return how much longer a window takes through the slowest link of a job than a fast one, seconds.
+    """Return the additional time of a window on the slowest link of a job, compared with a fast one, seconds.
 
     The job's links are its hosts' links and, whatever its tree, all links between switches.
 
@@ -330,7 +330,7 @@ def _power_of_two_up_to(number: int) -> int:
 
 
 class StallCheck:
-    """Looks at all workers, but not before any stall that it can have missed is over the patience."""
+    """Checks all workers, but not before any stall that it can have missed exceeds the patience."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s

@@ -26,10 +26,10 @@ from softswitch import Impairments
 T = TypeVar("T")
 
 HOST_PORT: Final = 0
-"""A host's only one."""
+"""A host's only port."""
 
 Trace = Callable[[int, str, str, bytes, str], None]
-"""Called with every packet that is sent: when, from, to, its bytes, what becomes of it."""
+"""Called with every packet sent: time, sender, receiver, its bytes, its fate."""
 
 
 class Agenda(Generic[T]):
@@ -40,7 +40,7 @@ class Agenda(Generic[T]):
         self._order = 0
 
     def put(self, time: int, what: T) -> None:
-        """Put something down for a time."""
+        """Add an item for a time."""
         self._order += 1
         heapq.heappush(self._heap, (time, self._order, what))
 
@@ -70,9 +70,9 @@ class _Link:
         self.does = does
         self.delay_ns = round(does.delay_s * 1e9)
         self.quiet = not (does.loss or does.duplicate or does.reorder or does.corrupt)
-        """True if it does nothing but delay."""
+        """True if the link only delays."""
         self.cut_until = 0
-        """It loses everything before this."""
+        """The link loses all packets before this time."""
 
 
 class Node(Protocol):
@@ -87,17 +87,17 @@ class Network:
     """The clock, the events, and the packets under way."""
 
     def __init__(self, links: Iterable[Impairments], *, seed: int | str, start: int = 0) -> None:
-        """Take what each link does to packets, in either direction; rates and jitter are not for here."""
+        """Set each link's effects on packets, in either direction; rates and jitter are not supported."""
         self.now = start
         self.coalesce_us = 0
-        """Hosts take in together what came within this time; 0: every packet at once."""
+        """Hosts process together the packets that arrive within this time; 0: every packet at once."""
         self.nodes: dict[str, Node] = {}
         self.links = [_Link(each) for each in links]
         self.wires: dict[str, dict[int, Wire]] = {}
         """By node, where its ports lead."""
         self.random = random.Random(seed)
         self.calm_from = NEVER
-        """Links only delay from then on."""
+        """Links only delay from this time on."""
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
         """Events of packets under way, by name."""
@@ -106,7 +106,7 @@ class Network:
     # ------------------------------------------------------------------ time
 
     def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Add an event at a time, behind earlier ones of the same time."""
+        """Add an event at a time, after earlier ones of the same time."""
         self._agenda.put(time, (action, arguments))
 
     def step(self) -> bool:
@@ -192,7 +192,7 @@ class PortedSwitch(Protocol):
         """Process all events that are due."""
 
     def next_event_us(self) -> int | None:
-        """Return when something is due next; None: never."""
+        """Return the time of the next event; None: never."""
 
 
 class SwitchNode:
@@ -211,7 +211,7 @@ class SwitchNode:
         self._send(self.ways(frame))
 
     def ways(self, frame: bytes) -> Iterable[int]:
-        """Return the ports by which anything can leave because of a packet."""
+        """Return the ports by which a packet can cause others to leave."""
         return self._network.wires[self._name]
 
     def _advance(self) -> None:
@@ -219,7 +219,7 @@ class SwitchNode:
         self._send(self._network.wires[self._name])
 
     def _send(self, ports: Iterable[int]) -> None:
-        """Send the packets that have left by these ports, and return when something else is due."""
+        """Send the packets that have left by these ports, and schedule the next advance."""
         for port in ports:
             for frame in self._device.drain(port):
                 self._network.send(self._name, port, frame)
@@ -243,7 +243,7 @@ class Station:
         *,
         ring: Callable[[], None] | None = None,
     ) -> None:
-        """Serve every arrival at once, or together what came within `Network.coalesce_us`.
+        """Serve every arrival at once, or together the packets that arrive within `Network.coalesce_us`.
 
         `ring` is called before due stations are served.
         """
@@ -270,7 +270,7 @@ class Station:
         self.wake(self._serve(self._network.now, arrivals))
 
     def wake(self, due: int) -> None:
-        """Serve at this time, or earlier; to ask for a later one than before costs nothing."""
+        """Serve at this time, or earlier; a request for a later time than before costs nothing."""
         if due < self._due:
             self._due = max(due, self._network.now)
             self._network.at(self._due, self._alarm, self._due)
@@ -284,7 +284,7 @@ class Station:
 
 
 def segments(data: bytes | bytearray, lengths: Sequence[int]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """Cut frames that lie back to back into runs of the same length: the bytes of a run, and that length."""
+    """Split frames that lie back to back into runs of the same length: a run's bytes, and that length."""
     whole = np.frombuffer(data, np.uint8)
     start = at = 0
     for i in range(1, len(lengths) + 1):

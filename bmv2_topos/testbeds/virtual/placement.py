@@ -1,4 +1,4 @@
-"""Which host carries which worker, and what aggregation tree follows from that. Pure functions."""
+"""The hosts of workers, and the resulting aggregation tree. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.vocabulary import BadSpec, Job, Link, Region, Topology, Tree
 from controller.vocabulary.catalog import star, tree
 
 # ---------------------------------------------------------------------------
-# Trees of switches: by which links a job's packets climb to the root. Pure functions.
+# Trees of switches: the links by which a job's packets climb to the root. Pure functions.
 
 
 def shortest_tree(topology: Topology, root: str | None = None) -> Tree:
@@ -31,8 +31,8 @@ def shortest_tree(topology: Topology, root: str | None = None) -> Tree:
 def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
     """Return shortest paths to `root` of all switches that have one, each drawn among the equally short ones.
 
-    The ways of packets to what is behind the root, where switches spread them over equal costs (ECMP, by the
-    receiver).
+    These are the paths of packets to hosts behind the root, where switches spread them over equal costs
+    (ECMP, by the receiver).
     """
     distance = topology.distances({root: 0})
     parents = {}
@@ -45,7 +45,7 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
 
 
 def check_tree(topology: Topology, tree: Tree) -> None:
-    """Raise BadSpec for a tree of switches or links that are not there; it says which."""
+    """Raise BadSpec, with its name, for a tree of missing switches or links."""
     for switch in tree.switches:
         if switch not in topology.ports:
             raise BadSpec(f"{switch!r} is in the tree and is not a switch")
@@ -69,7 +69,7 @@ class Placement:
     """The switches that its packets climb; None: the topology's tree of shortest paths. Besides those that do
     not sum, switches without slots pass its packets on without adding."""
     regions: Mapping[str, Region] | None = None
-    """Slots that it may use, by switch, if jobs share them; None: as the job says, or all."""
+    """Slots that it may use, by switch, if jobs share them; None: the job's own setting, or all."""
 
     def tree_on(self, topology: Topology) -> Tree:
         """Return its tree, the default one included."""
@@ -141,7 +141,7 @@ def build(
 
 
 def check_placement(topology: Topology, placement: Placement) -> None:
-    """Check that a job can run where it is placed.
+    """Check that a job can run at its placement.
 
     Raises:
         BadSpec: a host is none, its tree is none or leaves a worker out, or its fallback server is

@@ -1,6 +1,6 @@
-"""Records a run: what passes every switch port and every host, and when each rank summed what.
+"""Records a run: the packets at every switch port and every host, and the time of each rank's sums.
 
-Switches are captured as those that serve real ports are, so that all tools for captures work on this, too.
+Switches are captured like switches with real ports, so that all tools for captures work on this, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hostlib import wire
 from softswitch import CaptureSettings, Switch, file_header, packet_block
 
 SNAP = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
-"""All that is kept of a frame: its headers."""
+"""Bytes kept of a frame: its headers."""
 _NOTES = ("outcome", "index")
 _CAPACITY = 1 << 40
 
@@ -34,7 +34,7 @@ class Recorder:
         switch.capture(CaptureSettings(notes=_NOTES, snap=SNAP, capacity=_CAPACITY))
 
     def take(self, name: str, switch: Switch) -> None:
-        """Take what a switch has captured."""
+        """Take the captured packets of a switch."""
         for port in switch.ports:
             records, dropped = switch.captured(port)
             assert not dropped, "there is room for all"
@@ -63,7 +63,7 @@ class Recorder:
             data: The frames, back to back.
             lengths: Bytes of each frame.
             times_us: Arrival of each frame.
-            kept: For each frame, whether the link has not lost it after all; None: all are kept.
+            kept: For each frame, whether it survived the link's additional loss; None: all are kept.
         """
         at = 0
         for number, (length, time_us) in enumerate(zip(lengths, times_us, strict=True)):
@@ -93,7 +93,7 @@ class Recorder:
             (folder / f"{host}.pcapng").write_bytes(file_header(host, SNAP) + b"".join(blocks))
 
     def events(self) -> list[Event]:
-        """Return all that happened to packets of ours, in order of time."""
+        """Return all events of our packets, in order of time."""
         records = list(self._hosts)
         for (name, port), found in self._switches.items():
             records += read(file_header(f"{name}/{port}", SNAP) + bytes(found), name, name)

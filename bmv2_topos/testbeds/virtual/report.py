@@ -20,12 +20,12 @@ Directed = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What policies that decided on jobs foresaw, by water-filling."""
+    """Predictions of the policies that decided on jobs, by water-filling."""
 
     rate_bps: Mapping[str, float]
-    """Of each job's gradients while it communicates, by name; jobs on one server are left out."""
+    """Rate of each job's gradients while it communicates, by name; jobs on one server are left out."""
     iteration_s: Mapping[str, float]
-    """Time of an iteration of each of them at that rate."""
+    """Time of an iteration of each job at that rate."""
     link_bytes: Mapping[Directed, int]
     """Frames on each link over the whole run, if all is summed where it should be, and nothing is lost."""
 
@@ -60,12 +60,12 @@ class JobReport:
     fallback: Mapping[str, int]
     """The fallback server's counters."""
     checked_elements: int
-    """Elements of results that were compared with the exact sum, and equal: one that is not ends the run."""
+    """Elements of results that were compared with the exact sum, and equal: an unequal one ends the run."""
     restarts: int = 0
     left_s: float = 0.0
     """Time at which it was done, removed or refused."""
     refused: str | None = None
-    """Reason for which the switches could not take it, in the controller's words; None: they could."""
+    """The controller's reason for the switches' refusal; None: they accepted the job."""
 
     @property
     def fate(self) -> Fate:
@@ -109,7 +109,7 @@ class FlowReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole run. Two are equal if all that happened in virtual time was the same."""
+    """A whole run. Two are equal if all events in virtual time were the same."""
 
     setup: Mapping[str, Any]
     jobs: tuple[JobReport, ...]
@@ -119,24 +119,24 @@ class Report:
     slots: int
     """All slots of all switches that aggregate."""
     dropped_packets: int
-    """That found a queue of a switch full."""
+    """Packets that found a queue of a switch full."""
     lost_packets: int
-    """By the links."""
+    """Packets lost by the links."""
     flows: tuple[FlowReport, ...] = ()
     host_bytes: int = 0
     """Frames that passed the links of hosts, both ways, fallback servers' included."""
     trunk_bytes: int = 0
     """Frames that passed the links between switches, both ways."""
     link_bytes: Mapping[Directed, int] = field(default_factory=dict)
-    """Frames on each link, by whom it leads from and to."""
+    """Frames on each link, by sender and receiver."""
     packet_hops: int = 0
     """Packets that passed a link, each counted at each."""
     switches: tuple[str, ...] = ()
     """Their names, in the order of the topology."""
     foreseen: Foreseen | None = None
-    """What policies foresaw, if any decided."""
+    """Predictions of the policies, if any decided."""
     wall_s: float = field(default=0.0, compare=False)
-    """Time that the simulation took."""
+    """Real time of the simulation."""
 
     @property
     def mean_jct_s(self) -> float:
@@ -150,7 +150,7 @@ class Report:
         return _aggregated_share(self.jobs)
 
     def mean_occupancy(self, job: JobReport) -> float:
-        """Return how many slots a job held on average while it ran; 0 if there are no samples of that."""
+        """Return the average number of slots that a job held while it ran; 0 without samples of it."""
         held = [
             sample.slots.get(job.name, 0)
             for sample in self.occupancy
@@ -159,7 +159,7 @@ class Report:
         return statistics.fmean(held) if held else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON knows it, with what the properties compute."""
+        """Return it in the form of JSON, with the values of the properties."""
         plain = asdict(self)
         plain["link_bytes"] = _listed(self.link_bytes)
         if self.foreseen is not None:

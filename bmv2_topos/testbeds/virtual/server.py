@@ -21,7 +21,7 @@ SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
 
 
 def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> wire.Endpoints:
-    """Return the addresses in what a host sends from a UDP port; no switch looks at the receiver's."""
+    """Return the addresses in packets from a host's UDP port; no switch reads the receiver's."""
     return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 
@@ -53,7 +53,7 @@ class FallbackHost:
         self._core.remove_job(job)
 
     def restart(self, now: int, down_ns: int) -> None:
-        """Forget everything but the jobs, and be deaf for a while."""
+        """Forget everything but the jobs, and receive nothing for a while."""
         self._counts = self.counts()
         self._core = self._make_core()
         for job in self._jobs.values():
@@ -61,7 +61,7 @@ class FallbackHost:
         self._deaf_until = now + down_ns
 
     def counts(self) -> dict[int | None, Counter[str]]:
-        """Return the core's counters over its whole life, by job; under None, what belongs to no job."""
+        """Return the core's counters over its whole life, by job; under None, packets without a job."""
         counts = defaultdict(Counter, {job: Counter(found) for job, found in self._counts.items()})
         for job, found in self._core.statistics().items():
             counts[job].update(found)
@@ -82,11 +82,11 @@ class FallbackHost:
 
 
 class PolledServer(FallbackHost):
-    """A server that looks at its socket whenever the testbed comes by."""
+    """A server that reads its socket at each turn of the testbed."""
 
     def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
         self.due = NEVER
-        """Time at which it has to be served even if nothing arrives."""
+        """Time of its next turn even if nothing arrives."""
         self.host = socket.host
         self.port = socket.port
         self._socket = socket

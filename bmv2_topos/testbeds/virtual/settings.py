@@ -24,7 +24,7 @@ from softswitch.compiler import ir
 
 
 class TestbedError(Exception):
-    """The testbed cannot run, or found something that must not be.
+    """The testbed cannot run, or found a violated invariant.
 
     TestbedError
     ├── WrongSum    a worker was handed a result that is not the sum
@@ -43,7 +43,7 @@ class WrongSum(TestbedError):
 
 
 class Stalled(TestbedError):
-    """Workers wait for results that do not come; says which, and for whom."""
+    """Workers wait for results that do not come; names the workers, and the missing ranks."""
 
     exit_code = 1
 
@@ -54,19 +54,19 @@ class Stalled(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Makers of the cores. Tests put others in their place: twins of them, or broken ones.
+    """Makers of the cores. Tests replace them by twins, or by broken ones.
 
     Either may raise `hostlib.errors.NativeMissing`.
     """
 
     kernel: Callable[[], Kernel] = NativeKernel
-    """Of a worker's window."""
+    """Maker of a worker's window."""
     server: Callable[[FallbackSettings], FallbackCore] = FallbackCore
-    """Of a fallback server."""
+    """Maker of a fallback server."""
 
 
 COMPILED: Final = Cores()
-"""Those that run for real."""
+"""The real cores."""
 
 
 # ---------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class VirtualSettings:
     program: str = "shared"
     """A program of p4src by its name, or of any file that ends in ``.p4``."""
     defines: Defines = ()
-    """More preprocessor definitions that the program is built with, to try its variants."""
+    """Additional preprocessor definitions for the program, to try its variants."""
     lanes: int = 64
     slots: int = 8192
     """Aggregator slots of every switch that aggregates. Exclusive: divided equally among the jobs."""
@@ -160,7 +160,7 @@ class VirtualSettings:
     """Least wait of a fallback server before it reminds."""
     remind_max_s: float = 0.02
     patience_s: float = 10.0
-    """Virtual time without any result to any worker, and without anybody computing, that ends the run."""
+    """Virtual time without a result at any worker, and without computing, that ends the run."""
     limit_s: float = 3600.0
     """Virtual time that ends the run at the latest."""
     report_refusals: bool = False
@@ -173,15 +173,15 @@ class VirtualSettings:
     ageing: int = AGEING
     """Ageing: the loss of a slot's priority with each packet that found it taken."""
     prioritize: Prioritize = Urgency.priority
-    """Makes the priorities of jobs that have none in the job file."""
+    """Computes the priorities of jobs that have none in the job file."""
     rehashes: bool = True
     """Salted slots (program atp): what collided gets another slot."""
 
     def slower(self, slack_s: float) -> VirtualSettings:
         """Return settings for links on which a window of packets takes this much longer than on fast ones.
 
-        A window that leaves at once makes round trips longer by as much. Whoever takes that for losses sends
-        again what only waits, and so makes it wait longer.
+        A window that leaves at once makes round trips longer by as much. A worker that mistakes this for
+        losses sends waiting packets again, and so makes them wait longer.
         """
         rto = self.rto
         return replace(
@@ -198,7 +198,7 @@ class VirtualSettings:
 
     @property
     def _built(self) -> tuple[str, int, int, Defines]:
-        """What the program is built from: with more slots than are wanted, it serves all that want fewer."""
+        """Inputs of the program's build: with more slots than requested, it serves all smaller requests."""
         return self.program, self.lanes, max(PROGRAM_SLOTS, self.slots), self.defines
 
     @property
@@ -213,7 +213,7 @@ class VirtualSettings:
 
     @property
     def offers(self) -> SwitchInfo:
-        """What it offers to jobs. Raises as `programs.offered` does."""
+        """Its capacity for jobs. Raises as `programs.offered` does."""
         return offered(*self._built, wanted=self.slots)
 
     @property

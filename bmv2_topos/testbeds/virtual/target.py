@@ -1,6 +1,6 @@
-"""A switch of this process under control of a `controller.SwitchSession`, with no P4Runtime in between.
+"""A switch of this process under control of a `controller.SwitchSession`, without P4Runtime in between.
 
-That would take longer than many a simulation.
+P4Runtime would take longer than many a simulation.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
         self.undisturbed = sole
-        """Whether only its controller has written since that one's last turn."""
+        """Whether only its controller has written since the controller's last turn."""
         self._sole = sole
 
     @property
     def restarts(self) -> int:
-        """Return 0: all that happens to the switch is the testbed's own doing."""
+        """Return 0: all changes of the switch are the testbed's own."""
         return 0
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 Time jumps from one *tick* to the next: to the next moment at which anything is due, but at least
 `VirtualSettings.coalesce_us` on. At a tick the switches first catch up; then jobs arrive and faults that are
-due happen, and if its period is over the allocation policy is asked; then every host that has something to do
-takes in what has arrived and sends what it may. Hosts take turns in going first.
+due happen, and if its period is over the allocation policy is asked; then every host with pending work
+receives its arrived packets and sends permitted ones. Hosts take turns in going first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from hostlib.errors import JobFault
 _PROGRESS_TICKS = 256
 
 Progress = Callable[[float, int, int], None]
-"""Called with the virtual time (s), iterations done and iterations in all, over all jobs."""
+"""Called with the virtual time (s), iterations done and total iterations, over all jobs."""
 
 
 class VirtualTestbed:
@@ -147,7 +147,7 @@ class VirtualTestbed:
         if recorder is not None:
             recorder.jobs += [job.facts() for job in self.jobs.values()]
         self._left = list(self.jobs.values())
-        """Those that are not gone."""
+        """The jobs that are not gone."""
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)
         quick = recorder is None and settings.cores.kernel is COMPILED.kernel
         self._stall = StallCheck(settings.patience_s)
@@ -155,7 +155,7 @@ class VirtualTestbed:
         self._owners: list[str] = []
         """Name of the job of each seat; "": a flow."""
         self._seated = False
-        """False once anybody comes or goes, or a host's link begins or ends to lose packets."""
+        """False once a station comes or goes, or a host's link begins or ends to lose packets."""
 
     # ------------------------------------------------------------------ the clock
 
@@ -163,12 +163,12 @@ class VirtualTestbed:
         """Run all jobs to their ends.
 
         Raises:
-            WrongSum: a worker was handed something that is not the sum.
+            WrongSum: a worker received a result that is not the sum.
             Stalled: nothing moves any more, or `limit_s` is over.
             TestbedError: a congestion control fails, or two ranks' windows differ for no reason.
             controller.ControllerError: the switches cannot take a job, or an answer of the policy; see
                 `VirtualSettings.report_refusals` and `Reallocator`.
-            Exception: whatever the policy raises.
+            Exception: any exception of the policy.
         """
         began = time.perf_counter()
         fabric, settings = self.fabric, self.settings
@@ -311,7 +311,7 @@ class VirtualTestbed:
 
 
 def not_carried(fault: Fault) -> str:
-    """Return why virtual time does not have a fault while jobs run; "": it has."""
+    """Return the reason why virtual time cannot apply a fault while jobs run; "": it can."""
     match fault:
         case Kill(job=job, rank=rank):
             return (
@@ -328,7 +328,7 @@ def not_carried(fault: Fault) -> str:
 
 
 def _in_turn(faults: Iterable[Fault]) -> Iterator[Timed]:
-    """Yield the faults; for a link that is lossy for a while also the end of that."""
+    """Yield the faults; for a temporary loss of a link also its end."""
     for fault in faults:
         assert not isinstance(fault, Kill)
         yield fault
@@ -338,8 +338,8 @@ def _in_turn(faults: Iterable[Fault]) -> Iterator[Timed]:
 
 @contextmanager
 def _spared_from_collection() -> Iterator[None]:
-    """Spare the garbage collector what there is already: of a large network much, and none of it garbage."""
-    if gc.get_freeze_count():  # whoever has done so keeps it so
+    """Exempt existing objects from garbage collection: a large network has many, and none is garbage."""
+    if gc.get_freeze_count():  # an earlier freeze stays
         yield
         return
     gc.freeze()

@@ -1,11 +1,11 @@
-"""Whose turn it is at a tick, and the turns that need no Python.
+"""The turns of a tick, and the turns that need no Python.
 
-All that sits at hosts (workers, fallback servers, sinks of flows) has a turn at a tick if something may have
+Every station of a host (workers, fallback servers, sinks of flows) has a turn at a tick if a packet may have
 arrived for it, or if it is due. Seats take turns in going first. A worker in the middle of a sum takes in
-results and sends what may follow, and a sink counts: that is most of what happens, and done in C
-(``turns.c``), where the engine and the host library are. Python decides where a sum begins or ends, computing
-has a result or a congestion control is to be asked, and takes all turns where several workers or servers have
-a seat at one host.
+results and sends further packets, and a sink counts: these are most of the turns, taken in C
+(``turns.c``), where the engine and the host library are. Python takes a turn if a sum begins or ends,
+computing has a result or a congestion control must be asked, and takes all turns where several workers or
+servers have a seat at one host.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class _Quick:
     def take(self, now: int, first: int, number: int, unfinished: int) -> tuple[int, bool] | None:
         """Finish a seat's turn, and take turns from a number on.
 
-        Return that of one for Python, and whether only its rest is left, and to be finished here.
+        Return the number of a turn for Python, and whether only the turn's rest is left, to be finished here.
         """
         rest = self._rest
         found = int(self._take(ctypes.byref(self._table), now, first, number, unfinished, ctypes.byref(rest)))

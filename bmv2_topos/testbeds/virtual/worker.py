@@ -40,7 +40,7 @@ from hostlib.wire.encodings import Encoding
 
 
 FORWARD_SHARE: Final = 1 / 3
-"""Part of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
+"""Fraction of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Training:
                 self._enter_pass(at, backward=True)
 
     def summed(self, layer: int, now: int) -> None:
-        """Learn that a layer's tensor is summed, in the order in which they were `ready`."""
+        """Record that a layer's tensor is summed, in the order in which they were `ready`."""
         self._summed.add(layer)
         if layer == 0:  # the last of its iteration
             self.done += 1
@@ -131,7 +131,7 @@ class Training:
 
 
 # ---------------------------------------------------------------------------
-# Contributions of the ranks of a job, and the sums that they must be handed.
+# Contributions of the ranks of a job, and the required sums.
 
 
 _SHIFTS = 997  # a prime: how often the same values come round again
@@ -205,7 +205,7 @@ class ExactGradients:
 
 
 # ---------------------------------------------------------------------------
-# Holds the ranks of a job to one rule for their windows.
+# Checks that the ranks of a job use one rule for their windows.
 #
 # A congestion control from outside may look at a clock, draw random numbers, or remember something of
 # another rank. Then ranks that were told the same come to different windows, which costs time and is hard
@@ -215,13 +215,16 @@ class ExactGradients:
 
 
 class Rule:
-    """What the ranks of one job have answered so far."""
+    """The ranks' answers of one job so far."""
 
     def __init__(self) -> None:
         self._answers: dict[tuple[int, int], Limits] = {}
 
     def note(self, number: int, told: int, limits: Limits) -> None:
-        """Check a rank's answer to its first `number` rounds; `told` is their digest. Raises BadLimits."""
+        """Record and check a rank's answer to its first `number` rounds; `told` is their digest.
+
+        Raises BadLimits.
+        """
         first = self._answers.setdefault((number, told), limits)
         if first != limits:
             raise BadLimits(
@@ -232,7 +235,7 @@ class Rule:
 
 
 class Watched:
-    """The congestion control of one rank, its answers compared with the others'."""
+    """The congestion control of one rank, whose answers are compared with the others'."""
 
     def __init__(self, inner: Congestion, rule: Rule, *, may_bypass: bool) -> None:
         self.name = getattr(inner, "name", type(inner).__name__)
@@ -304,7 +307,7 @@ class TrainingWorker:
 
         Raises:
             WrongSum: a result is not the sum.
-            RanksDisagree: the ranks' packets do, which cannot be.
+            RanksDisagree: the ranks' packets disagree, which is impossible.
         """
         arrival = self._socket.receive()
         if arrival is not None or now >= self.due:
@@ -316,7 +319,7 @@ class TrainingWorker:
         self.due = min(self._driver.transmit(now), self.training.due)
 
     def decide(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Do the steps of `poll` except sending, with packets that have arrived already. Raises as `poll` does."""
+        """Do the steps of `poll` except sending, with packets that have arrived. Raises as `poll` does."""
         driver, training = self._driver, self.training
         self.window.on_round()
         driver.take(now, arrivals)

@@ -41,11 +41,11 @@ class Cursor:
         return token
 
     def fail(self, expected: str) -> NoReturn:
-        """Raise the error that the current token is not what was expected."""
+        """Raise the error for an unexpected current token."""
         raise self.failure(expected)
 
     def failure(self, expected: str) -> CompileError:
-        """Return the error that the current token is not what was expected."""
+        """Return the error for an unexpected current token."""
         match self.token.kind:
             case "end":
                 message = "the file ends too early"

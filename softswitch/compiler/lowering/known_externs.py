@@ -181,7 +181,7 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
 Fields = tuple[tuple[str, ...], ...]
 
 FIRST_LEGACY_LIST = 256
-"""Numbers below are those of ``@field_list``, a bit<8>."""
+"""Smaller numbers belong to ``@field_list``, a bit<8>."""
 
 
 def annotated_lists(meta: t.Type) -> dict[int, Fields]:

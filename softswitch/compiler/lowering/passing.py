@@ -7,7 +7,7 @@ back after it (``out``, ``inout``), arguments in order.
 
 Parameters at their declarations: P4's requirements on them, whether anything is called or not.
 
-The sections are those of the P4_16 specification 1.2.5.
+The sections are the P4_16 specification's, version 1.2.5.
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ Symbol = (
 
 
 class Scope:
-    """The names of one block, on top of those of the blocks around it."""
+    """The names of one block, on top of the names of the enclosing blocks."""
 
     __slots__ = ("_limit", "names", "parent")
 
