@@ -26,7 +26,7 @@ from benchmarks.service.live import ROOT, SIZE_BYTES, Bed, Controller
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
-from controller.errors import ControllerError
+from controller.errors import ControllerError, NoSuchJob
 from ina.launch.files import process_of
 from ina.service.client import Client, Refused, Unreachable
 
@@ -391,8 +391,9 @@ class Mishaps:
         with controllers(self.bed.state) as at:
             fleet = Fleet(at)
             jobs = [*fleet.read().values()]
-            if jobs:
-                fleet.remove(self.rng.choice(jobs))
+            with contextlib.suppress(NoSuchJob):  # it has ended since it was read
+                if jobs:
+                    fleet.remove(self.rng.choice(jobs))
         return bool(jobs)
 
     # ------------------------------------------------------------------ the rest
