@@ -218,7 +218,7 @@ _GROUPS: Final = {
         ),
     ),
     "scenario": (
-        "Run scenarios of jobs, faults and checks on any testbed; see docs/guides/testbeds.md.",
+        "Run scenarios of jobs, faults and checks on any testbed; see docs/guides/scenarios.md.",
         (
             (
                 "list",

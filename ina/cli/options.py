@@ -191,7 +191,7 @@ class PcapOptions:
             writable=True,
             metavar="DIR",
             rich_help_panel=CAPTURES,
-            help="Capture the packets at each port into DIR/SWITCH-portN.pcapng; see docs/guides/tracing.md.",
+            help="Capture the packets of each port in DIR/SWITCH-portN.pcapng; see docs/guides/captures.md.",
         ),
     ] = None
     pcap_limit: Annotated[

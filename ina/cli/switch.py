@@ -192,7 +192,7 @@ def switch(asked: EmbeddedSettings) -> None:
 
     When ready, prints one line of JSON: p4runtime (its address), grpc_port, udp_ports and shm_ports (by port
     number), device_id and program. Anyone who can reach P4Runtime controls the switch; see
-    docs/explanations/security.md.
+    docs/explanations/security-start.md.
 
     Examples:
         ina switch --port 1=udp:47001:48001 --port 2=udp:47002:48002 --p4runtime 127.0.0.1:9559

@@ -173,8 +173,8 @@ class ControllerSettings:
         Declared(
             metavar="NAME",
             help="Pass this environment variable on to the commands of jobs, besides those that "
-            "docs/explanations/security.md lists; give it several times for several, or a pattern such as "
-            "'HF_*'.",
+            "docs/explanations/security-controller.md lists; give it several times for several, or a pattern "
+            "such as 'HF_*'.",
         ),
     ] = None
     keep_jobs: Annotated[
