@@ -65,7 +65,9 @@ def _runs(labels: ResultRow, factors: Sequence[int], iterations: int) -> Iterato
     settings = VirtualSettings(slots=int(str(labels["slots"])), seed=int(str(labels["seed"])), samples=0)
     healthy = job(JOBS[0], control, iterations)
     if not by_link:
-        yield Scenario(labels={**labels, "factor": 0, "jobs": healthy.name}, jobs=(healthy,), settings=settings)
+        yield Scenario(
+            labels={**labels, "factor": 0, "jobs": healthy.name}, jobs=(healthy,), settings=settings
+        )
     for factor in factors:
         at: ResultRow = {**labels, "factor": factor, "jobs": "+".join(JOBS)}
         if by_link:
