@@ -5,7 +5,8 @@
 - `loopback`: their lower bound, bytes that are only copied;
 - `interleave`, `cpu_counts`: groups of real jobs beside their predictions, and a job on more or fewer CPUs.
 
-A composing package: it runs the other packages by their public modules (docs/architecture.md). Nothing here
+A composing package: it runs the other packages by their public modules (docs/explanations/architecture.md).
+Nothing here
 prints; the commands do. Pages of many runs, and all other measurements, are made in ``benchmarks/``, which is
 not installed.
 """

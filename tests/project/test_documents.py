@@ -66,7 +66,7 @@ def test_lines_are_no_longer_than_the_page_is_wide(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "index", [DOCS / "README.md", DOCS / "results" / "README.md"], ids=["docs", "results"]
+    "index", [DOCS / "index.md", DOCS / "results" / "README.md"], ids=["docs", "results"]
 )
 def test_an_index_lists_every_page(index: Path) -> None:
     listed = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
@@ -99,7 +99,7 @@ def test_pages_that_the_code_names_are_there() -> None:
 
 
 def test_invariants_are_numbered_from_one_on() -> None:
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    text = (DOCS / "explanations" / "architecture.md").read_text(encoding="utf-8")
     numbers = re.findall(r"^\| (\d+) \| ", text.partition("## Invariants")[2], re.MULTILINE)
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
 

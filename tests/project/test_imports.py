@@ -1,4 +1,4 @@
-"""Who may import what: the map of docs/architecture.md as a table, and what holds for all of it.
+"""Who may import what: the map of docs/explanations/architecture.md as a table, and what holds for all of it.
 
 Four rules, each tried by a broken example at the end:
 

@@ -213,7 +213,7 @@ def test_a_torch_trainer_is_placed_and_admitted_by_the_controller(here: Cluster,
         service.end()
 
 
-# --------------------------------------------------------------------------- docs/executors.md
+# --------------------------------------------------------------------------- docs/guides/slurm-ray.md
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def run_page(here: Cluster, section: str, folder: Path, variables: Variables) ->
     The controller gets the state and the testbed of the test; a cluster manager that is to be started is
     there already.
     """
-    page = (ROOT / "docs" / "executors.md").read_text()
+    page = (ROOT / "docs" / "guides" / "slurm-ray.md").read_text()
     (text,) = (each for each in page.split("\n## ") if each.startswith(f"{section}\n"))
     (folder / "page").mkdir()
     places = [str(make_folder(folder / "page") / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]

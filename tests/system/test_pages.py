@@ -31,6 +31,7 @@ from tests.system.controllers import Controller
 
 
 NO_BMV2 = NO_NAMESPACES or bmv2.missing()
+GUIDES = ROOT / "docs" / "guides"
 BMV2 = [pytest.mark.netns, pytest.mark.bmv2, pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)]
 
 
@@ -40,7 +41,7 @@ def steps_of(page: str) -> list[tuple[str, list[str]]]:
 
 def test_captures(tmp_path: Path) -> None:
     missing = "tshark" if shutil.which("tshark") is None else None
-    ran = [step for step in steps_of("tracing") if step[0].split()[0] != missing]
+    ran = [step for step in steps_of("guides/tracing") if step[0].split()[0] != missing]
     folder = make_folder(tmp_path)
     for step in ran:
         run_step(folder, *step)
@@ -51,14 +52,14 @@ def test_captures(tmp_path: Path) -> None:
 def test_windows(tmp_path: Path) -> None:
     folder = make_folder(tmp_path)
     (folder / "p4src").symlink_to(ROOT / "p4src")  # as in a clone, where the examples find it
-    for step in (ran := steps_of("windows")):
+    for step in (ran := steps_of("guides/own-rules")):
         run_step(folder, *step)
     assert len(ran) == 6
 
 
-# --------------------------------------------------------------------------- docs/tutorial.md
+# ----------------------------------------------------------------- docs/tutorials/first-p4-program.md
 
-TUTORIAL = steps_of("tutorial")
+TUTORIAL = steps_of("tutorials/first-p4-program")
 
 
 def part(command: str) -> str:
@@ -102,12 +103,12 @@ def test_the_tutorial_with_root(
     assert len(ran) == 8
 
 
-# --------------------------------------------------------------------------- docs/testbeds.md
+# --------------------------------------------------------------------------- docs/guides/testbeds.md
 
 LINES = [
     line
     for _, block in re.findall(
-        r"^```(\w*)\n(.*?)^```", (ROOT / "docs" / "testbeds.md").read_text(), flags=re.DOTALL | re.MULTILINE
+        r"^```(\w*)\n(.*?)^```", (GUIDES / "testbeds.md").read_text(), flags=re.DOTALL | re.MULTILINE
     )
     for line in block.splitlines()
     if line.startswith(("ina topo ", "ina scenario "))
@@ -158,7 +159,7 @@ def test_what_needs_no_root_runs(line: str, tmp_path: Path) -> None:
     assert run_lines([line], tmp_path) != [""]
 
 
-# --------------------------------------------------------------------------- docs/controller.md
+# --------------------------------------------------------------------------- docs/guides/controller.md
 
 
 def check_answers(controller: Controller) -> None:
@@ -197,7 +198,7 @@ def test_from_an_empty_machine_to_three_jobs_of_a_controller(
         supervisor.settimeout(120)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         try:
-            for command, shown in steps_of("controller"):
+            for command, shown in steps_of("guides/controller"):
                 if command.startswith("export "):
                     monkeypatch.setenv("INA_CONTROLLER", controller.url)
                     continue
@@ -216,11 +217,11 @@ def test_from_an_empty_machine_to_three_jobs_of_a_controller(
     assert re.search(r"info +\[decision=\d+ event=started jobs=urgent\] on (2 GPUs|GPU .*): ", written)
 
 
-# --------------------------------------------------------------------- the programs of docs/hostlib.m
+# --------------------------------------------------------------------- the programs of guides
 
 
 PAGE, TORCH_PAGE, HOROVOD_PAGE = (
-    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torch", "horovod")
+    (GUIDES / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torchrun", "horovod")
 )
 
 
