@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from hostlib.errors import RendezvousError
 from hostlib.launch import command_line
+from hostlib.meet import other_protocol
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0
@@ -113,6 +114,9 @@ def _started(options: list[str]) -> dict[str, Any]:
     if "configs" not in told:
         why = told.get("failed") or "its messages say why, where rank 0 runs"
         raise RendezvousError(f"'ina admit' ended with status {process.wait()}: {why}")
+    if other := other_protocol(told):
+        process.communicate()  # it ends with its input
+        raise RendezvousError(f"'ina admit': {other}")
     _running.append(admission)
     return told
 

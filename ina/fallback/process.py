@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from controller.switches.layout import TreeAdmission
+from hostlib.meet import other_protocol
 from ina.errors import ProcessFailed
 from ina.launch.server_process import ServerProcess
 
@@ -203,6 +204,10 @@ class FallbackProcess:
         message: Mapping[str, Any] | None = None
         with contextlib.suppress(ProcessFailed):  # `check` sees that it ended
             message = child.ready()
+        if message is not None and (other := other_protocol(message)):
+            with self._change:
+                self._final = f"{TITLE}: {other}"
+            return
         while message is not None:
             with self._change:
                 if child is not self._child:
