@@ -111,12 +111,10 @@ def _started(options: list[str]) -> dict[str, Any]:
     )
     admission = _Admission(options, process)
     told = admission.hear()
-    if "configs" not in told:
-        why = told.get("failed") or "its messages say why, where rank 0 runs"
-        raise RendezvousError(f"'ina admit' ended with status {process.wait()}: {why}")
-    if other := other_protocol(told):
+    failed = told.get("failed") or "its messages say why, where rank 0 runs"
+    if why := other_protocol(told) if "configs" in told else failed:
         process.communicate()  # it ends with its input
-        raise RendezvousError(f"'ina admit': {other}")
+        raise RendezvousError(f"'ina admit' ended with status {process.returncode}: {why}")
     _running.append(admission)
     return told
 

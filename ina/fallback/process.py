@@ -229,11 +229,5 @@ class FallbackProcess:
         self._child.say({"statistics": True})
 
     def _of_job(self, job: int) -> dict[str, float]:
-        counts = dict(self._before.get(job, {}))
-        _add(counts, self._latest.get("jobs", {}).get(str(job), {}))
-        return counts
-
-
-def _add(counts: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, number in more.items():
-        counts[name] = counts.get(name, 0.0) + number
+        before, now = self._before.get(job, {}), self._latest.get("jobs", {}).get(str(job), {})
+        return {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}

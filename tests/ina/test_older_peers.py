@@ -56,7 +56,7 @@ def test_a_fallback_server_is_used_no_more(peer: Callable[[str], None]) -> None:
 
 def test_an_admission_is_refused(peer: Callable[[str], None]) -> None:
     peer('{"configs": [{"rank": 0}]}')
-    with pytest.raises(RendezvousError, match=f"'ina admit': {OTHER}"):
+    with pytest.raises(RendezvousError, match=f"'ina admit' ended with status 0: {OTHER}"):
         hosting.admit(Settings(), [[0]], [["here"]], hierarchical=False)
 
 
