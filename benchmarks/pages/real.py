@@ -57,7 +57,7 @@ def missing(*, gloo: bool = True, target: str = "embedded") -> str:
         return f"BMv2 needs {lacking}"
     try:
         netns.check_here()
-    except netns.NotHere as error:
+    except netns.MissingRequirement as error:
         return str(error)
     return ""
 
@@ -188,7 +188,7 @@ class RealAllreduce:
         name = f"experiment-{os.getpid()}"
         program = netns.Program(lanes=self.lanes, target=self.target)
         with (
-            netns.standing(name, self.topology(), program) as state,
+            netns.temporary(name, self.topology(), program) as state,
             tempfile.TemporaryDirectory() as folder,
             opened(state) as fabric,
         ):

@@ -94,7 +94,7 @@ def train(rate_bps: float, options: argparse.Namespace) -> Row:
     load = os.getloadavg()[0]
     topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
     with (
-        netns.standing(f"training-{os.getpid()}", topology, netns.Program(lanes=256)) as state,
+        netns.temporary(f"training-{os.getpid()}", topology, netns.Program(lanes=256)) as state,
         tempfile.TemporaryDirectory() as folder,
         opened(state) as fabric,
     ):

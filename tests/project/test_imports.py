@@ -79,7 +79,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/", "hostlib.meet/", "hostlib.wire/"),
     ),
     "hostlib.launch": ("hostlib/", "hostlib.io/", "hostlib.meet/"),
-    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.io/", "hostlib.wire/"),
+    "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.io/", "hostlib.meet", "hostlib.wire/"),
     "hostlib.interleave": ("hostlib/", "hostlib.meet/"),
     "hostlib.torch": ("hostlib/", "hostlib.collectives/", "hostlib.launch/", "hostlib.wire/"),
     "hostlib.horovod": (

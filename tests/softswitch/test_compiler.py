@@ -161,7 +161,6 @@ def with_table(**changes: object) -> Callable[[ir.Program], ir.Program]:
 
 
 X = ir.Var(B8, "x", pos=POS)
-AWAY = ir.Transition((), (((), "away"),), pos=POS)
 META_X = ir.Member(B8, ir.Var(program().meta, "meta", pos=POS), "x", pos=POS)
 
 

@@ -25,7 +25,7 @@ FEW_SERVERS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PolicyChoice:
     """A policy of each kind, by name."""
 
     scheduler: str
@@ -37,15 +37,15 @@ class Choice:
         return f"{self.scheduler} + {self.placement} + {self.memory} + {self.routing}"
 
 
-SIMPLEST = Choice("fifo-backfill", "locality", "shared", "shortest-path")
+SIMPLEST = PolicyChoice("fifo-backfill", "locality", "shared", "shortest-path")
 """The baseline for comparisons."""
-JOINT = Choice("joint", SCHEDULER, "shared", "shortest-path")
-SIMPLE = Choice("edf", "netpack", "shared", "ecmp-everywhere")
+JOINT = PolicyChoice("joint", SCHEDULER, "shared", "shortest-path")
+SIMPLE = PolicyChoice("edf", "netpack", "shared", "ecmp-everywhere")
 """The best of all kinds of jobs together, and the best of those that ask each policy by itself
 (docs/results/which-policy.md)."""
 
 
-def default_for(servers: int, scheduler: str | None = None, placement: str | None = None) -> Choice:
+def default_for(servers: int, scheduler: str | None = None, placement: str | None = None) -> PolicyChoice:
     """Return the default policies for a cluster of this many servers, beside these that are given.
 
     >>> str(default_for(16)), default_for(64).scheduler, default_for(16, placement="locality").scheduler

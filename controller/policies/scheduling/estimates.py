@@ -20,7 +20,7 @@ Remaining = Callable[[JobState, float], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DurationEstimates:
     """The durations reported to policies: a job's remaining time times a lognormal factor, fixed per job.
 
     `error` is the standard deviation of the factor's logarithm: with 0.5, two jobs of three are within a
@@ -42,7 +42,7 @@ class Told:
         return self._factors[name]
 
 
-TRUTH = Told()
+EXACT = DurationEstimates()
 
 
 AGENTS = ("a2c", "dqn")
@@ -79,7 +79,7 @@ class Profiler:
         return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
 
 
-class Spread:
+class EstimateError:
     """Error of reported durations: the spread of log(actual / reported) over the jobs that ended."""
 
     def __init__(self) -> None:
