@@ -48,8 +48,8 @@ bench: $(VENV)/bench
 	$(BIN)/ina bench pipeline --lanes 256
 	$(BIN)/ina bench pipeline --lanes 32
 	$(BIN)/ina bench pipeline --program shared --lanes 256
-	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo
-	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo
+	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo,openmpi,mpich
+	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo,openmpi,mpich
 	$(BIN)/python -m benchmarks.speed fallback
 
 # RESULTS=docs/results writes the published pages anew.

@@ -68,7 +68,7 @@ def main() -> None:
     if options.rank:
         be_rank(options)
         return
-    if why := missing():
+    if why := missing(GLOO):
         raise SystemExit(f"{NAME}: {why}")
     page = None if options.output is None else options.output / "training.md"
     if page is not None:
@@ -145,7 +145,7 @@ def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> 
         "allowed_s": allowed_s,
         "load": times.load,
         "ina_s": median(times.ina_s),
-        "gloo_s": median(times.gloo_s),
+        "gloo_s": median(times.found["gloo"].times_s),
         "best_s": min(times.ina_s),
     }
 
