@@ -21,7 +21,7 @@ ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
 DEFAULT_SLOTS: Final = 1024
 """A window of 512 packets: batches large enough that the scheduler spreads workers and switch over the
-cores, and all in flight still fits the caches (docs/performance.md)."""
+cores, and all in flight still fits the caches (docs/explanations/performance.md)."""
 
 MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30

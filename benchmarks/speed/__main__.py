@@ -9,7 +9,9 @@ import typer
 from benchmarks.speed import decisions, fallback
 from ina.cli.errors import Failure, verdict
 
-app = typer.Typer(help="Measure the speed of parts; see docs/performance.md.", pretty_exceptions_enable=False)
+app = typer.Typer(
+    help="Measure the speed of parts; see docs/explanations/performance.md.", pretty_exceptions_enable=False
+)
 for command in (
     fallback.fallback,
     *(decisions.grouping, decisions.schedulers, decisions.simulation),

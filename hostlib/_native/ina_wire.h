@@ -1,4 +1,5 @@
-/* An INA packet on the wire (docs/protocol.md). p4src/include is where these facts come from, hostlib/wire/__init__.py says them
+/* An INA packet on the wire (docs/reference/protocol.md). p4src/include is where these facts come from,
+ * hostlib/wire/__init__.py says them
  * in Python; ina_layout.c exports the lists, so that load() refuses what differs and tests/contract compares all three.
  */
 #ifndef INA_WIRE_H

@@ -276,7 +276,7 @@ _GROUPS: Final = {
         ),
     ),
     "bench": (
-        "Measure the speed of the switch and of allreduce; see docs/performance.md.",
+        "Measure the speed of the switch and of allreduce; see docs/explanations/performance.md.",
         (
             (
                 "pipeline",

@@ -161,7 +161,9 @@ def of_silence(
     reasons = {reason: count for reason, count in here.items() if count}
     if reasons:
         counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-        return Finding(machine, f"switch {switch} refuses its packets: {counted}", "see docs/protocol.md")
+        return Finding(
+            machine, f"switch {switch} refuses its packets: {counted}", "see docs/reference/protocol.md"
+        )
     return Finding(
         machine,
         f"none of its packets reach switch {switch} at port {port}, or no answer comes back ({error})",

@@ -1,4 +1,4 @@
-"""Builds the frames of docs/protocol.md, well formed and not."""
+"""Builds the frames of docs/reference/protocol.md, well formed and not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INA frames as workers and fallback servers send them, written from docs/protocol.md."""
+"""INA frames as workers and fallback servers send them, written from docs/reference/protocol.md."""
 
 import struct
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Every row of the decision tables of ``exclusive.p4``, one packet at a time (docs/protocol.md)."""
+"""Every row of the decision tables of ``exclusive.p4``, one packet at a time (docs/reference/protocol.md)."""
 
 from __future__ import annotations
 
