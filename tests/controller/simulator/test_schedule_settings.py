@@ -121,7 +121,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples/schedule/shortest.py"
 SOURCE = """
 from controller.policies.scheduling import Decision, Group
 from controller.simulator.engine import PolicyRun
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.policies.scheduling.baselines import fifo
 
 class Broken:
@@ -143,7 +143,7 @@ class Nameless:
         return Decision([])
 
 def slow(factor=2.0, fair=True, steps=3):
-    return PolicyRun(fifo(), Exclusive(restart_scale=factor))
+    return PolicyRun(fifo(), ExclusiveSpeed(restart_scale=factor))
 
 def refuses():
     raise ValueError("no")
