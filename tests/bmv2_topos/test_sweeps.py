@@ -235,6 +235,8 @@ def test_the_files_are_rows_a_page_and_a_plot_of_each_quantity(tmp_path: Path) -
     for name in drawn:
         plot = (tmp_path / name).read_text()
         assert "kind b, slow" in plot
+    _, dashed = STUDY._lines(rows, "time (s)", "size", [1, 10], places=False)
+    assert dashed == ["kind a, slow", "kind b, slow"]
 
 
 def test_without_ablations_or_seeds_there_are_no_columns_for_them() -> None:
