@@ -168,7 +168,7 @@ def _with_patterns(schedule: SoakSchedule) -> SoakSchedule:
 
 
 def _offered(schedule: SoakSchedule) -> SoakSchedule:
-    """Return the schedule without what its program does not offer."""
+    """Return the schedule without the features that its program lacks."""
     jobs, events = schedule.jobs, schedule.events
     if Feature.SHARDS in schedule.bed.lacks:
         jobs = tuple(

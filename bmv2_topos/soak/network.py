@@ -142,7 +142,7 @@ class BedNetwork(Network):
         self.wires.update(built.wires)
         for host, (switch, port, link) in built.host_ports.items():
             self.wires[host] = {HOST_PORT: Wire(link, switch, port)}
-        clock_us = built.rack.next_clock_us(schedule.clock_us)
+        clock_us = built.pool.next_clock_us(schedule.clock_us)
         self.switches = {name: BedSwitch(self, name, built, clock_us) for name in built.switches}
 
     def cut(self, link: int, until: int) -> None:

@@ -36,7 +36,7 @@ class SoakBed:
     slots: tuple[int, ...]
     """Exclusive: of each job's region. Shared: 0."""
     lacks: frozenset[Feature] = frozenset()
-    """What its program does not offer, which then does not happen."""
+    """Features that its program lacks; schedules do not use them."""
     tofino: bool = False
     """Its program is one for Tofino (`bmv2_topos.soak.tofino`)."""
 
@@ -174,7 +174,7 @@ def end_us(event: Timed) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SoakSchedule:
-    """All that one integer stands for, on its bed."""
+    """The jobs, links and events drawn from one seed, on its bed."""
 
     seed: int
     bed: SoakBed
@@ -182,7 +182,7 @@ class SoakSchedule:
     links: tuple[Impairments, ...]
     """What each link of the topology does to packets, either way, in its order."""
     coalesce_us: int
-    """Hosts take in together what came within this time."""
+    """Hosts process together the packets that arrive within this time."""
     server_capacity: int
     clock_us: int
     """The switches' clock when it begins; it wraps at 2**32."""

@@ -68,7 +68,7 @@ class PipelineTarget:
     def close(self) -> None:
         """Do nothing: the switch is not this object's."""
 
-    def doubt(self) -> None:
+    def expect_silence(self) -> None:
         """Do nothing: the switch answers at once."""
 
     @contextmanager

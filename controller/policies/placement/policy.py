@@ -62,7 +62,7 @@ class PlacementProblem:
         left = dict(self.free)
         for server in job.servers:
             left[server] -= job.gpus_per_worker
-        vars(after)["free"] = left  # what it would count again
+        vars(after)["free"] = left  # or it would be counted again
         return after
 
     def room(self, job: Job) -> dict[str, int]:
@@ -164,7 +164,7 @@ def place_among(
     """
     problem = PlacementProblem(topology, tuple(running), rng)
     if free is not None:
-        vars(problem)["free"] = dict(free)  # what it would count again
+        vars(problem)["free"] = dict(free)  # or it would be counted again
     order = _fullest(batch, sum(problem.free.values())) if policy.netpack else list(batch)
     names = {job.name for job in order}
     waiting = [job.name for job in batch if job.name not in names]

@@ -225,7 +225,7 @@ def test_a_promise_is_a_grant_on_arrival_and_broken_by_losing_it() -> None:
         {"kept": granted, "lost": shared, "ended": ended, "later": granted},
         {"kept": granted, "lost": granted, "later": shared},
     ):
-        promises.divided(0.0, problem, MemoryDivision({name: {} for name in standing}, standing))
+        promises.on_divided(0.0, problem, MemoryDivision({name: {} for name in standing}, standing))
     assert promises.lost == {"lost", "ended"}
 
 
