@@ -1,4 +1,4 @@
-"""Schedules for the programs for Tofino, without the features that these lack (docs/tofino.md)."""
+"""Schedules for the programs for Tofino, without the features that these lack (docs/reference/tofino.md)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: in
 
 
 def offered(schedule: SoakSchedule) -> SoakSchedule:
-    """Return the schedule without the features that these programs lack."""
+    """Return the schedule without what these programs do not do."""
     jobs = tuple(_job(job, shared=schedule.bed.program == "shared") for job in schedule.jobs)
     events = tuple(event for each in schedule.events for event in _events(each))
     return replace(schedule, jobs=jobs, events=events)

@@ -1,6 +1,6 @@
 """Files of jobs, clusters and topologies, in TOML, JSON or YAML: one reader for all commands.
 
-`schema` has all keys; docs/files.md explains them. Jobs::
+`schema` has all keys; docs/reference/files.md explains them. Jobs::
 
     [[job]]
     name = "vision"

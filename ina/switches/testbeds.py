@@ -41,11 +41,11 @@ class TestbedSwitch:
     __test__ = False  # pytest takes classes called Test* for tests
 
     name: str
-    process: int
+    pid: int
 
     def ended(self) -> str | None:
         """Return that it has ended, or None."""
-        return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
+        return None if _runs(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
 
 
 @contextlib.contextmanager

@@ -16,7 +16,10 @@ from ina.cli.commands import app
 from ina.cli.errors import Failure, verdict
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "allocation.md").read_text()
+PAGE = "".join(
+    (ROOT / "docs" / page).read_text()
+    for page in ("guides/allocation.md", "reference/allocation-policies.md")
+)
 COMMANDS = re.findall(r"^ina .*$", PAGE, flags=re.MULTILINE)
 FILES = ("--jobs", str(ROOT / "examples/allocation/jobs.toml"))
 RACK = ("--cluster", str(ROOT / "examples/allocation/rack.toml"))

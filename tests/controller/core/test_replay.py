@@ -84,7 +84,7 @@ def check_replays(room: Room, fresh: Callable[[], Core], cut: float) -> None:
     assert first + replayed(parts, events[at:]) == room.wanted
     assert parts.log is not None
     assert parts.log.entries == room.core.log.entries
-    assert [(each.job.spec, each.outcome, each.reason) for each in parts.over] == [
+    assert [(each.job.spec, each.outcome, each.reason) for each in parts.finished_jobs] == [
         (each.job.spec, each.outcome, each.reason) for each in room.core.finished_jobs
     ]
 
