@@ -50,7 +50,7 @@ class SwitchPool:
         return cls(program_of(mode, own))
 
     def acquire(self) -> tuple[Switch, Pipeline]:
-        """Return a switch without jobs."""
+        """Return a switch without jobs, from the pool or a new one."""
         if self._free:
             return self._free.pop()
         switch = Switch({port: parse_port("memory") for port in _PORTS})

@@ -1,4 +1,4 @@
-"""Beds and schedules drawn from integers: the same integer gives the same, on any machine."""
+"""Beds and schedules drawn from integers; the same integer gives the same schedule on any machine."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
 
 
 def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
-    """Return how a job's float32 travel: some of those that have exponents are in fewer bits."""
+    """Return the encoding of a job's float32 values; a job with exponents may get one of fewer bits."""
     draw = random.Random(f"blocks {job.number} of {seed}")
     return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
 

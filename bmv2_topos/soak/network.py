@@ -150,7 +150,7 @@ class BedNetwork(Network):
         self.links[link].cut_until = max(until, self.links[link].cut_until)
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Lose it; or, on the way to a switch, its addresses may be damaged before there is a frame check."""
+        """Drop the packet, or, on its way to a switch, damage its addresses before there is a frame check."""
         if wire.to not in self.switches or self.random.random() >= 0.5:
             return None
         bad = damaged(frame, self.random.randrange(64))

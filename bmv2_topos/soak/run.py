@@ -48,7 +48,7 @@ _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=LONGEST_TIMEOUT_S, prob
 
 
 class NoProgress(Exception):
-    """Some collective does not end."""
+    """A collective does not end."""
 
 
 class ScheduleResult(NamedTuple):
@@ -256,7 +256,7 @@ class _Run:
         for switch, strays in self.built.strays().items():
             if strays:
                 raise ImpossibleOutcome(
-                    f"switch {switch}: {strays} packets left by ports of no member of their jobs"
+                    f"switch {switch}: {strays} packets left by ports that lead to no member of their jobs"
                 )
 
     # ------------------------------------------------------------------ events

@@ -96,7 +96,7 @@ class WorkerStation:
         self._life += 1
 
     def note(self) -> None:
-        """Add the core's counters to the schedule's."""
+        """Add the core's counters to the schedule's counters."""
         if self.window is not None:
             for counter in Count:
                 if value := self.window.count(counter):
@@ -181,10 +181,10 @@ class WorkerStation:
             self._network.call_at(self._network.now + _WATCH_NS, self._watch, watchdog, life)
 
     def _give_up(self, error: JobBroken) -> None:
-        """Raise an error in the caller, for whom nothing more happens then.
+        """Raise an error in the caller, which ends the worker.
 
         Raises:
-            WrongError: there is no reason for it, or it does not name the required facts.
+            WrongError: the error has no reason, or does not name the required facts.
         """
         defector, window = self._defector, self.window
         assert window is not None, "only a running worker gives up"

@@ -177,7 +177,7 @@ class Allocator:
         return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
-        """Return the jobs whose own servers have room for them."""
+        """Return the jobs with given servers that have room for them."""
         there = list(running)
         free = dict(placement.PlacementProblem(self.topology, tuple(running), self._rng).free)
         for job in batch:

@@ -2,8 +2,8 @@
 
 A job keeps its place through a change that does not touch it. A change that removes a switch or a link of its
 tree is like a failure: it gets another tree if there is one
-(`controller.core.allocator.Allocator.set_outages`). Changes that cost it its place are collected here:
-servers that left or are reached in another way, ports with other numbers, and memory of another size.
+(`controller.core.allocator.Allocator.set_outages`). Changes by which it loses its place are collected here:
+servers that left or have another path, ports with other numbers, and memory of another size.
 """
 
 from __future__ import annotations

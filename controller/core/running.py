@@ -226,7 +226,7 @@ class RunningGroups:
         self._foreseen(job)
 
     def alone_pace(self, job: JobState) -> float:
-        """Return the seconds per iteration of a job in its group, as far as the group determines it."""
+        """Return the seconds per iteration of a job in its group, by the speed model."""
         assert job.group is not None
         return self._speed.iteration_s(job.group)[job.group.jobs.index(job)]
 

@@ -636,5 +636,5 @@ def _same(before: _UnchangedSwitch | None, now: _UnchangedSwitch) -> bool:
 def _by_job(
     wanted: Mapping[str, Sequence[Admission]], switches: Iterable[str]
 ) -> dict[str, dict[int, Admission]]:
-    """Return the jobs that are wanted at these switches, by switch and job."""
+    """Return the wanted jobs of these switches, by switch and job id."""
     return {name: {job.job: job for job in wanted.get(name, ())} for name in switches}

@@ -65,5 +65,5 @@ def next_port(topology: Topology, switch: str, host: str, up: Topology | None = 
 
 
 def _distances(topology: Topology, host: str) -> dict[str, int]:
-    """Return how many links each switch, and the host itself, is away."""
+    """Return the distance of each switch, and of the host itself, from the host: the number of links."""
     return {host: 0} | topology.distances({topology.rack_of[host]: 1})

@@ -106,7 +106,7 @@ def start(
 
 
 def down(name: str) -> bool:
-    """Take down a testbed, or the rest of one; return whether there was any. Raises NetnsError."""
+    """Take down a testbed, complete or not; return whether there was one. Raises NetnsError."""
     check_name(name)
     there = bool(namespaces.existing(prefix(name))) or store.folder(name).exists()
     if there:

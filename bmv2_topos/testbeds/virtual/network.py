@@ -270,7 +270,7 @@ class Station:
         self.wake(self._serve(self._network.now, arrivals))
 
     def wake(self, due: int) -> None:
-        """Serve at this time, or earlier; a request for a later time than before costs nothing."""
+        """Serve at this time at the latest; a later time than already requested changes nothing."""
         if due < self._due:
             self._due = max(due, self._network.now)
             self._network.call_at(self._due, self._alarm, self._due)

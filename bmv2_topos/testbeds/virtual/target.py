@@ -88,7 +88,7 @@ class PipelineTarget:
         return self._objects
 
     def runs(self, bundle: ProgramBundle) -> bool:
-        """Return False: the switch has its program from elsewhere."""
+        """Return False: the testbed loads the switch's program."""
         return False
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:

@@ -2,10 +2,10 @@
 
 Every station of a host (workers, fallback servers, sinks of flows) has a turn at a tick if a packet may have
 arrived for it, or if it is due. Seats take turns in going first. A worker in the middle of a sum takes in
-results and sends further packets, and a sink counts: these are most of the turns, taken in C
-(``turns.c``), where the engine and the host library are. Python takes a turn if a sum begins or ends,
-computing has a result or a congestion control must be asked, and takes all turns where several workers or
-servers have a seat at one host.
+results and sends further packets, and a sink counts: these are most of the turns, taken in C (``turns.c``),
+where the engine and the host library are. Python takes a turn if a sum begins or ends, if computing has a
+result, or if a congestion control must be asked, and takes all turns where several workers or servers have a
+seat at one host.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class HostTurns:
             self._sync_worker(int(number))
 
     def due(self) -> int:
-        """Return when the first of them is due; NEVER: none is."""
+        """Return when the first seat is due; NEVER: none is."""
         return int(self._seats["due"].min(initial=NEVER))
 
     def run_tick(self, now: int, tick: int) -> set[int]:
@@ -215,7 +215,7 @@ class _ByEnd:
         self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
 
     def seats(self, end: int) -> NDArray[np.uint32]:
-        """Return those at an end."""
+        """Return the seats at an end of the cabling."""
         return self.order[self.first[end] : self.first[end + 1]]
 
 

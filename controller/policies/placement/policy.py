@@ -296,10 +296,10 @@ def efficiency(topology: Topology, job: Job) -> float:
 
 
 def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs, without aggregation where a job's memory serves the others better.
+    """Return the jobs, with aggregation off for jobs whose memory is of more use to others.
 
-    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; a job stays switched off
-    if more GPUs compute then. Each try is one water-filling.
+    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; aggregation stays off if
+    more GPUs compute without it. Each try is one water-filling.
     """
     best = list(jobs)
     state = steady_state(topology, best)

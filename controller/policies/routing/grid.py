@@ -150,7 +150,7 @@ def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
 
 
 def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield `way`, led on over other switches to any of the tree that is not below its start."""
+    """Yield `way`, continued over other switches to each switch of the tree that is not below its start."""
     for above in topology.neighbours[way[-1]]:
         if above not in topology.switch or above in way or _passes(tree, above, way[0]):
             continue

@@ -81,7 +81,7 @@ def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, 
 
 
 def _merged(layers: Sequence[int], most: int) -> list[int]:
-    """Return where each tensor ends: each has about the same part of the bytes."""
+    """Return the layers at which merged tensors end; all tensors have about the same number of bytes."""
     if len(layers) <= most:
         return list(range(1, len(layers) + 1))
     whole, so_far = sum(layers), 0
