@@ -107,7 +107,7 @@ def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
+class _TimedCollective:
     collective: int
     began: int
     packets: int
@@ -129,7 +129,7 @@ class RecoveryClock:
         self._round_trip_ns = round_trip_ns(schedule, plan.number)
         self._needs_all = schedule.bed.placements[plan.number - 1].server is not None
         self._calm = False
-        self._timed: _Timed | None = None
+        self._timed: _TimedCollective | None = None
         for station in stations:
             station.on_call, station.on_done = self._called, self._done
         network.call_at(START_NS + schedule.settled_us * 1000, self._begin_calm)
@@ -150,7 +150,7 @@ class RecoveryClock:
         if self._plan.defector is not None and collective == len(self._plan.collectives) - 1:
             return  # which cannot end
         packets = len(self._lacking(collective))
-        self._timed = timed = _Timed(collective, self._network.now, packets, in_calm)
+        self._timed = timed = _TimedCollective(collective, self._network.now, packets, in_calm)
         self._network.call_at(timed.began + allowed_ns(packets, self._round_trip_ns), self._judge, timed)
 
     def _done(self) -> None:
@@ -166,7 +166,7 @@ class RecoveryClock:
             )
         )
 
-    def _judge(self, timed: _Timed) -> None:
+    def _judge(self, timed: _TimedCollective) -> None:
         """Check that a collective has ended by its time limit. Raises TooSlow."""
         if timed is not self._timed or self._beyond_repair:
             return

@@ -19,7 +19,7 @@ from bmv2_topos.faults import (
     RestartJob,
     Straggle,
     Strangers,
-    Timed,
+    TimedFault,
 )
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.bed import BuiltBed
@@ -28,7 +28,7 @@ from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Recovery, RecoveryClock, TooSlow
 from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
-from bmv2_topos.soak.sums import SCALE_BITS, SoakSum, Summing
+from bmv2_topos.soak.sums import SCALE_BITS, SoakSum, SumSettings
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
 from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import FallbackHost, endpoints
@@ -138,7 +138,7 @@ class _Run:
         generator = np.random.default_rng((schedule.seed, plan.number))
         in_flight = plan.window if placement.server is None else max(1, plan.window // SPREAD)
         ranks, repaired = len(placement.workers), placement.server is not None
-        summing = Summing(ranks, plan.numbers, repaired, turn_of(in_flight, ranks))
+        summing = SumSettings(ranks, plan.numbers, repaired, turn_of(in_flight, ranks))
         sums = [
             SoakSum(index, collective, summing, generator)
             for index, collective in enumerate(plan.collectives)
@@ -261,7 +261,7 @@ class _Run:
 
     # ------------------------------------------------------------------ events
 
-    def _happen(self, event: Timed) -> None:
+    def _happen(self, event: TimedFault) -> None:
         match event:
             case RestartJob():
                 self._stop_job(event)

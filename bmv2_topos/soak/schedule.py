@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bmv2_topos.faults import Timed
+from bmv2_topos.faults import TimedFault
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature
 from controller.vocabulary import Mode, Region, Topology
@@ -166,7 +166,7 @@ def _described(link: Impairments) -> str:
     return ", ".join([*shown, f"delay {link.delay_s * 1e6:.0f} µs"])
 
 
-def end_us(event: Timed) -> int:
+def end_us(event: TimedFault) -> int:
     """Return when an event is over."""
     lasts_s: float = getattr(event, "down_s", 0.0) + getattr(event, "for_s", 0.0)
     return round((event.at_s + lasts_s) * 1e6)
@@ -186,7 +186,7 @@ class SoakSchedule:
     server_capacity: int
     clock_us: int
     """The switches' clock when it begins; it wraps at 2**32."""
-    events: tuple[Timed, ...]
+    events: tuple[TimedFault, ...]
     """Jobs are called as they are numbered."""
     calm_us: int
     """Time at which links begin to hand on every packet, once and at once; all events are over by then."""

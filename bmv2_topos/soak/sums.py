@@ -28,7 +28,7 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Summing:
+class SumSettings:
     """How the values of a job are summed.
 
     Attributes:
@@ -56,7 +56,7 @@ class SoakSum:
         self,
         index: int,
         collective: CollectivePlan,
-        summing: Summing,
+        summing: SumSettings,
         generator: np.random.Generator,
     ) -> None:
         self.collective = collective

@@ -264,7 +264,9 @@ class Network:
             if name in report.left_out or name in left or as_before:
                 continue
             # It may have been restarted, without it.
-            controller.update_entries(self._forwarding(name, wiring), without=forwarding.strange(wiring.macs))
+            controller.update_entries(
+                self._forwarding(name, wiring), without=forwarding.left_hosts(wiring.macs)
+            )
             fault_point("forwards")
             self._adjusted[name] = wiring, revision
         self._let_go(left - {name for each in admissions for name in each.switches})

@@ -34,7 +34,7 @@ def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry
     return [row for row in rows if row.table in program.tables]
 
 
-def strange(macs: Iterable[str]) -> list[TableEntry]:
+def left_hosts(macs: Iterable[str]) -> list[TableEntry]:
     """Return rows of hosts that have left, by their MAC addresses, to be deleted wherever they led to."""
     return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 

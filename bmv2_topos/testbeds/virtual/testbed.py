@@ -28,7 +28,7 @@ from bmv2_topos.faults import (
     RestartJob,
     Straggle,
     Strangers,
-    Timed,
+    TimedFault,
     impossible,
 )
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
@@ -248,7 +248,7 @@ class VirtualTestbed:
 
     # ------------------------------------------------------------------ faults
 
-    def _happen(self, fault: Timed, now: int) -> None:
+    def _happen(self, fault: TimedFault, now: int) -> None:
         if isinstance(fault, LinkFault):
             self.fabric.set_loss(*fault.link, fault.value)
             return
@@ -327,7 +327,7 @@ def unsupported(fault: Fault) -> str:
     return ""
 
 
-def _in_turn(faults: Iterable[Fault]) -> Iterator[Timed]:
+def _in_turn(faults: Iterable[Fault]) -> Iterator[TimedFault]:
     """Yield the faults; for a temporary loss of a link also its end."""
     for fault in faults:
         assert not isinstance(fault, Kill)

@@ -35,7 +35,7 @@ class NetworkLog:
 # Grants that were taken back: which jobs were promised slots on arrival, and lost them later.
 
 
-class Promises:
+class GrantWatch:
     """Watches an allocation for jobs that lose the slots granted by their first division of memory."""
 
     def __init__(self) -> None:

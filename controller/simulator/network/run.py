@@ -10,7 +10,7 @@ from controller.core.compose import network_policies, submission_of
 from controller.core.events import Submitted
 from controller.errors import BadSpec
 from controller.simulator.engine import EventLoop, PolicyRun, admitted
-from controller.simulator.network.log import NetworkLog, Promises
+from controller.simulator.network.log import GrantWatch, NetworkLog
 from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
 from controller.simulator.record import EndedJob, SimulationResult, measure
 from controller.simulator.runs import refusals
@@ -128,7 +128,7 @@ class NetworkResult:
     margin: float
     crowded: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
-    """Jobs that lost a grant of slots which they had had on arrival (`log.Promises`)."""
+    """Jobs that lost a grant of slots which they had had on arrival (`log.GrantWatch`)."""
     log: NetworkLog | None = field(default=None, repr=False)
 
     @property
@@ -157,7 +157,7 @@ def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Net
     log = NetworkLog() if task.keep_log else None
     if log is not None:
         allocation.watchers.append(log)
-    promises = Promises()
+    promises = GrantWatch()
     allocation.watchers.append(promises)
     described = {job.name: job for job in task.jobs}
     specs = [submission_of(job, allocation.allocator.topology) for job in task.jobs]

@@ -247,13 +247,13 @@ def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -
     CPUs instead of the fullest one: jobs of high demand then meet jobs of low demand more often.
     """
     chosen, waiting = runnable(demands, servers.gpus)
-    tuning = Tuning(servers, spread=spread)
+    tuning = TuneAllocation(servers, spread=spread)
     for job in sorted(chosen, key=lambda d: (-d.gpus, -d.ideal.cpus, -d.ideal.memory_gb)):
         tuning.add(job, job.ideal)
     return SharePlan(tuple(tuning.grant(job) for job in chosen), tuple(waiting))
 
 
-class Tuning:
+class TuneAllocation:
     """An allocation under construction, whose jobs can still be made to fall back."""
 
     def __init__(self, servers: Servers, *, spread: bool = False) -> None:
