@@ -28,7 +28,7 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Summing:
+class SumSettings:
     """How the values of a job are summed.
 
     Attributes:
@@ -56,7 +56,7 @@ class SoakSum:
         self,
         index: int,
         collective: CollectivePlan,
-        summing: Summing,
+        summing: SumSettings,
         generator: np.random.Generator,
     ) -> None:
         self.collective = collective
@@ -187,7 +187,7 @@ class SoakSum:
             return source, shard if collective.in_place else np.full_like(shard, SENTINEL)
         return source, source if collective.in_place else np.full_like(source, SENTINEL)
 
-    def take(self, rank: int, output: NDArray[Any], numeric_errors: NumericErrors) -> None:
+    def accept(self, rank: int, output: NDArray[Any], numeric_errors: NumericErrors) -> None:
         """Check a rank's output after the collective.
 
         Raises:
@@ -204,7 +204,7 @@ class SoakSum:
                 raise WrongSum(f"rank {rank} is not the target, and its output was written to")
         for other, (_, told) in self.results.items():
             if told != numeric_errors:
-                raise WrongSum(f"rank {rank} was told {numeric_errors}, rank {other} {told}")
+                raise WrongSum(f"rank {rank} got {numeric_errors}, rank {other} got {told}")
         self.results[rank] = output.tobytes(), numeric_errors
 
     def _judge_numeric_errors(self, rank: int, numeric_errors: NumericErrors) -> None:
