@@ -76,7 +76,7 @@ def by_switch(data: Data) -> Callable[[], object]:
     numbers: Numbers | None = None if data.array.dtype == np.int32 else "exponent"
     match data.operation:
         case Operation.ALLREDUCE:
-            return lambda: ina.allreduce(whole, out=whole, numbers=numbers)
+            return lambda: ina.allreduce(whole, out=whole, name="gradients")
         case Operation.REDUCE_SCATTER:
             return lambda: ina.reduce_scatter(whole, out=shard, numbers=numbers)
         case Operation.ALL_GATHER:
