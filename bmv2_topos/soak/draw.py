@@ -125,6 +125,7 @@ def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
         )
         for job in drawn
     )
+    jobs = tuple(replace(job, collectives=_draw_named(seed, job)) for job in jobs)
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
     least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
     least = max(least, len(bed.placements) * len(bed.topology.switches))
@@ -223,6 +224,18 @@ def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
     """Return the encoding of a job's float32 values; a job with exponents may get one of fewer bits."""
     draw = random.Random(f"blocks {job.number} of {seed}")
     return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
+
+
+def _draw_named(seed: int, job: JobPlan) -> tuple[CollectivePlan, ...]:
+    """Return the collectives of a job; some jobs repeat one of float32, by a name."""
+    draw = random.Random(f"names {job.number} of {seed}")
+    floats = [each for each in job.collectives if each.dtype == "float32"]
+    if not floats or job.numbers != "exponent" or draw.random() < 0.5:
+        return job.collectives
+    one = replace(draw.choice(floats), named=True, large=False)
+    repeated = [replace(one, nonfinite=draw.random() < 0.1) for _ in range(draw.randint(2, 4))]
+    at = draw.randint(1, len(repeated))
+    return (*repeated[:at], draw.choice(job.collectives), *repeated[at:])
 
 
 def _draw_region(draw: random.Random) -> Region:

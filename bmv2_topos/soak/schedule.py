@@ -87,6 +87,8 @@ class CollectivePlan:
     """Time that each rank takes before it calls, from the end of its last one."""
     pattern: Pattern = Pattern.SUM
     """Of shards, `length` is the length of each."""
+    named: bool = False
+    """One of several calls of a name, whose exponents are foreseen; values are about as large in all."""
 
     @property
     def name(self) -> str:
@@ -104,7 +106,9 @@ class CollectivePlan:
         """Return it in words, in one line."""
         place = "" if self.target == wire.TARGET_ALL else f" with rank {self.target}"
         what = self.name + place
-        extras = [name for name in ("average", "in_place", "large", "nonfinite") if getattr(self, name)]
+        extras = [
+            name for name in ("average", "in_place", "large", "nonfinite", "named") if getattr(self, name)
+        ]
         waits = f", ranks wait {self.waits_us} µs" if any(self.waits_us) else ""
         return f"{what} of {self.length} {self.dtype}, priority {self.priority}{waits}" + "".join(
             f", {extra}" for extra in extras

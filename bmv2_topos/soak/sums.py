@@ -90,7 +90,7 @@ class SoakSum:
             )
             values = (values * scale).astype(np.float32)
         else:
-            most = 126 if self.collective.large else 20
+            most = 2 if self.collective.named else 126 if self.collective.large else 20
             values = np.ldexp(values, generator.integers(-most, most, (self.ranks, 1))).astype(np.float32)
         if self.collective.nonfinite and values.size:
             values[generator.integers(self.ranks), generator.integers(values.shape[1])] = generator.choice(
@@ -166,7 +166,7 @@ class SoakSum:
         average = self.collective.average
         if self.numbers in encodings.BLOCKS:
             return encodings.block_error_bound(exponent, self.ranks, self.numbers, average=average)
-        return encodings.error_bound(exponent, self.ranks, average=average)
+        return encodings.error_bound(exponent, self.ranks, average=average, foreseen=self.collective.named)
 
     # ------------------------------------------------------------------ what came
 

@@ -156,6 +156,7 @@ class WorkerStation:
             average=collective.average,
             priority=collective.priority,
             target=collective.target,
+            series=[("named", collective.length)] if collective.named else (),
         )
         driver.window.begin(exchange, now)
         driver.start(now)
