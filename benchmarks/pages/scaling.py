@@ -19,7 +19,7 @@ VIRTUAL, NETNS = "virtual", "netns"
 def scenarios(quick: bool) -> Iterator[Run]:
     """Return all rates and numbers of workers, in namespaces and in virtual time.
 
-    `quick`: four workers, at 1 Gb/s alone in namespaces; on links of 100 Mb/s the page few-bits has them.
+    `quick`: four workers, at 1 Gb/s alone in namespaces.
     """
     for rate_bps, size in SIZES.items():
         for workers in WORKERS[1:2] if quick else WORKERS:

@@ -287,7 +287,7 @@ JOB: Mapping[str, FileKey] = {
     ),
     "preempt": FileKey(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
     "congestion": FileKey(
-        _congestion, "congestion control: fixed, aimd, a2tp, or [your own](windows.md)", "fixed", _PACKETS
+        _congestion, "congestion: fixed, aimd, a2tp, tcp, or [your own](windows.md)", "fixed", _PACKETS
     ),
     "numbers": FileKey(one_of(ENCODINGS), "encoding of float32 in packets", "exponent", _PACKETS),
     "hold_s": FileKey(
