@@ -97,6 +97,7 @@ class _Own:
         self.name = name
         self.wants_rounds = bool(getattr(inner, "wants_rounds", True))
         self.hears_losses = bool(getattr(inner, "hears_losses", False))
+        self.hears_waiting = bool(getattr(inner, "hears_waiting", True))
         self._inner = inner
 
     def start(self, window: int) -> Limits:

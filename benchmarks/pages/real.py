@@ -53,7 +53,7 @@ def missing(*beside: str, target: str = "embedded") -> str:
         return f"BMv2 needs {lacking}"
     try:
         netns.check_here()
-    except netns.NotHere as error:
+    except netns.MissingRequirement as error:
         return str(error)
     return ""
 
@@ -176,12 +176,12 @@ class RealAllreduce:
         return star(self.workers, link=link)
 
     def run(self) -> Times:
-        """Run it. Raises LiveError, WorkerFailed."""
+        """Run it. Raises NetnsError, WorkerFailed."""
         load = os.getloadavg()[0]
         name = f"experiment-{os.getpid()}"
         program = netns.Program(lanes=self.lanes, target=self.target)
         with (
-            netns.standing(name, self.topology(), program) as state,
+            netns.temporary(name, self.topology(), program) as state,
             tempfile.TemporaryDirectory() as folder,
             opened(state) as fabric,
         ):

@@ -20,7 +20,7 @@ Deciding is a composition, in this order:
    job that can no longer meet its deadline is ended. Without a network the core skips this step.
 
 The core decides only on a `Tick`; it records all other events and asks for a tick. Jobs that end leave their
-groups at once, and their partners continue. While servers are down (`losses`), their GPUs are unavailable and
+groups at once, and their partners continue. While servers are down (`Outages`), their GPUs are unavailable and
 the jobs that ran there wait again. Jobs whose trees use a failed switch or link are rerouted if possible.
 
 The core predicts the jobs' progress by a speed model. Real jobs report it (`Rules.reported`); a simulator
@@ -34,7 +34,7 @@ The simulator (`controller.simulator.engine`), ``ina cluster simulate``, ``ina s
 ``ina schedule live`` all drive this object; `compose` makes one by its policies' names.
 """
 
-from controller.core.core import Core, Outcome, Over, Rules
+from controller.core.core import Core, FinishedJob, Outcome, Rules
 from controller.core.desired import Action, Change, Desired, Place, Run, StartRun, StopRun, difference
 from controller.core.events import (
     Cancelled,
@@ -55,7 +55,7 @@ from controller.core.events import (
     SwitchGone,
     Tick,
 )
-from controller.core.reasons import Entry, Log
+from controller.core.reasons import Log, LogEntry
 
 __all__ = [
     "Action",
@@ -64,15 +64,15 @@ __all__ = [
     "Core",
     "Desired",
     "Ended",
-    "Entry",
     "Event",
+    "FinishedJob",
     "Interrupted",
     "LinkBack",
     "LinkGone",
     "Log",
+    "LogEntry",
     "Measured",
     "Outcome",
-    "Over",
     "Overdue",
     "Place",
     "Progressed",

@@ -31,7 +31,7 @@ from controller.switches.target import Entry, Kind, MulticastGroup, TableEntry
 from controller.vocabulary import Region, documents
 
 # ---------------------------------------------------------------------------
-# Registrations of jobs: how the metadata of a job's row say them. No I/O.
+# Registrations of jobs as metadata of the jobs' rows. No I/O.
 
 
 @lru_cache(maxsize=4096)  # switches are compared with the same rows again and again
@@ -43,7 +43,7 @@ def encode_registration(registration: Registration | None) -> bytes:
     """
     if registration is None:
         return b""
-    return json.dumps({"ina_job": documents.said_of(registration)}).encode()
+    return json.dumps({"ina_job": documents.non_default_fields(registration)}).encode()
 
 
 def decode_registration(metadata: bytes) -> Registration | None:
@@ -52,7 +52,7 @@ def decode_registration(metadata: bytes) -> Registration | None:
     Earlier versions wrote the end of a lease by its holder's clock, and not its length: no other
     process knows when it has run out.
 
-    >>> decode_registration(b"of somebody else")
+    >>> decode_registration(b"of another program")
     >>> decode_registration(b'{"ina_lease": {"until_ms": 1700000000000, "holder": "host pid 17"}}').lease_s
     inf
     """
@@ -211,7 +211,7 @@ class _JobRows:
     supporting: list[TableEntry] = field(default_factory=list)
 
 
-class Parsed:
+class ParseCache:
     """Earlier results of `parse`; jobs whose rows are the same are not parsed again."""
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class Parsed:
         return {job: admission for job, (_, admission) in now.items()}
 
 
-def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = None) -> Contents:
+def parse(rows: Iterable[Row], *, job_groups: range, before: ParseCache | None = None) -> Contents:
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
     `job_groups` are the group ids that only jobs use. `before` has the same switch's rows as parsed before.
@@ -256,7 +256,7 @@ def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = Non
             case names.RECEIVER, _:
                 of_job.receivers[_number(row, names.REPLICA)] = row
 
-    jobs = (before or Parsed()).jobs(found)
+    jobs = (before or ParseCache()).jobs(found)
     used_groups = {admission.group for admission in jobs.values()}
     return Contents(
         jobs,
@@ -349,7 +349,7 @@ def _number(row: TableEntry, name: str) -> int:
 # are not noticed that way; `SwitchSession.observe` reads the rows.
 
 
-class Held:
+class RowCache:
     """A controller's knowledge of a switch's rows in the tables of jobs, and of its multicast groups."""
 
     def __init__(self, tables: Iterable[str]) -> None:
@@ -378,12 +378,12 @@ class Held:
             return None
         return list(self._read if self._rows is None else self._rows.values())
 
-    def read(self, rows: Sequence[Row]) -> None:
+    def store(self, rows: Sequence[Row]) -> None:
         """Record all rows, as they were read."""
         if not self._in_doubt:  # a failed write may still be applied, until this turn is over
             self._read, self._rows = rows, None
 
-    def wrote(self, kind: Kind, entries: Iterable[Entry]) -> None:
+    def apply(self, kind: Kind, entries: Iterable[Entry]) -> None:
         """Record a write that the switch has applied."""
         if self._read is None:
             return
@@ -398,7 +398,7 @@ class Held:
                 else:
                     self._rows[key_of(entry)] = entry
 
-    def lose(self) -> None:
+    def invalidate(self) -> None:
         """Mark the rows as unknown, as after a failed write."""
         self._read = self._rows = None
         self._in_doubt = True

@@ -51,7 +51,7 @@ Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class SwitchState:
     """The rows read from a switch: all that jobs may have there.
 
     `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
@@ -104,7 +104,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingStep:
     """A step that cannot be taken yet, and the reason."""
 
     switch: str
@@ -119,12 +119,11 @@ class Waiting:
 class Reconciliation:
     """The actions to apply now, in order, and the steps that have to wait.
 
-    At the switches of `others` jobs stay that are not desired: a holder keeps a lease of them, which may run
-    out.
+    `others` are switches with undesired jobs that stay, because their leases are renewed; these may expire.
     """
 
     actions: tuple[Action, ...]
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingStep, ...] = ()
     others: frozenset[str] = frozenset()
 
 
@@ -144,7 +143,7 @@ def not_leased(job: Admission) -> bool:
 
 def reconcile(
     desired: Mapping[str, Iterable[Admission]],
-    observed: Mapping[str, Observed],
+    observed: Mapping[str, SwitchState],
     *,
     may_remove: Callable[[Admission], bool] = not_leased,
 ) -> Reconciliation:
@@ -216,7 +215,7 @@ def _depth(action: Action) -> tuple[int, bool]:
 
 
 def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
-    """Put on each job everywhere that it is missing, or nowhere yet."""
+    """Admit each job to all switches that lack it, or to none yet."""
     missing: dict[tuple[int, int], list[_Switch]] = {}
     for switch in switches:
         for job in switch.missing():
@@ -230,23 +229,23 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
         first = next(name for name, why in reasons.items() if why)
         for switch in places:
             why = reasons[switch.name] or f"it has no place at '{first}' yet"
-            switch.waiting.append(Waiting(switch.name, number, why))
+            switch.waiting.append(WaitingStep(switch.name, number, why))
 
 
 class _Switch:
-    """A switch in the course of its actions: its rows once the actions so far are applied."""
+    """The expected rows of a switch once the actions so far are applied."""
 
     def __init__(
         self,
         name: str,
-        observed: Observed,
+        observed: SwitchState,
         desired: list[Admission],
         may_remove: Callable[[Admission], bool],
     ) -> None:
         self.name = name
         self.info = observed.info
         self.desired = {job.job: _arrived(job) for job in desired}
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingStep] = []
         self._all_desired = desired
         self._observed = observed
         self._may_remove = may_remove
@@ -303,7 +302,7 @@ class _Switch:
             if want is None:
                 why = "it is not wanted here"
             elif want.generation != here.generation:
-                why = f"it has generation {here.generation}, and that of {want.generation} is wanted"
+                why = f"it has generation {here.generation}, and {want.generation} is wanted"
             elif _place(want) != _place(here):
                 why = f"it is {_place_text(here)}, and should be {_place_text(want)}"
             else:
@@ -342,7 +341,7 @@ class _Switch:
                     why = (
                         f"it is on its way to {_slots(change.region)}, and goes to {_slots(want.region)} then"
                     )
-                    self.waiting.append(Waiting(self.name, number, why))
+                    self.waiting.append(WaitingStep(self.name, number, why))
                 continue
             there = self._jobs[number] = replace(here, region=change.region, change=None)
             old, row = (self._of(number)[key_of(each)] for each in (change_row(here), job_row(here)))
@@ -394,10 +393,10 @@ class _Switch:
                     f"it has {_slots(here.region)}, and an exclusive job keeps its slots for life;"
                     f" {_slots(want.region)} take a new job"
                 )
-                self.waiting.append(Waiting(self.name, number, why))
+                self.waiting.append(WaitingStep(self.name, number, why))
             elif (lacks := self.info.lacks.get(Feature.MOVES)) is not None:
                 why = f"it keeps {_slots(here.region)}: {self.info.title} lacks {lacks}, which moves need"
-                self.waiting.append(Waiting(self.name, number, why))
+                self.waiting.append(WaitingStep(self.name, number, why))
             elif others := self._holders(want):
                 blocked[number] = others
             else:
@@ -409,7 +408,7 @@ class _Switch:
             yield self._move(number, EMPTY, f"it changes places with job {others_text}: it goes by")
         for number, others in blocked.items():
             why = f"job {others[0]} still has some of {_slots(self.desired[number].region)}"
-            self.waiting.append(Waiting(self.name, number, why))
+            self.waiting.append(WaitingStep(self.name, number, why))
 
     def _move(self, number: int, region: Region, why: str) -> Action:
         here = self._jobs[number]
@@ -520,7 +519,7 @@ def _same(a: Row, b: Row) -> bool:
 
 
 def _arrived(job: Admission) -> Admission:
-    """Return the job as it should stand in the end."""
+    """Return the job in its final state."""
     return job if job.change is None else replace(job, region=job.change.region, change=None)
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from controller import Fleet, SwitchSession
 from controller.core import Place
-from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
+from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, switch_in_errors
 from controller.p4runtime_shim.ports import SwitchReport, SwitchWatch
-from controller.switches.fleet import Report
-from controller.switches.layout import Deployment, TreeAdmission, deployment_of, plugged
+from controller.switches.fleet import ReconcileReport
+from controller.switches.layout import Deployment, TreeAdmission, deployment_of, members_by_switch
 from controller.switches.leases import Owner
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
@@ -132,7 +132,7 @@ class Network:
 
         def own(controller: SwitchSession) -> None:
             try:
-                controller.own(owner, take_over=take_over)
+                controller.claim(owner, take_over=take_over)
             except OtherOwner:
                 raise
             except SwitchError as error:
@@ -142,7 +142,7 @@ class Network:
             for step in (own,) if take_over else (check, own):  # all are checked before any is marked
                 owning = {name: threads.submit(step, each) for name, each in self._fleet.controllers.items()}
                 for name, done in owning.items():
-                    with naming(name):
+                    with switch_in_errors(name):
                         done.result()
 
     def close(self) -> None:
@@ -227,18 +227,18 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would find no difference, as far as `Fleet.seems_at_rest` can tell."""
+        """Return whether `reconcile` would find no difference, by `Fleet.seems_reconciled`."""
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
         tell = told.keys() >= self._telling  # otherwise one has stopped
-        return forwards and tell and self._fleet.seems_at_rest(admissions, _revisions(told))
+        return forwards and tell and self._fleet.seems_reconciled(admissions, _revisions(told))
 
     def reconcile(
         self,
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
-    ) -> Report:
+    ) -> ReconcileReport:
         """Admit these jobs to the switches, and remove all others but those with another process's lease.
 
         A switch without a program, because it was restarted, gets one. Ordinary traffic uses working parts
@@ -264,7 +264,9 @@ class Network:
             if name in report.left_out or name in left or as_before:
                 continue
             # It may have been restarted, without it.
-            controller.adjust(self._forwarding(name, wiring), without=forwarding.strange(wiring.macs))
+            controller.update_entries(
+                self._forwarding(name, wiring), without=forwarding.left_hosts(wiring.macs)
+            )
             fault_point("forwards")
             self._adjusted[name] = wiring, revision
         self._let_go(left - {name for each in admissions for name in each.switches})
@@ -364,7 +366,7 @@ def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
         region=Region(0, 0),
         generation=1,
         group=0,
-        members=tuple(plugged(cluster, hosts)[rack]),
+        members=tuple(members_by_switch(cluster, hosts)[rack]),
         fan_in=1,
         window=1,
         result_bitmap=1,

@@ -14,7 +14,7 @@ from typing import Any
 from bmv2_topos.faults import Kill
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
 from bmv2_topos.scenarios.runners import Runner, Virtual
-from bmv2_topos.testbeds.netns import NotCarried, Program, slug
+from bmv2_topos.testbeds.netns import Program, Unsupported, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib.launch import command_line
@@ -33,10 +33,10 @@ class Processes:
         self._live = live_runner(name)
 
     def check(self, scenario: Scenario) -> None:
-        """Raise LiveError."""
+        """Raise NetnsError."""
         for fault in scenario.happening:
             if not isinstance(fault, Kill):
-                raise NotCarried(f"{fault}: only virtual time has such faults while jobs run")
+                raise Unsupported(f"{fault}: only virtual time has such faults while jobs run")
         self._live.check(scenario.network, self._program(scenario))
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
@@ -62,11 +62,11 @@ class Processes:
 
 
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return a runner: virtual, loopback, netns or mininet. Raises NotCarried if it has no such switches."""
+    """Return a runner: virtual, loopback, netns or mininet. Raises Unsupported if it has no such switches."""
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:
-        raise NotCarried(f"{target} does not run in virtual time: want embedded")
+        raise Unsupported(f"{target} does not run in virtual time: want embedded")
     return Virtual()
 
 

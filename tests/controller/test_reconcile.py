@@ -15,7 +15,7 @@ from controller import Admission, BadJob, ProgramBundle, Region, SwitchSession
 from controller.switches import names
 from controller.switches.jobs import TABLES, Row, job_row, parse
 from controller.switches.model import COLUMNS, RegionChange, SwitchInfo, Uplink
-from controller.switches.reconcile import Action, Observed, Reconciliation, Write, in_few_writes, reconcile
+from controller.switches.reconcile import Action, Reconciliation, SwitchState, Write, in_few_writes, reconcile
 from controller.switches.target import CounterCell, MulticastGroup, TableEntry
 from controller.vocabulary import Mode
 from tests import effort
@@ -52,7 +52,7 @@ class Switch:
         for write in rows:
             self.target.write("INSERT", [write])
 
-    def observe(self) -> Observed:
+    def observe(self) -> SwitchState:
         observed = self.controller.observe()
         return replace(observed, info=replace(observed.info, slots=SLOTS))
 
@@ -63,7 +63,7 @@ class Switch:
         with self.controller.turn():
             for write in action.writes:
                 self.controller.apply(write)
-            self.controller.applied(action)
+            self.controller.record_applied(action)
 
     def let_moves_end(self) -> None:
         """Count as the program does when the packets of a moving job are past the old region."""
@@ -74,11 +74,11 @@ class Switch:
                 if count != cell.packets:
                     self.target.write("MODIFY", [cell])
 
-    def moved(self, job: int) -> bool:
+    def has_moved(self, job: int) -> bool:
         """Say whether a job's old region is not needed any more."""
         here = self.controller.jobs()[job]
         assert here.change is not None
-        return here.change.region == here.region or self.controller.moved(here)
+        return here.change.region == here.region or self.controller.has_moved(here)
 
     def contents(self) -> Counter[str]:
         moves = [names.CHANGE] if self.mode == "shared" else []
@@ -169,7 +169,9 @@ def bring_about(switch: Switch, case: Case, stop_after: int) -> Reconciliation:
             written = {key(e) for w in action.writes for e in w.entries if not isinstance(e, CounterCell)}
             assert not written & right, f"{action} writes what is right"
             assert needed(action, switch.observe().rows), f"{action} writes what is there"
-            assert action.verb != "settle" or switch.moved(action.job), "packets still need the old region"
+            assert action.verb != "settle" or switch.has_moved(action.job), (
+                "packets still need the old region"
+            )
             for write in action.writes:
                 if left == 0:
                     stopped = True
@@ -260,9 +262,9 @@ def shared_job(job: int, region: Region, **more: Any) -> Admission:
 GROUPS = range(1, 256)
 
 
-def seen(*jobs: Admission, info: SwitchInfo = INFO, settled: Mapping[int, int] | None = None) -> Observed:
+def seen(*jobs: Admission, info: SwitchInfo = INFO, settled: Mapping[int, int] | None = None) -> SwitchState:
     rows = [row for job in jobs for row in all_rows(job)]
-    return Observed(info, rows, parse(rows, job_groups=GROUPS), GROUPS, settled or {})
+    return SwitchState(info, rows, parse(rows, job_groups=GROUPS), GROUPS, settled or {})
 
 
 def said(decision: Reconciliation) -> list[str]:

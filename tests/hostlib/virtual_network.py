@@ -91,7 +91,7 @@ class Worker:
 
     def _begin_later(self) -> None:
         if self._tasks and not self._absent:
-            self._network.at(self._network.now + self._tasks[0].wait_us * 1000, self._begin)
+            self._network.call_at(self._network.now + self._tasks[0].wait_us * 1000, self._begin)
 
     def _begin(self) -> None:
         if self.error is not None:
@@ -104,6 +104,8 @@ class Worker:
             priority=task.priority,
             target=task.target,
             stride=task.collective.stride,
+            numbers=task.collective.options.numbers,
+            series=task.collective.series,
         )
         self.window.begin(exchange, now)
         self._driver.start(now)
@@ -214,7 +216,7 @@ class Network(EventNetwork):
     def deliver_again(self, worker: int, packet: bytes) -> None:
         """Let a copy of a worker's packet arrive at its switch, a microsecond from now."""
         at = self.wires[f"w{worker}"][HOST_PORT]
-        self.at(self.now + 1000, self.nodes[at.to].deliver, at.port, packet)
+        self.call_at(self.now + 1000, self.nodes[at.to].deliver, at.port, packet)
 
 
 def endpoints(rank: int) -> wire.Endpoints:

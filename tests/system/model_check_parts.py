@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmv2_topos.soak.bed import MOVE_PREFIX, SLOT_PREFIX, BuiltBed
-from bmv2_topos.soak.recovery import lacking
+from bmv2_topos.soak.recovery import unfinished_packets
 from controller.switches.jobs import change_row, job_row
 from controller.switches.model import Admission
 from hostlib import wire
@@ -125,12 +125,12 @@ class SwitchPart:
         self._change = change
         self._slots = slots
         self._ages = ages
-        program = built.rack.program
+        program = built.pool.program
         moves = [name for name in program.registers if name.startswith(MOVE_PREFIX)]
         rows = range(1, len(self._jobs) + 1)
         self._cells = [(register, row) for register in moves for row in rows]
         self._cells += [(name, index) for name in program.registers if name not in moves for index in slots]
-        self._clock_us = built.rack.next_clock_us(_NOW_US)
+        self._clock_us = built.pool.next_clock_us(_NOW_US)
         self._values: tuple[int, ...] = ()
         self._rows = self._read_rows()
 
@@ -247,7 +247,7 @@ class WorkerPart:
     def outstanding(self) -> frozenset[tuple[int, int]]:
         """The packets whose result it lacks: job and number."""
         window = self._window
-        return frozenset((window.settings.job, index) for index in lacking(window))
+        return frozenset((window.settings.job, index) for index in unfinished_packets(window))
 
     def save(self) -> tuple[Hashable, Any]:
         state = self._window.state

@@ -19,7 +19,7 @@ from ina.bench.baselines import LIBRARIES
 from tests.system.command import PATIENT, ROOT, good, here, ina, report
 
 README = (ROOT / "README.md").read_text()
-FIRST = README + (ROOT / "docs" / "first-sum.md").read_text()
+FIRST = README + (ROOT / "docs" / "tutorials" / "first-sum.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", FIRST, flags=re.DOTALL)
 COMMANDS = list(
     dict.fromkeys(

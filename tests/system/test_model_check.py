@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from bmv2_topos.soak.bed import Rack
-from bmv2_topos.soak.campaign import Racks
+from bmv2_topos.soak.bed import SwitchPool
+from bmv2_topos.soak.campaign import SwitchPools
 from controller.vocabulary import Mode, Region
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
@@ -45,8 +45,8 @@ OTHER_SLOT = Region(1, 1)
 
 
 @pytest.fixture(scope="module")
-def racks() -> Iterator[Racks]:
-    racks = Racks()
+def racks() -> Iterator[SwitchPools]:
+    racks = SwitchPools()
     yield racks
     racks.close()
 
@@ -77,8 +77,8 @@ def check(found: Explored, states: int, rounds: int = ROUNDS_PER_PACKET) -> None
         every=4,
     ),
 )
-def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, states: int) -> None:
-    found = explore(case, racks.of("shared"))
+def test_every_order_of_everything_ends_with_the_sums(racks: SwitchPools, case: Case, states: int) -> None:
+    found = explore(case, racks.get("shared"))
     check(found, states)
     assert found.done > 10
 
@@ -97,7 +97,7 @@ def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, 
     ),
 )
 def test_so_it_does_below_a_switch_without_takers(
-    racks: Racks, program: Mode, budget: Budget, states: int
+    racks: SwitchPools, program: Mode, budget: Budget, states: int
 ) -> None:
     """Only the rank at the root takes the sum: no lanes come down to the two at the other switch."""
     places = ("s1", "s2", "s2")
@@ -111,11 +111,11 @@ def test_so_it_does_below_a_switch_without_takers(
         region=region,
         other_region=region,
     )
-    check(explore(case, racks.of(program)), states)
+    check(explore(case, racks.get(program)), states)
 
 
 @pytest.mark.slow
-def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: Racks) -> None:
+def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: SwitchPools) -> None:
     """With the least memory, and no slots. Rank 1 does not take the sum: it answers with what it contributed.
 
     That begins nothing at the server, and it is raw: the server has to ask rank 0 for its raw values too.
@@ -123,7 +123,7 @@ def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: Racks) -> 
     case = Case(
         *(1, Budget(losses=1, restarts=2)), target=0, memory=2, region=NO_SLOTS, other_region=NO_SLOTS
     )
-    check(explore(case, racks.of("shared")), 90_000, ROUNDS_PER_PACKET + 1)
+    check(explore(case, racks.get("shared")), 90_000, ROUNDS_PER_PACKET + 1)
 
 
 def exclusive(psns: int, slots: int, budget: Budget) -> Case:
@@ -153,8 +153,8 @@ def exclusive(psns: int, slots: int, budget: Budget) -> Case:
         every=4,
     ),
 )
-def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> None:
-    check(explore(case, racks.of("exclusive")), states)
+def test_so_it_does_in_exclusive_mode(racks: SwitchPools, case: Case, states: int) -> None:
+    check(explore(case, racks.get("exclusive")), states)
 
 
 @pytest.mark.slow
@@ -186,8 +186,8 @@ def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> 
         every=4,
     ),
 )
-def test_so_it_does_for_two_jobs_that_want_the_slot(racks: Racks, case: Case, states: int) -> None:
-    check(explore(case, racks.of("shared")), states)
+def test_so_it_does_for_two_jobs_that_want_the_slot(racks: SwitchPools, case: Case, states: int) -> None:
+    check(explore(case, racks.get("shared")), states)
 
 
 def one_by_one(psns: int, budget: Budget) -> Case:
@@ -227,34 +227,34 @@ def one_by_one(psns: int, budget: Budget) -> Case:
     ),
 )
 def test_so_it_does_when_a_job_is_given_other_slots(
-    racks: Racks, case: Case, to: Region, states: int
+    racks: SwitchPools, case: Case, to: Region, states: int
 ) -> None:
     """At any point; where each packet waits for the one before, the next but one meets the new region."""
     case = replace(case, budget=case.budget._replace(changes=1), other_region=to)
-    check(explore(case, racks.of("shared")), states)
+    check(explore(case, racks.get("shared")), states)
 
 
 # ------------------------------------------------------------------ what it can see
 
 
 def test_a_wrong_sum_is_found() -> None:
-    rack = Rack(PROGRAMS["a contributor's bit is not looked at"].compile())
+    rack = SwitchPool(PROGRAMS["a contributor's bit is not looked at"].compile())
     try:
         assert explore(Case(1, Budget(doubles=1)), rack).wrong
     finally:
         rack.close()
 
 
-def test_a_dead_end_is_found(racks: Racks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_end_is_found(racks: SwitchPools, monkeypatch: pytest.MonkeyPatch) -> None:
     # workers send nothing again, so nobody ever learns of what was lost on its way to the switch
     monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
-    found = explore(Case(1, Budget(losses=1)), racks.of("shared"))
+    found = explore(Case(1, Budget(losses=1)), racks.get("shared"))
     assert found.hopeless
     assert "lose to s1" in "\n".join(found.hopeless[0])
 
 
 def test_a_worker_that_heeds_one_time_out_in_eight_is_found(
-    racks: Racks, monkeypatch: pytest.MonkeyPatch
+    racks: SwitchPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, most = 0x200, 0xE00  # counted in bits of the chains' status that have no meaning
     on_timeout = Window.on_timeout
@@ -267,7 +267,7 @@ def test_a_worker_that_heeds_one_time_out_in_eight_is_found(
             on_timeout(window, now)
 
     monkeypatch.setattr(Window, "on_timeout", heed_some)
-    found = explore(exclusive(2, 4, Budget(losses=1)), racks.of("exclusive"))
+    found = explore(exclusive(2, 4, Budget(losses=1)), racks.get("exclusive"))
     # it gets there in the end, from everywhere
     assert not found.hopeless
     assert ROUNDS_PER_PACKET < found.recovery.rounds_per_packet <= 8

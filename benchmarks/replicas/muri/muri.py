@@ -41,7 +41,7 @@ from benchmarks.replicas.muri.speed import (
     stages_of,
 )
 from controller.policies.scheduling.errors import BadSpec, SchedulingError
-from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs
 from controller.vocabulary import Cluster
@@ -195,7 +195,7 @@ class MuriReplica:
         for size in {*held, *self._waiting.sizes()}:
             most = self._members * (cluster.gpus // size)
             queues[size] = sorted([*held.get(size, ()), *self._waiting.bucket(size)[:most]])[:most]
-        counts = Counts(cluster)
+        counts = FreeGpuCounts(cluster)
         places: dict[int, int] = {}
         taken: dict[int, int] = {}
 
@@ -209,7 +209,7 @@ class MuriReplica:
         heads: dict[int, list[Entry]] = {size: [] for _, _, _, size, _ in sorted(heap)}
         while heap:
             _, _, _, size, position = heapq.heappop(heap)
-            if counts.take(size):
+            if counts.allocate(size):
                 places[size] = places.get(size, 0) + 1
                 taken[size] = min(position + self._members, len(queues[size]))
                 if taken[size] < len(queues[size]):
@@ -316,10 +316,10 @@ class MuriReplica:
                 else:
                     ranked.append((min(values), size, node))
         ranked.sort(key=lambda entry: entry[0])
-        counts = Counts(cluster)
+        counts = FreeGpuCounts(cluster)
         kept: dict[int, list[Members]] = {}
         for _, size, node in ranked:
-            if counts.take(size):
+            if counts.allocate(size):
                 kept.setdefault(size, []).append(node)
         return kept
 
@@ -333,12 +333,12 @@ class MuriReplica:
         self, groups: dict[int, list[Members]], heads: dict[int, list[Entry]], cluster: Cluster
     ) -> list[Group]:
         """Give each group its GPUs: large ones first, among equals the one with the first job."""
-        slots = Slots(cluster)
+        slots = FreeGpus(cluster)
         placed: list[Group] = []
         for size in sorted(groups, reverse=True):
             position = {entry[1]: number for number, entry in enumerate(heads[size])}
             for node in sorted(groups[size], key=lambda node: min(position[job.order] for job in node)):
-                gpus = slots.take(size)
+                gpus = slots.allocate(size)
                 if gpus is not None:
                     placed.append(Group(node, gpus, fused=True, reason=f"{len(node)} of {size} GPUs"))
         return placed

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.policies.family import Family, Setup, SimulationConfig, declared, resolved
+from controller.policies.family import Family, Setup, SimulationConfig, declared_settings, resolve_options
 from controller.policies.scheduling import baselines
 from controller.policies.scheduling.model import RESOURCES
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import Policy
-from controller.policies.scheduling.speed import Exclusive, Interleaved
+from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpeed
 
 
 def _of(module: str) -> Any:
@@ -22,14 +22,14 @@ def _of(module: str) -> Any:
 
 def _alone(policy: Policy, options: PaperOptions) -> Setup:
     """Return the setup of jobs with private GPUs."""
-    return Setup(policy, Exclusive(options.restart_scale))
+    return Setup(policy, ExclusiveSpeed(options.restart_scale))
 
 
 def _interleaved(
     policy: Policy, options: PaperOptions, interval_s: float = 0.0, *, worst: bool = False
 ) -> Setup:
     """Return the setup of jobs that share GPUs by interleaving."""
-    return Setup(policy, Interleaved(longest=worst, restart_scale=options.restart_scale), interval_s)
+    return Setup(policy, InterleavedSpeed(longest=worst, restart_scale=options.restart_scale), interval_s)
 
 
 def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
@@ -39,7 +39,7 @@ def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
 
 def _weave(options: PaperOptions) -> Setup:
     """Return the setup of weave, with the same information as Muri-S."""
-    speed = Interleaved(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
+    speed = InterleavedSpeed(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
     return _interleaved(_of("scheduling.weave").Weave(speed, options), options, options.weave_interval_s)
 
 
@@ -53,16 +53,16 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         lambda by: _alone(baselines.fifo(backfill=True), by),
     ),
     "sjf": (
-        "shortest job first, durations known; nobody is stopped",
-        lambda by: _alone(baselines.sjf(by.told), by),
+        "shortest job first, durations known; not preemptive",
+        lambda by: _alone(baselines.sjf(by.estimates), by),
     ),
     "srtf": (
         "shortest remaining time first, durations known; preemptive",
-        lambda by: _alone(baselines.srtf(by.told), by),
+        lambda by: _alone(baselines.srtf(by.estimates), by),
     ),
     "srsf": (
         "shortest remaining service (time x GPUs) first, durations known; preemptive",
-        lambda by: _alone(baselines.srsf(by.told), by),
+        lambda by: _alone(baselines.srsf(by.estimates), by),
     ),
     "las": (
         "least attained time first, durations unknown",
@@ -77,7 +77,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         lambda by: _alone(_of("scheduling.tiresias").Tiresias(), by),
     ),
     "qssf": (
-        "least predicted service (time x GPUs) first; nobody is stopped (Helios, SC'21)",
+        "least predicted service (time x GPUs) first; not preemptive (Helios, SC'21)",
         lambda by: _alone(baselines.qssf(), by),
     ),
     "themis": (
@@ -86,15 +86,15 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "edf": (
         "earliest deadline first; preemptive",
-        lambda by: _alone(_of("scheduling.deadlines").edf(by.told), by),
+        lambda by: _alone(_of("scheduling.deadlines").edf(by.estimates), by),
     ),
     "on-time": (
         "shortest remaining service first, deadlines as late as they allow; ours",
-        lambda by: _alone(_of("scheduling.deadlines").OnTime(by.told), by),
+        lambda by: _alone(_of("scheduling.deadlines").OnTime(by.estimates), by),
     ),
     "joint": (
         "the same order, and servers and trees by the links and slots that are left; ours",
-        lambda by: Setup(_of("joint").Joint(by.told), Exclusive(by.restart_scale), places=True),
+        lambda by: Setup(_of("joint").Joint(by.estimates), ExclusiveSpeed(by.restart_scale), places=True),
     ),
     "muri-s": (
         "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",
@@ -102,7 +102,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "muri-l": ("the same, durations unknown", lambda by: _muri("muri-l", by, known=False)),
     "weave-s": (
-        "groups that are worth most to all who wait, durations known; ours",
+        "groups of the highest worth to all waiting jobs, durations known; ours",
         _weave,
     ),
 }
@@ -118,13 +118,13 @@ def setup(name: str, options: PaperOptions = DEFAULT) -> Setup:
 
 def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with its speed model and interval."""
-    return setup(name, replace(resolved(PaperOptions, config), seed=config.seed))
+    return setup(name, replace(resolve_options(PaperOptions, config), seed=config.seed))
 
 
 FAMILY = Family(
     "as the papers have them, in one speed model",
     {name: about for name, (about, _) in POLICIES.items()},
     make,
-    settings=declared(PaperOptions),
+    settings=declared_settings(PaperOptions),
     main=[name for name in POLICIES if name not in ("fifo-backfill", "2d-las")],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
 from controller.vocabulary import Job
 
 
@@ -14,17 +14,17 @@ class NetworkLog:
     """Events in order of time: seconds, and the state from then on."""
 
     places: list[tuple[float, str, Job]] = field(default_factory=list)
-    memory: list[tuple[float, Question, Answer]] = field(default_factory=list)
+    memory: list[tuple[float, MemoryProblem, MemoryDivision]] = field(default_factory=list)
     levels: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
     """Rates at which jobs send, bits per second."""
 
-    def placed(self, now_s: float, job: Job) -> None:
+    def on_placed(self, now_s: float, job: Job) -> None:
         """Record that a job has servers and a tree from now on."""
         self.places.append((now_s, job.name, job))
 
-    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Record a division of memory, valid from now on, among the jobs of the question."""
-        self.memory.append((now_s, question, answer))
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+        """Record a division of memory, valid from now on, among the jobs of the problem."""
+        self.memory.append((now_s, problem, division))
 
     def rates(self, now_s: float, rates: Mapping[str, float]) -> None:
         """Record the rates from now on."""
@@ -35,7 +35,7 @@ class NetworkLog:
 # Grants that were taken back: which jobs were promised slots on arrival, and lost them later.
 
 
-class Promises:
+class GrantWatch:
     """Watches an allocation for jobs that lose the slots granted by their first division of memory."""
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Promises:
         self.lost: set[str] = set()
         """Jobs that were granted slots on arrival, and had none of their own in some later division."""
 
-    def placed(self, now_s: float, job: Job) -> None:
+    def on_placed(self, now_s: float, job: Job) -> None:
         """Ignore a job's place: it says nothing of memory."""
 
-    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
         """Compare a division of memory with the first one of each of its jobs."""
-        for name, standing in answer.standing.items():
-            granted = standing is Standing.GRANTED
+        for name, standing in division.standing.items():
+            granted = standing is SlotStatus.GRANTED
             if name not in self._seen:
                 self._seen.add(name)
                 if granted:

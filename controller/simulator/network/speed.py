@@ -1,7 +1,7 @@
 """Speed of jobs that contend for links and slots: a speed model that knows where each job is placed.
 
-A family's own model determines how fast jobs run on their GPUs; the time of their gradients beside those of
-other jobs is added. The core decides places and slots (`controller.core.allocation`).
+A family's own model determines how fast jobs run on their GPUs; the time of their gradients beside other
+jobs' gradients is added. The core decides places and slots (`controller.core.allocation`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState, SpeedModel
+from controller.policies.settings import AllocationSettings
 from controller.simulator.network.average import (
     Phases,
     Work,

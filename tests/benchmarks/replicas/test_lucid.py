@@ -25,7 +25,7 @@ from controller.policies.scheduling import BadSpec, Decision, Submission, View
 from controller.policies.scheduling.lucid.measured import Config, Pair
 from controller.policies.scheduling.lucid.usage import Size
 from controller.policies.scheduling.policy import JobState
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import simulate
 from controller.vocabulary import Cluster
 from tests import effort
@@ -52,12 +52,12 @@ def run(
 def test_the_head_of_the_queue_blocks() -> None:
     specs = [job("a", 0, 10, 2), job("wide", 1, 10, 4), job("small", 2, 10, 1)]
     fifo = HeadOfLine("fifo", lambda j: j.order)
-    assert run(specs, fifo, Exclusive(), gpus=4) == {"a": 10, "wide": 20, "small": 30}
+    assert run(specs, fifo, ExclusiveSpeed(), gpus=4) == {"a": 10, "wide": 20, "small": 30}
 
 
 def test_jobs_go_to_the_fullest_node_that_holds_them() -> None:
     specs = [job("a", 0, 50, 3), job("b", 1, 50, 1), job("c", 2, 50, 4)]
-    assert run(specs, HeadOfLine("fifo", lambda j: j.order), Exclusive(), gpus=4, nodes=2)["c"] == 52
+    assert run(specs, HeadOfLine("fifo", lambda j: j.order), ExclusiveSpeed(), gpus=4, nodes=2)["c"] == 52
 
 
 def test_qssf_ranks_by_gpus_while_all_that_wait_are_new() -> None:
@@ -67,27 +67,29 @@ def test_qssf_ranks_by_gpus_while_all_that_wait_are_new() -> None:
         "qssf", lambda j: estimates.get(j.spec.name, 0) * j.spec.gpus, rank_new=lambda j: j.spec.gpus
     )
     # at 10 s, y and x are new: x first, though y is expected to be done sooner; then y blocks z
-    assert run(specs, policy, Exclusive(), gpus=2) == {"first": 10, "x": 20, "y": 30, "z": 40}
+    assert run(specs, policy, ExclusiveSpeed(), gpus=2) == {"first": 10, "x": 20, "y": 30, "z": 40}
 
 
-def test_a_stopped_job_pays_when_it_runs_again() -> None:
-    specs = counting_down([job("long", 0, 100), job("short", 20, 10)])
-    ends = run(specs, Quota("srtf", remaining_with_overhead(overhead_s)), StopOverhead(overhead_s))
-    assert ends == {"short": 20 + 11, "long": 31 + 81 + 40}
-
-
-def test_a_job_that_is_stopped_while_it_pays_owes_the_rest_too() -> None:
-    specs = counting_down([job("long", 0, 100), job("b", 20, 10), job("c", 41, 10)])
-    ends = run(specs, Quota("srtf", remaining_with_overhead(overhead_s)), StopOverhead(overhead_s))
-    # long runs 0-20 and pays 31-41; at 41 it owes 30, and 40 more, and has 81 s of work left
-    assert ends == {"b": 31, "c": 52, "long": 52 + 70 + 81}
-
-
-def test_a_running_job_overtakes_a_waiting_one_without_an_event() -> None:
-    # two GPUs: a (1) and wait (2) come at 0; wait is shorter and runs; then a
-    specs = counting_down([job("a", 0, 100, 1), job("wide", 0, 50, 2)])
-    ends = run(specs, Quota("srtf", remaining_with_overhead(overhead_s)), StopOverhead(overhead_s), gpus=2)
-    assert ends == {"wide": 51, "a": 152}
+@pytest.mark.parametrize(
+    ("jobs", "gpus", "ends"),
+    [
+        # a stopped job pays when it runs again
+        ([job("long", 0, 100), job("short", 20, 10)], 1, {"short": 20 + 11, "long": 31 + 81 + 40}),
+        # one that is stopped while it pays owes the rest, too: long runs 0-20 and pays 31-41; at 41 it owes
+        # 30, and 40 more, and has 81 s of work left
+        (
+            [job("long", 0, 100), job("b", 20, 10), job("c", 41, 10)],
+            1,
+            {"b": 31, "c": 52, "long": 52 + 70 + 81},
+        ),
+        # two GPUs: a (1) and wide (2) come at 0; wide is shorter and runs; then a, without an event
+        ([job("a", 0, 100, 1), job("wide", 0, 50, 2)], 2, {"wide": 51, "a": 152}),
+    ],
+    ids=["stopped", "stopped while it pays", "overtakes"],
+)
+def test_shortest_first_pays_for_stops(jobs: list[Submission], gpus: int, ends: dict[str, float]) -> None:
+    policy = Quota("srtf", remaining_with_overhead(overhead_s))
+    assert run(counting_down(jobs), policy, StopOverhead(overhead_s), gpus=gpus) == ends
 
 
 def test_tiresias_decides_every_minute_and_demotes_by_service() -> None:
@@ -159,7 +161,7 @@ def test_jobs_that_are_short_end_in_the_profiler_and_others_hold_its_gpus() -> N
 def in_two_phases(specs: list[Submission], nodes: int, rules: Profiling) -> dict[str, float]:
     """The oracle: the profiler by itself, with all jobs cut, and then the rest by itself, as there."""
     small = [replace(s, iterations=min(s.duration_s, 80), model="alone") for s in specs if s.gpus <= 4]
-    first = run(small, HeadOfLine("profiler", lambda j: j.spec.gpus), Exclusive(), gpus=4, nodes=2)
+    first = run(small, HeadOfLine("profiler", lambda j: j.spec.gpus), ExclusiveSpeed(), gpus=4, nodes=2)
     ends = {s.name: first[s.name] for s in specs if rules.ends(s)}
     rest = counting_down([s for s in specs if not rules.ends(s)])
     return ends | run(rest, LucidReplica(scored), speed(), gpus=4, nodes=nodes - 2)

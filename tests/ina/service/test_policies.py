@@ -11,10 +11,10 @@ from controller.core import Cancelled, Submitted, Tick
 from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings, default_for
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
+from controller.policies.settings import AllocationSettings, default_for
 from controller.vocabulary import Job, fabrics
 from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock
@@ -135,13 +135,13 @@ def test_a_policy_that_cannot_decide_leaves_what_runs_running_until_it_can(tmp_p
             ledger.record([Submitted(ledger.now_s, submission_of(job, ledger.topology), job)])
             ledger.decide()
         assert [run.jobs for run in ledger.core.desired().runs] == [("a",)]
-        assert ledger.core.undecided == "job 'bad' is of a kind that nobody knows"
+        assert ledger.core.policy_failure == "job 'bad' is of a kind that nobody knows"
         said = [each.text for each in ledger.core.log.entries if "cannot decide" in each.text]
-        assert said == [f"moody cannot decide: {ledger.core.undecided}"]
+        assert said == [f"moody cannot decide: {ledger.core.policy_failure}"]
         ledger.record([Cancelled(ledger.now_s, "bad")])
         ledger.decide()
         assert [run.jobs for run in ledger.core.desired().runs] == [("a",), ("b",)]
-        assert ledger.core.undecided == ""
+        assert ledger.core.policy_failure == ""
 
 
 def test_jobs_that_share_part_of_their_gpus_want_places_of_the_scheduler() -> None:

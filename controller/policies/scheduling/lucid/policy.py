@@ -32,7 +32,7 @@ Forecast = Callable[[float], Sequence[float]]
 
 
 @dataclass(slots=True)
-class _Known:
+class _TrackedJob:
     job: JobState
     expected_s: float
     size: Size | None = None
@@ -85,9 +85,11 @@ class LucidPolicy:
         self._forecast_gpus = forecast_gpus
         self._nodes: DividedNodes | None = None
         self._most_gpus: int | None = None  # that a job can have beside the profiler
-        self._unread: dict[int, _Known] = {}  # they run, were too large for the profiler, and are read later
+        self._unread: dict[
+            int, _TrackedJob
+        ] = {}  # they run, were too large for the profiler, and are read later
         self._anew: list[JobState] = []  # they lose their progress now and may start at the next decision
-        self._known: dict[int, _Known] = {}  # by order of arrival, as all below
+        self._known: dict[int, _TrackedJob] = {}  # by order of arrival, as all below
         self._to_profile = ProfileQueue()
         self._profiling: dict[int, Group] = {}
         self._queue: list[tuple[float, int, JobState]] = []  # by priority
@@ -146,7 +148,7 @@ class LucidPolicy:
             raise BadSpec(
                 f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs; the profiler leaves {self._most_gpus}"
             )
-        known = self._known[job.order] = _Known(job, self._estimate(job))
+        known = self._known[job.order] = _TrackedJob(job, self._estimate(job))
         if self._options.profiler_nodes and job.spec.gpus <= self._options.node_gpus:
             self._to_profile.add(job)
             return
@@ -154,7 +156,7 @@ class LucidPolicy:
             self._classify(known)
         self._enqueue(job)
 
-    def _classify(self, known: _Known) -> None:
+    def _classify(self, known: _TrackedJob) -> None:
         known.usage = self._measure(known.job)
         known.size = self._analyse(known.usage)
         known.expected_s = self._estimate(known.job)  # now that more is known of it
@@ -169,7 +171,7 @@ class LucidPolicy:
         group = profiled or self._running.pop(job.order)
         rest = [member for member in group.jobs if member is not job and member.order in self._running]
         if profiled is not None or not rest:
-            nodes.give(group.gpus)
+            nodes.release(group.gpus)
         for member in rest:
             self._running[member.order] = Group((member,), group.gpus, reason="its partner has ended")
 
@@ -191,7 +193,7 @@ class LucidPolicy:
         jobs = []
         for order in over:
             known = self._known[order]
-            nodes.give(self._profiling.pop(order).gpus)
+            nodes.release(self._profiling.pop(order).gpus)
             self._classify(known)
             jobs.append(known.job)
         return jobs
@@ -201,7 +203,7 @@ class LucidPolicy:
         if rules.lent_nodes:  # else no forecast, which may train a model, could change anything
             nodes.lend(rules.wanted_nodes(queue, nodes.profiler_nodes, self._forecast_gpus(now_s)))
         time_s = rules.time_s(queue)
-        for job, gpus in self._to_profile.start(lambda wanted: nodes.take(wanted, profiler=True)):
+        for job, gpus in self._to_profile.start(lambda wanted: nodes.allocate(wanted, profiler=True)):
             self._profiling[job.order] = Group((job,), gpus, reason=f"profiled for {time_s:g} s")
             self._known[job.order].until_s = now_s + time_s
 
@@ -217,7 +219,7 @@ class LucidPolicy:
             known = self._known[job.order]
             if self._options.eager and self._join(known, hosts, now_s, decision):
                 continue
-            gpus = None if job.spec.gpus in refused else nodes.take(job.spec.gpus, profiler=False)
+            gpus = None if job.spec.gpus in refused else nodes.allocate(job.spec.gpus, profiler=False)
             if gpus is not None:
                 group = self._running[job.order] = Group((job,), gpus, reason=self.explain(job))
                 hosts.add(group, known.candidate(now_s))
@@ -231,14 +233,14 @@ class LucidPolicy:
                     waiting.append(entry)
         self._queue = waiting
 
-    def _read_later(self, known: _Known, now_s: float, decision: Decision) -> None:
+    def _read_later(self, known: _TrackedJob, now_s: float, decision: Decision) -> None:
         """Measure a job that was too large for the profiler while it runs."""
         if known.size is None and self._options.profiler_nodes:
             known.until_s = now_s + self._options.profile_s
             self._unread[known.job.order] = known
             decision.wake_s = min(decision.wake_s or math.inf, known.until_s)
 
-    def _join(self, known: _Known, hosts: _Hosts, now_s: float, decision: Decision) -> bool:
+    def _join(self, known: _TrackedJob, hosts: _Hosts, now_s: float, decision: Decision) -> bool:
         newcomer = known.candidate(now_s)
         found = None if newcomer is None else hosts.take(newcomer)
         if newcomer is None or found is None:

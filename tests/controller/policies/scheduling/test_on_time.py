@@ -10,10 +10,10 @@ import pytest
 
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Group, Submission, View
-from controller.policies.scheduling.beliefs import TRUTH, Told
 from controller.policies.scheduling.deadlines import UNSEEN, OnTime, edf
+from controller.policies.scheduling.estimates import EXACT, DurationEstimates
 from controller.policies.scheduling.policy import JobState
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
@@ -32,11 +32,11 @@ SEEN_S = 1e-4
 """How long a job took that ended as had been told, before all others arrived."""
 
 
-def ends(*jobs: Submission, seen: bool = True, told: Told = TRUTH) -> dict[str, float]:
+def ends(*jobs: Submission, seen: bool = True, estimates: DurationEstimates = EXACT) -> dict[str, float]:
     first = [spec("seen", SEEN_S)] if seen else []
     later = [replace(job, arrival_s=job.arrival_s + SEEN_S) for job in jobs]
-    policy = OnTime(told, learns=False)
-    result = simulate([*first, *later], TWO, policy, Exclusive(), verify=True)
+    policy = OnTime(estimates, learns=False)
+    result = simulate([*first, *later], TWO, policy, ExclusiveSpeed(), verify=True)
     return {job.spec.name: round(job.finish_s, 3) for job in result.jobs if job.spec.name != "seen"}
 
 
@@ -69,8 +69,8 @@ def test_before_a_job_has_ended_deadlines_go_first_at_once() -> None:
 def test_a_deadline_is_given_up_only_if_ended_jobs_lasted_as_told() -> None:
     """`due` has 20 s, takes 10, and is told to take 30; `seen` was told right, or twice as long."""
     jobs = spec("due", 10, 20), spec("any", 15)
-    assert ends(*jobs, told=_said(due=3.0)) == {"any": 15.0, "due": 25.0}
-    assert ends(*jobs, told=_said(due=3.0, seen=2.0)) == {"due": 10.0, "any": 25.0}
+    assert ends(*jobs, estimates=_said(due=3.0)) == {"any": 15.0, "due": 25.0}
+    assert ends(*jobs, estimates=_said(due=3.0, seen=2.0)) == {"due": 10.0, "any": 25.0}
 
 
 def test_a_deadline_leaves_time_for_the_starts_of_a_job_that_is_stopped() -> None:
@@ -109,12 +109,12 @@ def test_few_jobs_that_lasted_as_told_may_have_done_so_by_luck(ended: int, error
     assert policy.urgency.error == pytest.approx(error, rel=0.01)
 
 
-def _said(**factors: float) -> Told:
+def _said(**factors: float) -> DurationEstimates:
     """Return durations as they are told that are this many times too long, by names of jobs."""
-    told = Told(1.0)
+    estimates = DurationEstimates(1.0)
     for name in ("seen", "due", "any"):
-        told._factors[name] = factors.get(name, 1.0)
-    return told
+        estimates._factors[name] = factors.get(name, 1.0)
+    return estimates
 
 
 def test_how_much_jobs_slow_each_other_down_is_learnt_from_those_that_run() -> None:
@@ -148,7 +148,7 @@ def test_earliest_deadline_first() -> None:
         Submission("b", 0, 1, 300, deadline_s=500),
         Submission("c", 0, 1, 1),
     ]
-    result = simulate(specs, ONE, edf(), Exclusive())
+    result = simulate(specs, ONE, edf(), ExclusiveSpeed())
     assert {job.spec.name: job.finish_s for job in result.jobs} == {"b": 300, "a": 400, "c": 401}
 
 
@@ -156,7 +156,7 @@ def test_deadlines_are_kept_in_traces_and_counted(tmp_path: Path) -> None:
     specs = [Submission("a", 0, 1, 100, deadline_s=150.5), Submission("b", 0, 1, 100, deadline_s=150.0)]
     write(tmp_path / "t.csv", specs)
     assert read(tmp_path / "t.csv") == specs
-    result = simulate(specs, ONE, edf(), Exclusive())
+    result = simulate(specs, ONE, edf(), ExclusiveSpeed())
     assert sorted(job.in_time for job in result.jobs) == [False, True]
     with pytest.raises(BadSpec, match="deadline_s is 0; it must be positive"):
         Submission("a", 0, 1, 1, deadline_s=0)

@@ -1,5 +1,7 @@
 """Synergy's policies in the simulator."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.family import SimulationConfig
-from controller.policies.registry import dress
+from controller.policies.registry import complete_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.policies.scheduling.synergy.allocators import tune
 from controller.policies.scheduling.synergy.demand import Servers, demand
@@ -187,13 +189,20 @@ def test_srtf_with_tune_beats_its_fair_self_and_opt_bounds_it() -> None:
     assert jct["tune"] < 1.1 * jct["opt"]
 
 
-def test_bad_input_is_named() -> None:
-    with pytest.raises(BadSpec, match="trains 'what', which has no sensitivity matrix; there are: hungry"):
-        WANTS(Submission("x", 0, 1, 1, model="what"))
-    with pytest.raises(BadSpec, match="'lifo' is not among Synergy's fifo, srtf, las, ftf"):
-        synergy("lifo", "tune", WANTS)
-    with pytest.raises(BadSpec, match="'best' is not among Synergy's proportional, greedy"):
-        synergy("fifo", "best", WANTS)
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (
+            lambda: WANTS(Submission("x", 0, 1, 1, model="what")),
+            "trains 'what', which has no sensitivity matrix; there are: hungry",
+        ),
+        (lambda: synergy("lifo", "tune", WANTS), "'lifo' is not among Synergy's fifo, srtf, las, ftf"),
+        (lambda: synergy("fifo", "best", WANTS), "'best' is not among Synergy's proportional, greedy"),
+    ],
+)
+def test_bad_input_is_named(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(BadSpec, match=why):
+        call()
 
 
 UNEQUAL = Cluster(
@@ -230,7 +239,7 @@ def test_a_restart_costs_and_jobs_stay_where_they_are() -> None:
     starts, average_s = {}, {}
     for cost, stay in ((0, 0), (1, 0), (1, 1)):
         config = SimulationConfig(cluster, settings=(("restart_scale", 10 * cost), ("stay", stay)))
-        jobs = dress(generate(120, cluster, longest_s=20_000), "synergy", config)
+        jobs = complete_jobs(generate(120, cluster, longest_s=20_000), "synergy", config)
         result = make("synergy:srtf+tune", config).run(jobs, cluster)
         starts[cost, stay] = sum(job.starts for job in result.jobs)
         average_s[cost, stay] = measure(result).avg_jct_s
