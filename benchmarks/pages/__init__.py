@@ -23,12 +23,11 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "preemption": "what jobs gain when urgent packets take slots from others",
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
-    "pool": "how many slots of its own a job needs",
     "traffic": "how much traffic two levels of aggregation save on the links",
     "precision": "which scaling factors of gradients keep a model's accuracy, and how few bits",
     "few-bits": "what gradients in 16, 8 and 4 bits save on slow links",
     "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
-    "targets": "how many packets per second the embedded switch and BMv2 aggregate",
+    "coexistence": "how jobs share a slow link with TCP and with each other, by congestion control",
     "deadlines": "which jobs meet their deadlines when jobs compete for switch memory, and which are"
     " slowed down for it",
     "trees": "what NetPack's placement and GRID's trees bring beside simple policies",

@@ -18,8 +18,8 @@ Mode = Literal["shared", "exclusive"]
 """Use of a switch's slots: each job its own region, or all in one array."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
-CONGESTION: Final = ("fixed", "aimd", "a2tp")
-"""Rules for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows.
+CONGESTION: Final = ("fixed", "aimd", "a2tp", "tcp")
+"""Rules for a worker's window: fixed, AIMD on ECN marks (ATP), A2TP's two windows, TCP's on losses.
 
 Other names denote rules from outside (``docs/guides/own-rules.md``).
 """

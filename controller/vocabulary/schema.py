@@ -288,7 +288,7 @@ JOB: Mapping[str, FileKey] = {
     "preempt": FileKey(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
     "congestion": FileKey(
         _congestion,
-        "congestion control: fixed, aimd, a2tp, or [your own](../guides/own-rules.md)",
+        "congestion control: fixed, aimd, a2tp, tcp, or [your own](../guides/own-rules.md)",
         "fixed",
         _PACKETS,
     ),

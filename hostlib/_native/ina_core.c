@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256, FETCHED_AHEAD = 4, CACHE_LINE = 64 };
+enum { FLAGS_OF_LOSS = FLAG_ECN | FLAG_COLLISION };
 
 uint32_t ina_chain_of(const struct ina_core *core, int64_t index)
 {
@@ -339,6 +340,8 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             flags = FLAG_RESEND | (core->status[chain] & CHAIN_QUERY ? FLAG_QUERY : 0)
                     | (core->status[chain] & CHAIN_RAW ? FLAG_RAW : 0)
                     | (core->status[chain] & CHAIN_LOST ? FLAG_ECN : 0);
+            if (core->tells_losses && !(flags & FLAG_RAW))  /* a switch that has our contribution ignores it */
+                flags |= FLAGS_OF_LOSS;
             uint32_t asked = flags & FLAG_QUERY ? CHAIN_ASKED : 0;
             if (core->status[chain] & CHAIN_PROBE)
                 asked = (core->status[chain] & CHAIN_ASKED) | CHAIN_PROBED;
@@ -369,7 +372,7 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             flags = core->fallback ? way_of(core, chain) : 0;
             if (core->echo > 0) {
                 core->echo--;
-                flags |= FLAG_ECN;
+                flags |= core->tells_losses ? FLAGS_OF_LOSS : FLAG_ECN;
             }
         }
         fill(core, packet, core->index[chain], flags);
@@ -398,6 +401,7 @@ void ina_settle(struct ina_core *core)
         core->round_results++;
         core->round_marked += (marks & MARK_ECN) != 0;
         core->round_collided += (marks & MARK_COLLISION) != 0;
+        core->round_lost += (marks & (MARK_ECN | MARK_COLLISION)) == (MARK_ECN | MARK_COLLISION);
         core->round_late += (marks & MARK_LATE) != 0;
         if (marks & MARK_WAITS)
             core->round_waits = marks >> 8;
@@ -527,6 +531,10 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
         core->salts[chain] = (uint8_t)(header[AT(priority)] + ((flags & FLAG_COLLISION) != 0));
     if (core->round_target > 0)
         note_marks(core, header, chain, sample);
+    /* overtaken, and no rank's contribution was lost: so our copy of the result was, of which the others do not know */
+    int asked = core->status[chain] & (CHAIN_COUNTED | CHAIN_ASKED | CHAIN_PROBED);
+    if (core->tells_losses && resent && !asked && (flags & FLAGS_OF_LOSS) != FLAGS_OF_LOSS)
+        core->echo++;
     core->status[chain] = 0;
     core->index[chain] = index + core->window;
     if (core->completed == 0)
@@ -743,7 +751,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         repair(core, chain);
         return sample;
     }
-    if (core->prefix && (packet[15] & ECN_MASK) == ECN_CONGESTED && core->round_target > 0)
+    if (core->prefix && (packet[15] & ECN_MASK) == ECN_CONGESTED && core->round_target > 0 && !core->tells_losses)
         core->echo++;
     return take_result(core, header, chain, now);
 }

@@ -93,6 +93,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int32_t, scale_bits) \
     FIELD(uint32_t, bare)                   /* packets of sums that only announce exponents have no lanes */ \
     FIELD(uint32_t, salted)                 /* ATP: a packet's priority is the salt of its chain */ \
+    FIELD(uint32_t, tells_losses)           /* what replaces a lost packet tells so, with ECN and COLLISION; queues are no news */ \
     FIELD(uint64_t, psn_limit)              /* PSNs are counted modulo this multiple of the window */ \
     FIELD(const uint32_t *, path_nodes)     /* from the own switch to the root, and our bit there */ \
     FIELD(const uint32_t *, path_bits) \
@@ -190,6 +191,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t, round_results) \
     FIELD(int64_t, round_marked) \
     FIELD(int64_t, round_collided) \
+    FIELD(int64_t, round_lost)              /* with ECN and COLLISION */ \
     FIELD(int64_t, round_late)              /* not collided, and not within twice the least round trip time */ \
     FIELD(int64_t, round_waits)             /* what the latest that told of it told of waiting, of all ranks the most */ \
     FIELD(uint32_t, backoff)                /* time-outs since the last new result: rto doubles with each */ \

@@ -22,7 +22,7 @@ void ina_end_round(struct ina_core *core, int64_t in_flight, int64_t claims)
 {
     core->late += core->round_late;
     core->uncollided += core->round_results - core->round_collided;
-    core->round_results = core->round_marked = core->round_collided = core->round_late = 0;
+    core->round_results = core->round_marked = core->round_collided = core->round_lost = core->round_late = 0;
     change_line(core, claims);
     core->limit = in_flight < core->room ? in_flight : core->room;
     core->round_target = in_flight > core->allowed ? in_flight : core->allowed; /* what comes next was sent under the old */

@@ -16,6 +16,7 @@ of a result met, a packet that was lost twice, how long it waits for others.
 ``aimd``    ATP: slow start, then one MTU per round; half on ECN
 ``a2tp``    A2TP: ECN moves what may be in flight, collisions move what may claim a slot, each in
             proportion to how congested that resource has been lately
+``tcp``     as TCP, by lost bytes: shares links with TCP, and with other jobs
 ==========  ====================================================================================
 
 One from outside is found by `hostlib.windows`. It follows the same rule: what it decides depends on the
@@ -29,11 +30,17 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import ClassVar, Final, Literal, Protocol, get_args
 
-CongestionName = Literal["fixed", "aimd", "a2tp"]
+CongestionName = Literal["fixed", "aimd", "a2tp", "tcp"]
 
 _ROUNDS_AHEAD: Final = 3
 """Rounds until results show a new line between claim and bypass: it holds for packets two windows ahead."""
 
+
+TCP_BYTES: Final = 1514
+"""Of a full packet of TCP's on Ethernet."""
+
+LOSS_BYTES: Final = 1024
+"""Lost in a round, or in several, for which `Tcp` cuts its window once."""
 
 RULE_STATE: Final = 16
 """Numbers that a congestion control in C remembers (``ina_window.h``)."""
@@ -72,6 +79,8 @@ class Round:
     """Of the results without COLLISION, the share that took longer than eight times the
     shortest round trip, at the rank that waits most for the others; as it last told. A window that stands in
     queues takes a few."""
+    lost: int = 0
+    """Of the results, how many tell of a lost packet; 0 for rules that do not ask (`Congestion`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +98,13 @@ class Limits:
 class Congestion(Protocol):
     """Decides the limits of one worker.
 
+    One with a true `hears_losses` is told which results replace lost packets; for it, queues on the way of
+    results are not told of. One with an attribute `packet_bytes` has it set, before `start`, to the bytes of
+    a packet with lanes on the wire.
+
     One that does not look at `Round.waiting` may say so by `hears_waiting`, which is False then: no exponents
     are foreseen with others, for these leave no field to tell of waiting.
+
     One that the compiled core can ask by itself has `in_c`, too: the addresses of its function and of its
     state, which stay where they are.
     """
@@ -307,10 +321,61 @@ class A2tp:
         return Limits(self._cwnd, max(1, self._most * self._aggregator // self._cwnd))
 
 
+@dataclass(slots=True)
+class Tcp:
+    """As TCP where flows share a queue that drops what it cannot hold, by bytes (RFC 5681, RFC 9438, 4.3).
+
+    A window of results without loss adds as much as it adds to CUBIC's window at TCP's own pace, 0.53 of a
+    TCP packet, and a loss leaves 0.7 of the window, whatever was lost in that round and in the next, whose
+    packets were under way. As queues drop packets, not bytes, small packets would be punished for being
+    many: so a cut takes a loss of `LOSS_BYTES`, in one packet or in several. It starts with TCP's initial
+    window, and doubles it in each round until the first cut.
+
+    Marks of long queues change nothing: a flow of TCP that hears of losses alone keeps the queue long,
+    whatever a job does, which would only give way.
+    """
+
+    packet_bytes: int = 1500
+    _most: int = field(default=1, init=False)
+    _packets: float = field(default=1.0, init=False)
+    _slow_start: bool = field(default=True, init=False)
+    _deaf: bool = field(default=False, init=False)
+    _lost_bytes: int = field(default=0, init=False)
+
+    wants_rounds: ClassVar[bool] = True
+    hears_losses: ClassVar[bool] = True
+    hears_waiting: ClassVar[bool] = False
+
+    def start(self, window: int) -> Limits:
+        """Return ten packets of TCP's, all with claims."""
+        self._most = window
+        self._packets = min(10 * TCP_BYTES / self.packet_bytes, window)
+        return self._limits()
+
+    def on_round(self, outcome: Round) -> Limits:
+        """Cut the window if enough was lost, else grow."""
+        self._lost_bytes += outcome.lost * self.packet_bytes
+        if self._deaf:
+            self._deaf, self._lost_bytes = False, 0
+        elif self._lost_bytes >= LOSS_BYTES:
+            self._packets *= 0.7
+            self._slow_start, self._deaf, self._lost_bytes = False, True, 0
+        elif self._slow_start:
+            self._packets *= 2
+        else:
+            self._packets += 0.53 * TCP_BYTES / self.packet_bytes
+        self._packets = min(max(self._packets, 1.0), self._most)
+        return self._limits()
+
+    def _limits(self) -> Limits:
+        return Limits(int(self._packets), self._most)
+
+
 CONGESTION: Final[dict[CongestionName, Callable[[], Congestion]]] = {
     "fixed": FixedWindow,
     "aimd": Aimd,
     "a2tp": A2tp,
+    "tcp": Tcp,
 }
 """Constructors by the name that a configuration uses."""
 

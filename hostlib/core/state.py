@@ -65,7 +65,10 @@ frame says that it met a long queue (IPv4 ECN: CE) is told by an ECN flag on a p
 first time, one for each (`echo`); where the kernel makes the frames there is nothing to see. A packet whose
 query went unanswered until the next time-out (`LOST`) is sent again with ECN. And how long this rank waits
 for the others is in `waits`, which travels where packets have no exponent to announce, and of which all hear
-the most.
+the most. For a congestion control that hears of losses (`tells_losses`) every packet that is sent again has
+ECN and COLLISION, which count if it replaces a lost contribution; a packet that was overtaken, and whose
+result has not both, lost its result to this rank alone, and is told by `echo`, with both, in the place of
+queues.
 """
 
 from __future__ import annotations
@@ -259,6 +262,7 @@ class CoreStruct(ctypes.Structure):
         ("scale_bits", ctypes.c_int32),
         ("bare", ctypes.c_uint32),
         ("salted", ctypes.c_uint32),
+        ("tells_losses", ctypes.c_uint32),
         ("psn_limit", ctypes.c_uint64),
         ("path_nodes", ctypes.c_void_p),
         ("path_bits", ctypes.c_void_p),
@@ -348,6 +352,7 @@ class CoreStruct(ctypes.Structure):
         ("round_results", ctypes.c_int64),
         ("round_marked", ctypes.c_int64),
         ("round_collided", ctypes.c_int64),
+        ("round_lost", ctypes.c_int64),
         ("round_late", ctypes.c_int64),
         ("round_waits", ctypes.c_int64),
         ("backoff", ctypes.c_uint32),

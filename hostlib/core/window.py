@@ -171,12 +171,15 @@ class Window:
     @congestion.setter
     def congestion(self, congestion: Congestion) -> None:
         core = self.state.struct
+        if hasattr(congestion, "packet_bytes"):
+            congestion.packet_bytes = core.packet_bytes - core.prefix + wire.FRAME_PREFIX_BYTES
         limits = self._asked(congestion, lambda: congestion.start(core.most))
         self._congestion = congestion
         core.claims = core.claims_next = limits.claims
         core.allowed = limits.in_flight
         core.limit = min(core.allowed, core.room)
         core.round_target = core.allowed if congestion.wants_rounds else 0
+        core.tells_losses = congestion.wants_rounds and getattr(congestion, "hears_losses", False)
         self._foresees = not getattr(congestion, "hears_waiting", True)
         core.rule, core.rule_state = getattr(congestion, "in_c", (None, None))  # the compiled core asks it
 
@@ -319,6 +322,7 @@ class Window:
                 marked=core.round_marked,
                 collided=core.round_collided,
                 waiting=core.round_waits / ALL_WAIT,
+                lost=core.round_lost,
             )
             try:
                 limits = self._asked(self._congestion, partial(self._decided, outcome))

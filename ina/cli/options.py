@@ -48,7 +48,7 @@ Congestion = Annotated[
     Declared(
         metavar="NAME",
         rich_help_panel="Switch memory and windows",
-        help="Control congestion by this rule: fixed, aimd or a2tp; or one of your own: path.py:NAME, "
+        help="Control congestion by this rule: fixed, aimd, a2tp or tcp; or one of your own: path.py:NAME, "
         "path.so:FUNCTION, or a name that an installed package offers (docs/guides/own-rules.md). Default: "
         "fixed.",
     ),

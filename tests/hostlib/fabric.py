@@ -144,7 +144,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
         draw(st.booleans()),
         draw(st.booleans()),
         draw(st.sampled_from([0, 1, 7, 255])),
-        draw(st.sampled_from(["fixed", "aimd", "a2tp"])),
+        draw(st.sampled_from(["fixed", "aimd", "a2tp", "tcp"])),
         draw(st.booleans()) and kind in ("int32", "fixed"),
         draw(st.one_of(st.just(0), st.integers(wrap - 40, wrap - 1))) % wrap,
         draw(st.sampled_from([0, 0, 100, 30_000])),

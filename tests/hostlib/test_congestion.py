@@ -21,14 +21,16 @@ from hostlib.core.congestion import (
     FixedWindow,
     Limits,
     Round,
+    Tcp,
 )
 from hostlib.core.state import CoreSettings, Counter
 from hostlib.core.window import Kernel, Window
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel
+from tests.hostlib.compiled_switch import exclusive_switch
 from tests.hostlib.one_window import begin, hear, sent
 from tests.hostlib.test_fallback_window import Recorder, header, shared_network
-from tests.hostlib.virtual_network import Impairments, endpoints
+from tests.hostlib.virtual_network import Impairments, VirtualNetwork, endpoints
 from tests.twins.kernel import NumpyKernel
 
 
@@ -418,3 +420,77 @@ def test_waiting_is_told_whatever_the_numbers(make_kernel: MakeKernel) -> None:
             told = [[outcome.waiting for outcome in control.rounds] for control in controls]
             assert told[0] == told[1]
             assert 0 < max(told[0]) < 1
+
+
+def exclusive_network(make_kernel: MakeKernel, make_congestion: Callable[[], Congestion]) -> VirtualNetwork:
+    switch = exclusive_switch(JOB, 2, 64)
+    return VirtualNetwork(switch, make_kernel, size=2, slots=64, lanes=LANES, make_congestion=make_congestion)
+
+
+class Hears(Recorder):
+    hears_losses = True
+
+
+@pytest.mark.parametrize("lost", ["contribution", "result"])
+def test_all_ranks_hear_of_a_loss_of_one(make_kernel: MakeKernel, lost: str) -> None:
+    controls: list[Hears] = []
+
+    def make_congestion() -> Congestion:
+        controls.append(Hears(Limits(8, 32)))
+        return controls[-1]
+
+    network = exclusive_network(make_kernel, make_congestion)
+    dropped: list[int] = []
+
+    def watch(worker: int, packet: bytes, upwards: bool) -> bool:
+        fields = header(packet)
+        mine = worker == 1 and upwards == (lost == "contribution")
+        if mine and fields["psn"] == 40 and fields["lanes"]:
+            dropped.append(fields["flags"])
+            return len(dropped) > 1
+        return True
+
+    network.on_packet = watch
+    results = network.run([np.ones(32 * 160, np.int32)] * 2)
+    assert all((result == 2).all() for result in results)
+    assert len(dropped) == 2
+    assert controls[0].rounds == controls[1].rounds
+    assert sum(each.lost for each in controls[0].rounds) == 1
+
+
+def test_losses_are_not_told_where_no_rule_hears_of_them(make_kernel: MakeKernel) -> None:
+    controls: list[Recorder] = []
+
+    def make_congestion() -> Congestion:
+        controls.append(Recorder(Limits(8, 32)))
+        return controls[-1]
+
+    network = exclusive_network(make_kernel, make_congestion)
+    network.impairments = Impairments(loss=0.02)
+    network.run([np.ones(32 * 160, np.int32)] * 2)
+    assert sum(each.lost + each.collided for control in controls for each in control.rounds) == 0
+
+
+def lost(results: int, packets: int) -> Round:
+    return Round(results, 0, 0, 0.0, packets)
+
+
+def test_tcp_doubles_until_a_loss_and_is_cut_once_for_two_rounds() -> None:
+    control = Tcp(packet_bytes=1514)
+    assert control.start(256).in_flight == 10
+    assert [control.on_round(lost(n, 0)).in_flight for n in (10, 20, 40)] == [20, 40, 80]
+    assert control.on_round(lost(80, 3)).in_flight == 56
+    assert control.on_round(lost(80, 3)).in_flight == 56  # sent before the cut
+    assert [control.on_round(lost(56, 0)).in_flight for _ in range(4)] == [56, 57, 57, 58]  # 0.53 each
+    assert control.on_round(lost(58, 1)).in_flight == 40
+    assert control.on_round(Round(41, 41, 0, 0.0)).in_flight == 40  # of the round before
+    assert control.on_round(Round(41, 41, 0, 0.0)).in_flight == 41  # queues are no losses
+
+
+def test_small_packets_cut_tcps_window_by_the_bytes_that_are_lost() -> None:
+    small = Tcp(packet_bytes=326)
+    small.start(1024)
+    for _ in range(3):
+        assert small.on_round(lost(46, 1)).in_flight > 46
+    before = small.on_round(lost(368, 0)).in_flight
+    assert small.on_round(lost(before, 1)).in_flight == int(before * 0.7)  # the fourth: 1,304 bytes

@@ -155,7 +155,7 @@ def in_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("cubic", r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp'\); or of your own: path"),
+        ("cubic", r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp', 'tcp'\); or of"),
         (5, "congestion is 5, must be one of"),
         ("own.py:", "must be one of"),
         ("nowhere.py:Rule", "congestion nowhere.py:Rule: No such file or directory"),

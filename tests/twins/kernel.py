@@ -30,6 +30,7 @@ from tests.twins import quantize
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8
+_LOSS = wire.FLAG_ECN | wire.FLAG_COLLISION
 _MAX_DOUBLINGS = 20
 _FIRST_PROBES = 8
 
@@ -74,6 +75,7 @@ class NumpyKernel:
                 query = wire.FLAG_QUERY if status[chain] & Chain.QUERY else 0
                 raw = wire.FLAG_RAW if status[chain] & Chain.RAW else 0
                 lost = wire.FLAG_ECN if status[chain] & Chain.LOST else 0
+                lost |= _LOSS if core.tells_losses and not raw else 0
                 flags.append(wire.FLAG_RESEND | query | raw | lost)
                 asked = Chain.ASKED if query else 0
                 if status[chain] & Chain.PROBE:
@@ -96,7 +98,8 @@ class NumpyKernel:
                 core.ready_head = (core.ready_head + 1) % core.window
                 core.ready_count -= 1
                 way = _way_of(state, chain) if core.fallback else 0
-                flags.append(way | (wire.FLAG_ECN if core.echo else 0))
+                told = _LOSS if core.tells_losses else wire.FLAG_ECN
+                flags.append(way | (told if core.echo else 0))
                 core.echo = max(0, core.echo - 1)
                 status[chain] = Chain.FLIGHT
                 core.in_flight += 1
@@ -190,7 +193,7 @@ class NumpyKernel:
         core = state.struct
         core.late += core.round_late
         core.uncollided += core.round_results - core.round_collided
-        core.round_results = core.round_marked = core.round_collided = core.round_late = 0
+        core.round_results = core.round_marked = core.round_collided = core.round_lost = core.round_late = 0
         if core.settled >= core.change_at:
             core.claims, core.waits = core.claims_next, core.waits_next
             core.claims_next = claims
@@ -479,7 +482,8 @@ def _take_packets(state: CoreState, packets: NDArray[Any], results: _Results, no
     for fields, lanes, ecn in rows:
         completed = core.completed
         quickest = min(quickest, _take_packet(state, wire.Header._make(fields), lanes, results, now))
-        core.echo += ecn and core.completed > completed and core.round_target > 0
+        hears = core.round_target > 0 and not core.tells_losses
+        core.echo += ecn and core.completed > completed and hears
     return quickest
 
 
@@ -598,6 +602,8 @@ def _take_result(
         state.salts[chain] = header.priority + bool(header.flags & wire.FLAG_COLLISION) & 0xFF
     if core.round_target > 0:
         _note_marks(state, header, chain, announced, sample)
+    asked = status & (Chain.COUNTED | Chain.ASKED | Chain.PROBED)
+    core.echo += core.tells_losses and resent and not asked and header.flags & _LOSS != _LOSS
     state.status[chain] = 0
     state.index[chain] = index + core.window
     if core.completed == 0:
@@ -650,6 +656,7 @@ def _settle(state: CoreState) -> None:
         core.round_results += 1
         core.round_marked += bool(marks & Mark.ECN)
         core.round_collided += bool(marks & Mark.COLLISION)
+        core.round_lost += marks & (Mark.ECN | Mark.COLLISION) == Mark.ECN | Mark.COLLISION
         core.round_late += bool(marks & Mark.LATE)
         if marks & Mark.WAITS:
             core.round_waits = marks >> 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,10 @@ from tests.softswitch.script_program import have_compiler
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 ROOT = Path(__file__).parents[3]
+
+TCP = pytest.param(
+    "coexistence", marks=pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3")
+)
 
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.slow]
 
@@ -36,9 +41,7 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("scaling", marks=needs("torch")), "few-bits", "targets", "model"]
-)
+@pytest.mark.parametrize("name", [pytest.param("scaling", marks=needs("torch")), "few-bits", "model", TCP])
 def test_a_page_of_real_runs_is_made_whole(name: str, tmp_path: Path) -> None:
     results = tmp_path / "results"
     run(tmp_path, "benchmarks.pages", name, "--quick", "--output", str(results))

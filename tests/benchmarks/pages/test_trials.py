@@ -149,7 +149,7 @@ SHOWS: dict[str, Callable[[Rows], None]] = {
     "cluster-validation": flows_come_close_to_packets,
     "mina": mina_is_as_published,
     "which-policy": every_stack_has_a_figure,
-    **dict.fromkeys(("pool", "traffic", "precision"), nothing_more),
+    **dict.fromkeys(("traffic", "precision"), nothing_more),
 }
 
 
