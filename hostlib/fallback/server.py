@@ -28,6 +28,7 @@ from hostlib.fallback.config import BATCH, RECEIVE_BUFFER_BYTES, FallbackJob, Fa
 from hostlib.fallback.core import FallbackCore
 from hostlib.io.datagrams import DATAGRAM_BYTES, PacketSocket, open_socket
 from hostlib.io.link import Pumped
+from hostlib.meet import PROTOCOL
 
 
 class FallbackLink(PacketSocket):
@@ -117,7 +118,7 @@ class FallbackServer:
             poller.register(commands, select.POLLIN)
         with _Signals() as signals:
             self.link.introduce()
-            _say(answers, {"ready": ready})
+            _say(answers, {"ready": ready, "protocol": PROTOCOL})
             while not signals.came:
                 self.link.pump(self.core, commands, time.monotonic_ns() + _SLICE_NS)
                 if poller.poll(0):

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from hostlib.errors import RendezvousError
 from hostlib.launch import command_line
+from hostlib.meet import other_protocol
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0
@@ -110,9 +111,10 @@ def _started(options: list[str]) -> dict[str, Any]:
     )
     admission = _Admission(options, process)
     told = admission.hear()
-    if "configs" not in told:
-        why = told.get("failed") or "its messages say why, where rank 0 runs"
-        raise RendezvousError(f"'ina admit' ended with status {process.wait()}: {why}")
+    failed = told.get("failed") or "its messages say why, where rank 0 runs"
+    if why := other_protocol(told) if "configs" in told else failed:
+        process.communicate()  # it ends with its input
+        raise RendezvousError(f"'ina admit' ended with status {process.returncode}: {why}")
     _running.append(admission)
     return told
 

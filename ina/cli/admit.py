@@ -17,6 +17,7 @@ from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
 from hostlib.io.interfaces import known_as
 from hostlib.launch.command_line import AGAIN
+from hostlib.meet import PROTOCOL
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
 from ina.cli.declared import Declared
@@ -283,7 +284,7 @@ def _machine(text: str) -> MachineAtPort:
 
 
 def _announce(configs: Sequence[str]) -> None:
-    _print({"configs": [json.loads(config) for config in configs]})
+    _print({"configs": [json.loads(config) for config in configs], "protocol": PROTOCOL})
 
 
 def _print(message: object) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from controller.switches.layout import TreeAdmission
+from hostlib.meet import other_protocol
 from ina.errors import ProcessFailed
 from ina.launch.server_process import ServerProcess
 
@@ -203,6 +204,10 @@ class FallbackProcess:
         message: Mapping[str, Any] | None = None
         with contextlib.suppress(ProcessFailed):  # `check` sees that it ended
             message = child.ready()
+        if message is not None and (other := other_protocol(message)):
+            with self._change:
+                self._final = f"{TITLE}: {other}"
+            return
         while message is not None:
             with self._change:
                 if child is not self._child:
@@ -224,11 +229,5 @@ class FallbackProcess:
         self._child.say({"statistics": True})
 
     def _of_job(self, job: int) -> dict[str, float]:
-        counts = dict(self._before.get(job, {}))
-        _add(counts, self._latest.get("jobs", {}).get(str(job), {}))
-        return counts
-
-
-def _add(counts: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, number in more.items():
-        counts[name] = counts.get(name, 0.0) + number
+        before, now = self._before.get(job, {}), self._latest.get("jobs", {}).get(str(job), {})
+        return {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}

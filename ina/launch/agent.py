@@ -75,6 +75,7 @@ class MachineAgent:
     def _serve(self, order: Mapping[str, Any]) -> None:
         try:
             os.chdir(order["folder"])
+            os.environ["PWD"] = order["folder"]
         except OSError as error:
             self._say({"failed": f"cannot work in {order['folder']}: {error.strerror}"})
             return

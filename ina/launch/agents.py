@@ -289,7 +289,9 @@ class RemoteWorkers(RunningWorkers):
         self._alive_s = self._looked_s = time.monotonic()
         for name, ranks in machines.items():
             agent = agents.agents[name]
-            agent.on_output = _of_machine(ranks, on_output)
+            agent.on_output = lambda number, data, is_error, ranks=ranks: on_output(  # type: ignore[misc]
+                ranks[number], data, is_error
+            )
             agent.silent_s = 0.0
             order = {
                 "command": command,
@@ -340,7 +342,3 @@ class RemoteWorkers(RunningWorkers):
                 self.lost.setdefault(name, lost)
                 found += [WorkerExit(rank, 1, f"is lost with machine {name}: {lost}") for rank in ranks]
         return found
-
-
-def _of_machine(ranks: Sequence[int], on_output: Output) -> Output:
-    return lambda number, data, is_error: on_output(ranks[number], data, is_error)

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hostlib.launch.launcher import Output, Rendezvous
+from hostlib.launch.launcher import Rendezvous
 from ina.errors import GroupFailed
 from ina.launch.job_run import JobEnd, JobRun, met
 from ina.launch.orders import RunStatus
@@ -38,16 +39,8 @@ Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
 def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
     """Return the job that failed first."""
     failed = [run for run in runs if run.failure()]
-    return min(failed, key=_failed_at_s, default=None)
-
-
-def _failed_at_s(run: JobEnd) -> float:
     # The other workers of a failed job notice later.
-    return run.result.failure.at_s if run.result and run.result.failure else run.at_s
-
-
-def _for_job(on_output: OnOutput, spec: LaunchSpec) -> Output:
-    return lambda rank, data, is_error: on_output(spec, rank, data, is_error)
+    return min(failed, key=lambda run: ((run.result and run.result.failure) or run).at_s, default=None)
 
 
 class GroupRun:
@@ -89,7 +82,7 @@ class GroupRun:
                 variables = {**run.spec.variables, **self._turns.environment(run.spec.job.name)}
                 run.spec = replace(run.spec, variables=variables)
         for run in runs:
-            run.on_output = _for_job(on_output, run.spec)
+            run.on_output = partial(on_output, run.spec)
         self.runs = runs
         self.status = RunStatus()
         self.error: BaseException | None = None

@@ -1,6 +1,7 @@
 """Watches the nodes of Ray, and reports the living ones: a process that keeps Ray out of the daemon.
 
-Each line is a JSON object with the names and addresses of all nodes that are ``alive``, or with ``failed``.
+Each line is a JSON object with the names and addresses of all nodes that are ``alive`` and the ``protocol``,
+or with ``failed``.
 Only imported with Ray installed.
 """
 
@@ -13,6 +14,7 @@ import threading
 import time
 
 from hostlib.launch.launcher import LaunchError
+from hostlib.meet import PROTOCOL
 from ina.launch import ray_agents
 
 LOOK_S = 1.0
@@ -30,7 +32,7 @@ def main() -> int:
     while True:
         found = sorted(ray_agents.nodes())
         if found != last:
-            print(json.dumps({"alive": found}), flush=True)
+            print(json.dumps({"alive": found, "protocol": PROTOCOL}), flush=True)
             last = found
         time.sleep(LOOK_S)
 

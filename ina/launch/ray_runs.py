@@ -21,6 +21,7 @@ from typing import Any
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
 from hostlib.launch import command_line
+from hostlib.meet import other_protocol
 from ina.errors import EngineError
 from ina.launch.executor import LocalRuns, check_alone
 from ina.launch.machine_hosts import reached_at
@@ -52,6 +53,7 @@ class RayRuns(LocalRuns):
         self._watcher = self._watching()
         self._see()
         if self._trouble:
+            self._watcher.communicate()  # it ends with its input
             raise EngineError(self._trouble)
         self._closing = False
         self._thread = threading.Thread(target=self._watch, name="ray", daemon=True)
@@ -113,7 +115,7 @@ class RayRuns(LocalRuns):
         with contextlib.suppress(ValueError):
             said = json.loads(line)
         if "alive" in said:
-            self._alive, self._trouble = frozenset(said["alive"]), ""
+            self._alive, self._trouble = frozenset(said["alive"]), other_protocol(said)
         elif "failed" in said:
             self._trouble = str(said["failed"])
         return bool(line)

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NoReturn
 
-from controller import ControllerError, NoSuchJob, Registration, SwitchSession
+from controller import ControllerError, NoSuchJob, Registration
 from controller.core import Place
 from controller.errors import BadSpec, OutOfMemory, OutOfRows, SwitchRestarted
 from controller.p4runtime_shim.ports import SwitchReport
-from controller.switches.fleet import Report
+from controller.switches.fleet import ReconcileReport
 from controller.switches.layout import TreeAdmission
 from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from controller.switches.model import SwitchInfo
@@ -171,7 +171,12 @@ class FabricNetwork(Network):
             specs: The jobs, by name; later jobs may be added.
             scheduled: A policy decides when they run: they wait for room, and are measured.
         """
-        super().__init__(self._session, None, fabric.queue_packets, watch=lambda address: None)
+        super().__init__(
+            lambda name, address: fabric.fleet.controllers[name],
+            None,
+            fabric.queue_packets,
+            watch=lambda address: None,
+        )
         self._fleet = fabric.fleet
         self._fabric, self._specs, self._scheduled = fabric, specs, scheduled
         self._waiting = False
@@ -183,9 +188,6 @@ class FabricNetwork(Network):
         self.ended: str | None = None
         self.on_room: Callable[[], object] = lambda: None
         """Called, in another thread, when a job that found no room may find it."""
-
-    def _session(self, name: str, address: str) -> SwitchSession:
-        return self._fabric.fleet.controllers[name]
 
     @property
     def offers(self) -> SwitchInfo:
@@ -293,7 +295,7 @@ class FabricNetwork(Network):
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
-    ) -> Report:
+    ) -> ReconcileReport:
         """Restart processes that have ended, renew the jobs' leases, and move jobs to their slots."""
         fabric = self._fabric
         if why := self._beyond_repair():
@@ -307,7 +309,7 @@ class FabricNetwork(Network):
             self._look_for_room()
         moved = self._moved(admissions)
         if not moved and not self._fleet.moving:
-            return Report(())
+            return ReconcileReport(())
         with fabric.lock:
             report = self._fleet.reconcile(admissions, may_remove=lambda job: False)
             if report.done:

@@ -15,7 +15,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from controller.vocabulary.files import read_jobs
 from ina.service import switches

@@ -13,15 +13,17 @@ from pathlib import Path
 import google.protobuf
 import pytest
 
+from hostlib.launch import command_line
 from ina.cli.errors import FAILED, verdict
 from ina.errors import ProcessFailed
+from ina.launch.agents import Agents, LaunchedAgent
 from ina.launch.server_process import ServerProcess
 from ina.launch.spec import FabricSpec
 from ina.switches.fabric import control
 from ina.switches.switch_process import EmbeddedSwitch
 from tests import started
 from tests.system.attached import open_switch
-from tests.system.command import PATIENT, ROOT, ina, start, worker
+from tests.system.command import PATIENT, ROOT, ina, start, until, worker
 
 # --------------------------------------------------------------------- what a run finds around it whe
 
@@ -51,6 +53,19 @@ def test_a_web_proxy_is_not_asked_for_the_switch(monkeypatch: pytest.MonkeyPatch
     with open_switch("--program", "exclusive", "--lanes", 32) as attached:
         done = ina("slots", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ranks_on_other_machines_find_the_folder_of_the_run_as_their_own(tmp_path: Path) -> None:
+    """They worked in it, and PWD named the one in which ssh had started them."""
+    agent, said = LaunchedAgent("h1", command_line.module("ina.launch.agent")), []
+    agent.on_output = lambda *output: said.append(output)
+    shows = [sys.executable, "-c", "import os; print(os.environ['PWD'])"]
+    with Agents({"h1": agent}) as agents:
+        agents.ready()
+        order = {"command": shows, "folder": str(tmp_path), "variables": [{}], "inherited": None}
+        agent.say({"start": order})
+        until(lambda: agent.left_running is not None or agent.ended())
+    assert said == [(0, f"{tmp_path}\n".encode(), False)], agent.failed
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"], ids=["0", "1", "2", "all"])
