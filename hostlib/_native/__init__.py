@@ -79,8 +79,10 @@ def _load(path: Path) -> ctypes.CDLL:
         "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
         "ina_ring_readable": (ctypes.c_int, [pointer]),
         "ina_serve": (ctypes.c_int, [pointer, pointer, i64]),
-        "ina_local_sum_f32": (None, [pointer, pointer, size, size, ctypes.c_double]),
+        "ina_local_sum_f32": (i64, [pointer, pointer, size, size, ctypes.c_double]),
         "ina_local_sum_i32": (i64, [pointer, pointer, size, size]),
+        "ina_local_note": (None, [pointer, size]),
+        "ina_local_reach": (ctypes.c_int, [pointer, size, i64]),
         "ina_fallback_new": (pointer, [u32, u32, u32, ctypes.c_char_p, ctypes.c_char_p, i64, i64, i64]),
         "ina_fallback_free": (None, [pointer]),
         "ina_fallback_add_job": (

@@ -6,7 +6,7 @@ import functools
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,9 +31,6 @@ Layer = tuple[int, int]
 
 _OPS: Final = get_args(Op)
 _NON_FINITE: Final = get_args(NonFinite)
-
-_name_of = functools.cache(str)
-"""Name of a dtype, which takes NumPy longer than the rest of a description."""
 
 
 class CallOptions(NamedTuple):
@@ -222,8 +219,14 @@ def make_broadcast(
     return Collective(staged, False, options, description, number, root, Pattern.GATHER)
 
 
+@functools.lru_cache(1024)
+def _form(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    """Return the words for a shape and a dtype, whose name alone takes NumPy longer than the rest."""
+    return f"{'x'.join(map(str, shape)) or 1} {dtype}"
+
+
 def _described(what: str, staged: arrays.Staged, options: CallOptions, more: str = "") -> str:
-    text = f"{what} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}{more}"
+    text = f"{what} of {_form(staged.shape, staged.dtype)}{more}"
     if options.layer is not None:
         text += f" of layer {options.layer[0]}/{options.layer[1]}"
     return text if options.name is None else f"{text} {options.name!r}"

@@ -44,6 +44,7 @@ from hostlib.wire.encodings import Numbers
 
 GROUP_S: Final = 60.0
 """Longest wait for the other ranks of a group, and for its admission."""
+_MOST_UNASKED: Final = 15
 
 
 class Communicator(MovingCalls):
@@ -101,6 +102,8 @@ class Communicator(MovingCalls):
         """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
         self._agreed = 0
         """Calls that ever were in the schedule."""
+        self._unasked = self._unasked_next = 0
+        """Calls that are carried out without a vote, now and after the next vote: see `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         """Taken as `_lock`: a condition is left with a call in Python, which an interrupt can prevent."""
@@ -378,11 +381,9 @@ class Communicator(MovingCalls):
         is carried out alone, and whole.
         """
         first = self._queue[0]
-        if self.size == 1 or first.is_waited_for or self._schedule.is_one_step(first.collective):
-            self._execute(self._queue.popleft())
-            return
+        alone = self.size == 1 or first.is_waited_for or self._schedule.is_one_step(first.collective)
         try:
-            if self._agree(waits=waits):
+            if alone or self._all_wait(waits=waits):
                 self._execute(self._queue.popleft())
                 return
             while self._schedule:
@@ -393,6 +394,20 @@ class Communicator(MovingCalls):
             for handle in self._all_submitted():
                 handle.fail(error)
                 handle.end()
+
+    def _all_wait(self, *, waits: bool) -> bool:
+        """Return whether the oldest call is carried out alone, because all ranks wait for it, or did of late.
+
+        Which all know: the more votes in a row say that they do, the more calls go without one. If a rank
+        waits no longer, these calls are only not carried out together with later ones.
+        """
+        if self._unasked:
+            self._unasked -= 1
+            return True
+        if all_wait := self._agree(waits=waits):
+            self._unasked = self._unasked_next
+        self._unasked_next = min(2 * self._unasked_next + 1, _MOST_UNASKED) if all_wait else 0
+        return all_wait
 
     def _execute(self, handle: Handle[Any]) -> None:
         self._await_arrival([handle])

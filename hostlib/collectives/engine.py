@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -259,16 +259,18 @@ class SwitchEngine(Engine):
     def _raise_numeric_errors(self, collective: Collective, numeric_errors: NumericErrors) -> None:
         job = self._config.job
         if numeric_errors.overflow is not None:
-            reason = "left the int32 range"
-            if collective.staged.source.dtype == np.float32:
-                bits = self._config.scale_bits
-                reason = (
-                    f'does not fit numbers="fixed" with {bits} scale_bits and {self._config.workers} ranks'
-                )
+            reason = overflow_reason(self._config, collective.staged.source.dtype)
             raise SumOverflow(job, self._window.psns(), numeric_errors.overflow, reason)
         if numeric_errors.nonfinite is not None and collective.options.nonfinite == "raise":
             what = collective.staged.unfit(numeric_errors.nonfinite, self._window.packet_elements)
             raise NonFiniteError(job, numeric_errors.nonfinite, what)
+
+
+def overflow_reason(config: JobConfig, dtype: np.dtype[Any]) -> str:
+    """Return why a sum of such numbers has no room."""
+    if dtype != np.float32:
+        return "left the int32 range"
+    return f'does not fit numbers="fixed" with {config.scale_bits} scale_bits and {config.workers} ranks'
 
 
 def _open_log(path: str | None) -> JobLog | None:

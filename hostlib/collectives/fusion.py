@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -103,7 +102,7 @@ def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -
         return array[first : len(array) - length + end]  # of all shards, or of one
 
     return collective._replace(
-        staged=replace(staged, source=part(staged.source), target=part(staged.target), beyond=beyond),
+        staged=staged._replace(source=part(staged.source), target=part(staged.target), beyond=beyond),
         stride=length if collective.shards > 1 else None,
         part=f"from {first} to {end}",
         calls=int(is_last),

@@ -4,9 +4,13 @@ So the switch has one worker per machine, and a machine's link carries one strea
 (Horovod's hierarchical allreduce). In steps of `CHUNK_BYTES` at most
 (`hostlib.collectives.local_steps`):
 
-1. every rank writes its part into memory that the machine's ranks share, and tells the first one what it is;
-2. the first adds them up (``_native/ina_local.c``), and the switch adds up the machines' sums, in place;
-3. the first tells the others what came of it, and all take the result.
+1. every rank writes its part into memory that the machine's ranks share;
+2. each rank but the first adds up a shard of all parts (``_native/ina_local.c``), while the first sends the
+   machine's sum of the step before, which the switch adds to those of other machines; of two ranks the first
+   adds up all;
+3. all take the result from that memory.
+
+Where all ranks are on one machine and reach no switch, the first rank adds up a shard as the others do.
 
 What ranks must agree on is compared on the machine first; where its ranks differ, the other machines see that
 they do in the switch. A sum of int32 that a machine cannot hold is a word of its own behind the values, one
@@ -17,12 +21,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from operator import add
+from typing import Final, NoReturn
 
 from hostlib.collectives import Collective, Engine
-from hostlib.collectives.engine import SwitchEngine
-from hostlib.collectives.local_steps import CHUNK_BYTES, First, Other, staged_as
+from hostlib.collectives.engine import SwitchEngine, overflow_reason
+from hostlib.collectives.local_steps import CHUNK_BYTES, NONE, LocalSteps, staged_as, told_error
 from hostlib.collectives.schedule import Packets
 from hostlib.config import JobConfig
 from hostlib.core import Peers
@@ -61,22 +66,22 @@ class LocalRanks(Engine):
         self._ranks = config.hosts[self._host]
         self._aborted: tuple[type[JobBroken], str] | None = None
         self._rounds = 0
-        self._step: First | Other
-        if config.rank == self._ranks[0]:
-            self._step = First(config, _OneMachine(peers) if _alone(config) else SwitchEngine(config, peers))
-        else:
-            self._step = Other(config)
+        self._speaks = config.rank == self._ranks[0] and config.transport.kind != "none"
+        self._inner = SwitchEngine(config, peers) if self._speaks else Engine()
+        try:
+            self._steps = LocalSteps(config, self._inner if self._speaks else None, self._patience)
+        except BaseException:
+            self._inner.close()
+            raise
 
     def run(self, collective: Collective) -> None:
         """Sum on this machine, then through the switch. Raises InaError; after a JobBroken nothing more."""
         if self._broken:
             raise self._broken
         started = time.monotonic_ns()
-        outcomes = []
+        steps = chunks(len(collective.staged.source))
         try:
-            for first, count in chunks(len(collective.staged.source)):
-                outcomes.append((first, self._step.run(_part(collective, first, count), _Patience(self))))
-                self._rounds += 1
+            found = self._steps.run([_part(collective, first, count) for first, count in steps])
         except RankGone as gone:
             self._give_up(self._lost(gone.rank))
         except JobBroken as error:
@@ -84,32 +89,68 @@ class LocalRanks(Engine):
         except BaseException as error:
             reason = f"{collective.description} was abandoned: {error!r}"
             self._broken = Interrupted(reason, job=self._config.job, psns=NO_PACKETS)
-            self._step.fail(self._broken)
+            self._steps.fail(self._broken)
             raise
+        self._rounds += len(steps)
         self._count(collective, time.monotonic_ns() - started)
-        self._raise_numeric_errors(collective, outcomes)
+        firsts = [first for first, _ in steps]
+        self._raise_numeric_errors(
+            collective, *(min(map(add, firsts, found[kind].tolist())) for kind in ("nonfinite", "overflow"))
+        )
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
         """Make collectives under way, and all later ones, raise `kind`; the first call counts."""
         self._aborted = self._aborted or (kind, reason)
-        self._step.abort(reason, kind)
+        self._inner.abort(reason, kind)
 
     def progress(self, done: int, total: int) -> None:
         """Note that `done` of `total` iterations are over; the machine's first rank counts."""
-        self._step.progress(done, total)
+        self._inner.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
         """Return counters since the start; packets count at the machine's first rank, 0 at others."""
-        return super().statistics() | self._step.statistics() | self._counted
+        return self._inner.statistics() | self._counted
 
     def close(self) -> None:
-        """Leave the job."""
-        self._step.close(self._peers, self.statistics(), self._rounds)
+        """Leave the job; where a worker of the switch reports, that is its engine."""
+        self._inner.close()
+        if not self._speaks:
+            self._peers.report(self.statistics())
+            self._peers.farewell(self._rounds)
+            self._peers.close()
+        self._steps.end.close()
 
-    def _give_up(self, error: JobBroken) -> None:
+    def _give_up(self, error: JobBroken) -> NoReturn:
         self._broken = error
-        self._step.fail(error)
+        self._steps.fail(error)
         raise error
+
+    def _patience(self) -> Callable[[], None]:
+        """Return what judges a wait for other ranks of the machine, from now on.
+
+        As `hostlib.core.watchdog` judges one for the switch. The first rank gives up before the others, and
+        says why.
+        """
+        config, since_ns, told = self._config, time.monotonic_ns(), False
+        is_first = config.rank == self._ranks[0]
+        waits_for = ", ".join(map(str, self._ranks[1:] if is_first else self._ranks[:1]))
+        limit_s = config.straggler_timeout_s + (0 if is_first else config.timeout_s)
+
+        def check() -> None:
+            nonlocal told
+            if (message := self._steps.end.look()) is not None:
+                raise told_error(message, config.job)
+            if error := self.known_end():
+                raise error
+            waited_s = (time.monotonic_ns() - since_ns) / 1e9
+            reason = f"no word from rank {waits_for}, on this machine, for {waited_s:.1f} s"
+            if waited_s > limit_s:
+                raise PeerTimeout(reason, job=config.job, psns=NO_PACKETS, missing=self._ranks)
+            if waited_s > config.timeout_s and not told:
+                told = True
+                _log.warning("job %d: %s; still waiting: no process of a rank has ended", config.job, reason)
+
+        return check
 
     def _lost(self, rank: int) -> JobBroken:
         """Return the error that explains why a rank's connection has ended."""
@@ -135,68 +176,13 @@ class LocalRanks(Engine):
         gone = self._peers.gone()
         return PeerLost(gone, job=job, psns=NO_PACKETS) if gone else None
 
-    def _raise_numeric_errors(
-        self, collective: Collective, outcomes: Sequence[tuple[int, Mapping[str, Any]]]
-    ) -> None:
-        for first, outcome in outcomes:
-            if (element := outcome.get("overflow")) is not None:
-                raise SumOverflow(self._config.job, NO_PACKETS, first + element, outcome["why"])
-        if collective.options.nonfinite == "propagate":
-            return
-        for first, outcome in outcomes:
-            if (element := outcome.get("nonfinite")) is not None:
-                element += first
-                packets = Packets(self._config.lanes, self._config.numbers)
-                what = collective.staged.unfit(element, packets.elements(collective))
-                raise NonFiniteError(self._config.job, element, what)
-
-
-def _alone(config: JobConfig) -> bool:
-    """Return whether all ranks are on one machine, and reach no switch."""
-    return config.transport.kind == "none"
-
-
-class _OneMachine(Engine):
-    """What is left for the switch if all ranks are on one machine: nothing."""
-
-    def __init__(self, peers: Peers) -> None:
-        super().__init__()
-        self._peers = peers
-        self._rounds = 0
-
-    def run(self, collective: Collective) -> None:
-        """Take the machine's sum as it is. Raises NonFiniteError as the switch would."""
-        super().run(collective)
-        self._rounds += 1
-
-    def close(self) -> None:
-        """Report, and say farewell to the peers."""
-        self._peers.report(self.statistics())
-        self._peers.farewell(self._rounds)
-        self._peers.close()
-
-
-class _Patience:
-    """Judges a wait for other ranks of the machine, as `hostlib.core.watchdog` one for the switch."""
-
-    def __init__(self, engine: LocalRanks) -> None:
-        self._engine = engine
-        self._since_ns = time.monotonic_ns()
-        self._told = False
-
-    def __call__(self, waits_for: str, limit_s: float) -> None:
-        """Raise JobBroken if waiting is pointless."""
-        engine = self._engine
-        job = engine._config.job
-        if error := engine.known_end():
-            raise error
-        waited_s = (time.monotonic_ns() - self._since_ns) / 1e9
-        reason = f"no word from {waits_for}, on this machine, for {waited_s:.1f} s"
-        if waited_s > limit_s:
-            raise PeerTimeout(reason, job=job, psns=NO_PACKETS, missing=engine._ranks)
-        if waited_s > engine._config.timeout_s and not self._told:
-            self._told = True
-            _log.warning("job %d: %s; still waiting: no process of a rank has ended", job, reason)
+    def _raise_numeric_errors(self, collective: Collective, nonfinite: int, overflow: int) -> None:
+        config, staged = self._config, collective.staged
+        if overflow < NONE:
+            raise SumOverflow(config.job, NO_PACKETS, overflow, overflow_reason(config, staged.source.dtype))
+        if nonfinite < NONE and collective.options.nonfinite == "raise":
+            count = Packets(config.lanes, config.numbers).elements(collective)
+            raise NonFiniteError(config.job, nonfinite, staged.unfit(nonfinite, count))
 
 
 def chunks(length: int) -> list[tuple[int, int]]:

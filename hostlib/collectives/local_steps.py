@@ -1,8 +1,11 @@
-"""A step of ranks that are summed on their machine first: the part of its first rank, and that of the others.
+"""Steps of ranks that are summed on their machine first, in the memory that they share.
 
-`hostlib.collectives.local_ranks` describes the step. Ranks talk through `hostlib.meet.machine`: each posts
-what it has to the first, which tells all what came of it. The memory that they share has a room for the
-result, one for the machine's sum, and one for each rank but the first.
+`hostlib.collectives.local_ranks` describes a step. Three counts in the memory say how far the ranks are: how
+many have put their part of a step there (`_PUT`), how many have summed their shard (`_SUMMED`), and how many
+steps have their result from the switch (`_RECEIVED`). A rank waits for the last of a step, asleep.
+
+Each buffer exists twice, for even and odd steps, so that a step is summed while the one before it is in the
+switch. A rank writes into a buffer of step k when a count has shown it that no rank reads it for step k - 2.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +24,6 @@ from hostlib import _native
 from hostlib.collectives import Collective, Engine
 from hostlib.collectives.arrays import Staged
 from hostlib.config import JobConfig
-from hostlib.core import Peers
 from hostlib.errors import (
     NO_PACKETS,
     Interrupted,
@@ -42,191 +44,208 @@ CHUNK_BYTES: Final = 8 << 20
 """The most of an array that is summed at a time: a multiple of every packet's."""
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
 """A chunk, and a word for each machine."""
+_LOOK_NS: Final = 250_000_000
+"""Interval at which who waits looks up."""
+_PUT, _SUMMED, _RECEIVED = 0, 64, 128
+"""Offsets of the counts: cache lines of their own."""
+_COUNTS_BYTES: Final = 192
+_NEVER: Final = 1 << 62
+"""A step that no job reaches."""
+NONE: Final = 1 << 62
+"""Stands for no element."""
+_UNFIT: Final = np.dtype([("nonfinite", np.int64), ("overflow", np.int64)])
+"""First elements of a step's sum that are not finite, and that are outside the numbers' range; or `NONE`."""
+_POST: Final = np.dtype([("tag", np.int64), *_UNFIT.descr, ("call", "S232")])
+"""What a rank tells of a step: what it sums, and what does not fit in its shard."""
 _KINDS: Final = {
     kind.__name__: kind for kind in (RanksDisagree, PeerTimeout, JobFault, Interrupted, JobBroken)
 }
 
-Check = Callable[[str, float], None]
-"""Raises JobBroken if to wait is pointless; told who is waited for, and for how long at most, seconds."""
+Patience = Callable[[], Callable[[], None]]
+"""Returns, for a wait that begins, a function that raises JobBroken or RankGone once waiting is pointless."""
 
 
-class First:
-    """The part of a machine's first rank."""
+class LocalSteps:
+    """The part of one rank."""
 
-    def __init__(self, config: JobConfig, inner: Engine) -> None:
+    def __init__(self, config: JobConfig, inner: Engine | None, patience: Patience) -> None:
+        """Meet the other ranks of this machine.
+
+        Args:
+            config: The rank's.
+            inner: Sums over machines, at the first rank of one of several machines; None: elsewhere.
+            patience: Judges waits.
+
+        Raises RendezvousError: they are not there.
+        """
         assert config.hosts is not None
         self._config = config
         self._inner = inner
-        self._hosts = config.hosts
-        self._ranks = config.hosts[config.worker]
+        self._patience = patience
+        self._ranks = ranks = config.hosts[config.worker]
+        self._alone = config.transport.kind == "none"
+        self._index = ranks.index(config.rank)
+        self._sum_here = slice(None) if self._alone else slice(1, None) if len(ranks) > 2 else slice(1)
+        """Of two ranks the first sums its own array where it lies, which saves a copy."""
+        self._summers = ranks[self._sum_here]
+        self._number = (*self._summers, config.rank).index(config.rank)
+        """Of its shard; that behind the last is empty."""
+        self._each = {_PUT: len(ranks), _SUMMED: len(self._summers), _RECEIVED: 1}
+        posts_bytes = 2 * len(ranks) * _POST.itemsize
+        memory_bytes = _COUNTS_BYTES + posts_bytes + 2 * (len(ranks) + 2) * _ROOM_BYTES
+        path, secret = _meeting_point(config), config.token or ""
+        self.end: FirstEnd | OtherEnd
+        if self._index == 0:
+            self.end = FirstEnd(path, ranks[1:], config.size, secret, memory_bytes)
+        else:
+            self.end = OtherEnd(path, config.rank, config.size, secret, ranks[0])
+        memory = self.end.memory
+        self._posts = memory[_COUNTS_BYTES:][:posts_bytes].view(_POST).reshape(2, -1)
+        self._rooms = memory[_COUNTS_BYTES + posts_bytes :].reshape(2, -1, _ROOM_BYTES)
+        """Of even and of odd steps: the part of each rank, the machine's sum, the sum of all machines."""
+        self._counts = memory.ctypes.data
         self._library = _native.load()
-        try:
-            memory_bytes = (1 + len(self._ranks)) * _ROOM_BYTES
-            self._end = FirstEnd(
-                _meeting_point(config), self._ranks[1:], config.size, config.token or "", memory_bytes
-            )
-        except BaseException:
-            inner.close()
-            raise
-        self._rooms = _rooms(self._end.memory)
+        self._done = 0
 
-    def run(self, part: Collective, check: Check) -> Mapping[str, Any]:
-        """Carry out a step; return what came of it."""
-        others = ", ".join(map(str, self._ranks[1:]))
-        posts = self._end.collect(lambda: check(f"rank {others}", self._config.straggler_timeout_s))
-        posts[self._config.rank] = _post(part)
-        self._compare(part, posts)
-        outcome = self._sum(part)
-        self._end.tell(outcome)
-        count = len(part.staged.source)
-        if part.options.residual is not None:
-            divisor = self._config.size if part.average else 1
-            np.multiply(self._rooms[1][: 4 * count].view(np.float32), divisor, out=part.staged.source)
-        _take(part, self._rooms[0], self._config.rank)
-        return outcome
+    def run(self, parts: Sequence[Collective]) -> NDArray[Any]:
+        """Carry out the steps of a collective. Raises JobBroken, RankGone.
+
+        Returns the first elements of each step that are ``nonfinite``, or an ``overflow``; or `NONE`.
+        """
+        first, found = self._done, np.empty(len(parts), _UNFIT)
+        self._done += len(parts)
+        self._put(first, parts[0])
+        for number in range(len(parts) + 1):
+            step = first + number
+            if number < len(parts):
+                self._await(_PUT, step)
+                self._compare(step, parts[number])
+                self._sum(step, parts[number])
+            if number > 0:
+                found[number - 1] = self._take(step - 1, parts[number - 1])
+            if number + 1 < len(parts):
+                self._put(step + 1, parts[number + 1])
+            if self._inner is not None and number < len(parts):
+                self._exchange(step, parts[number], self._inner)
+        return found
 
     def fail(self, error: JobBroken) -> None:
-        """Tell the others that the job is over."""
-        self._end.tell(_told(error))
+        """End the job on this machine: the first rank tells the others why, who else fails leaves."""
+        self.end.give_up(_told(error))
 
-    def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """End the collective that is under way in the switch."""
-        self._inner.abort(reason, kind)
+    def _put(self, step: int, part: Collective) -> None:
+        """Put this rank's part where others read it: all but its own shard."""
+        source = part.staged.source
+        room = self._rooms[step % 2, self._index][: source.nbytes].view(source.dtype)
+        first, last = self._shard(part)
+        room[:first] = source[:first]
+        room[last:] = source[last:]
+        post = self._posts[step % 2, self._index]
+        post["tag"], post["call"] = part.tag, f"call {part.number + 1}: {part.description}"[:200].encode()
+        self._note(_PUT)
 
-    def progress(self, done: int, total: int) -> None:
-        """Note iterations, for the priority of packets."""
-        self._inner.progress(done, total)
-
-    def statistics(self) -> dict[str, float]:
-        """Return the counters of the machine's worker, by `hostlib.collectives.KEYS`."""
-        return self._inner.statistics()
-
-    def close(self, peers: Peers, statistics: Mapping[str, float], rounds: int) -> None:
-        """Leave the job; the worker reports."""
-        self._inner.close()
-        self._end.close()
-
-    def _compare(self, part: Collective, posts: Mapping[int, Mapping[str, Any]]) -> None:
-        """Raise RanksDisagree if the ranks of this machine do, after the others have been told."""
-        if all(post["tag"] == part.tag for post in posts.values()):
+    def _compare(self, step: int, part: Collective) -> None:
+        """Raise RanksDisagree if the ranks of this machine do, when all have been told."""
+        posts = self._posts[step % 2]
+        if (posts["tag"] == part.tag).all():
             return
-        told = "; ".join(f"{post['call']} at rank {rank}" for rank, post in sorted(posts.items()))
+        if self._index:
+            self._await(_RECEIVED, _NEVER)  # until the first tells
+        calls = zip(self._ranks, posts["call"].tolist(), strict=True)
+        told = "; ".join(f"{call.decode(errors='ignore')} at rank {rank}" for rank, call in sorted(calls))
         error = RanksDisagree(f"ranks of a machine disagree: {told}", job=self._config.job, psns=NO_PACKETS)
-        self._end.tell(_told(error))
-        # With a digest that no other machine has: there, too, ranks are to hear of it.
-        with contextlib.suppress(JobBroken):
-            self._inner.run(part._replace(staged=_nothing_staged(), part="ranks of a machine disagree"))
+        self.fail(error)
+        if self._inner is not None:
+            # With a digest that no other machine has: there, too, ranks are to hear of it.
+            with contextlib.suppress(JobBroken):
+                nothing = np.empty(0, np.int32)
+                staged = staged_as(nothing, nothing)
+                self._inner.run(part._replace(staged=staged, part="ranks of a machine disagree"))
         raise error
 
-    def _sum(self, part: Collective) -> dict[str, Any]:
-        """Sum on the machine, then in the switch: from room 1 into room 0."""
-        staged = part.staged
-        count, dtype = len(staged.source), staged.source.dtype
-        is_int = dtype == np.int32
-        words = len(self._hosts) if is_int else 0
-        sums = self._rooms[1][: 4 * (count + words)].view(dtype)
-        beyond = self._add_up(part, sums)
+    def _shard(self, part: Collective) -> tuple[int, int]:
+        """Return the first element that this rank sums, and the one behind the last; in whole cache lines."""
+        count, summers = len(part.staged.source), len(self._summers)
+        begins = [count * each // summers // 16 * 16 for each in range(summers)] + [count, count]
+        return begins[self._number], begins[self._number + 1]
+
+    def _sum(self, step: int, part: Collective) -> None:
+        """Sum this rank's shard, if it has one."""
+        if self._number == len(self._summers):
+            return
+        source, rooms, post = part.staged.source, self._rooms[step % 2], self._posts[step % 2, self._index]
+        first, last = self._shard(part)
+        at = first * source.itemsize
+        inputs = [room.ctypes.data + at for room in rooms[: len(self._ranks)]]
+        inputs[self._index] = source.ctypes.data + at
+        pointers = (ctypes.c_void_p * len(inputs))(*inputs)
+        summed = rooms[-2].ctypes.data + at, pointers, len(inputs), last - first
+        post["nonfinite"] = post["overflow"] = NONE
+        if source.dtype == np.int32:
+            beyond, what = self._library.ina_local_sum_i32(*summed), "overflow"
+        else:
+            divisor = float(self._config.size) if part.average else 1.0
+            beyond, what = self._library.ina_local_sum_f32(*summed, divisor), "nonfinite"
+        if beyond >= 0:
+            post[what] = first + beyond
+        self._note(_SUMMED)
+
+    def _exchange(self, step: int, part: Collective, inner: Engine) -> None:
+        """Sum over machines: from the room before the last into the last one."""
+        self._await(_SUMMED, step)
+        source, posts = part.staged.source, self._posts[step % 2]
+        count, is_int = len(source), source.dtype == np.int32
+        bytes_there = source.nbytes + 4 * self._config.workers * is_int
+        sums, totals = (room[:bytes_there].view(source.dtype) for room in self._rooms[step % 2, -2:])
         if is_int:
             sums[count:] = 0
-            sums[count + self._config.worker] = beyond + 1
-        totals = self._rooms[0][: sums.nbytes].view(dtype)
+            if (beyond := posts["overflow"][self._sum_here].min()) != NONE:
+                sums[count + self._config.worker] = beyond + 1
         root = None if part.root is None else self._config.host_of(part.root)
-        outcome: dict[str, Any] = {}
         options = part.options._replace(nonfinite="raise")
-        step = part._replace(staged=staged_as(sums, totals), average=False, options=options, root=root)
+        nonfinite = overflow = NONE
         try:
-            self._inner.run(step)
+            inner.run(
+                part._replace(staged=staged_as(sums, totals), average=False, options=options, root=root)
+            )
         except NonFiniteError as error:
-            outcome["nonfinite"] = error.element
+            nonfinite = error.element
         except SumOverflow as error:
-            outcome.update(overflow=error.element, why=error.reason)
-        if is_int and "overflow" not in outcome and (where := totals[count:][totals[count:] > 0]).size:
-            packet = self._config.lanes
-            outcome.update(overflow=int(where.min() - 1) // packet * packet, why="left the int32 range")
-        return outcome
+            overflow = error.element
+        if overflow == NONE and (words := totals[count:][totals[count:] > 0]).size:
+            overflow = int(words.min() - 1) // self._config.lanes * self._config.lanes
+        posts[0]["nonfinite"], posts[0]["overflow"] = nonfinite, overflow
+        self._note(_RECEIVED)
 
-    def _add_up(self, part: Collective, sums: NDArray[Any]) -> int:
-        """Write the sum of the machine's ranks; return where it first leaves int32, or -1."""
-        count = len(part.staged.source)
-        inputs = [part.staged.source.ctypes.data]
-        inputs += [room.ctypes.data for room in self._rooms[2:]]
-        pointers = (ctypes.c_void_p * len(inputs))(*inputs)
-        if sums.dtype == np.int32:
-            return int(self._library.ina_local_sum_i32(sums.ctypes.data, pointers, len(inputs), count))
-        divisor = float(self._config.size) if part.average else 1.0
-        self._library.ina_local_sum_f32(sums.ctypes.data, pointers, len(inputs), count, divisor)
-        return -1
-
-
-class Other:
-    """The part of every other rank of a machine."""
-
-    def __init__(self, config: JobConfig) -> None:
-        assert config.hosts is not None
-        self._config = config
-        ranks = config.hosts[config.worker]
-        self._first = ranks[0]
-        self._end = OtherEnd(
-            _meeting_point(config), config.rank, config.size, config.token or "", self._first
-        )
-        self._rooms = _rooms(self._end.memory)
-        self._own = self._rooms[1 + ranks.index(config.rank)]
-
-    def run(self, part: Collective, check: Check) -> Mapping[str, Any]:
-        """Carry out a step; return what came of it."""
-        source = part.staged.source
-        self._own[: source.nbytes].view(source.dtype)[:] = source
+    def _take(self, step: int, part: Collective) -> tuple[int, int]:
+        """Take the result, and leave in the source what was rounded off, if that is asked for."""
+        self._await(_SUMMED if self._alone else _RECEIVED, step)
+        source, target = part.staged.source, part.staged.target
+        rooms, posts = self._rooms[step % 2], self._posts[step % 2]
+        if part.root in (None, self._config.rank):
+            target[:] = rooms[-2 if self._alone else -1][: target.nbytes].view(target.dtype)
         if part.options.residual is not None:
             source[:] = 0  # it has gone on as it is: what the switch rounds off is the first rank's
-        self._end.say(_post(part))
-        # the first rank gives up by itself, and says so, before this one does
-        limit_s = self._config.straggler_timeout_s + self._config.timeout_s
-        outcome = self._end.hear(lambda: check(f"rank {self._first}", limit_s))
-        if "error" in outcome:
-            raise _error(outcome["error"], self._config.job)
-        _take(part, self._rooms[0], self._config.rank)
-        return outcome
+            if self._inner is not None:
+                divisor = self._config.size if part.average else 1
+                np.multiply(rooms[-2][: source.nbytes].view(np.float32), divisor, out=source)
+        posts = posts if self._alone else posts[:1]
+        return posts["nonfinite"].min(), posts["overflow"].min()
 
-    def fail(self, error: JobBroken) -> None:
-        """Leave: the first rank says why to those that are left."""
-        self._end.close()
+    def _note(self, what: int) -> None:
+        self._library.ina_local_note(self._counts + what, self._each[what])
 
-    def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Do nothing: who waits looks up."""
-
-    def progress(self, done: int, total: int) -> None:
-        """Do nothing: the first rank's packets have the priority."""
-
-    def statistics(self) -> dict[str, float]:
-        """Return an empty dictionary: this rank sends no packets."""
-        return {}
-
-    def close(self, peers: Peers, statistics: Mapping[str, float], rounds: int) -> None:
-        """Leave the job; no other process reports for this rank."""
-        peers.report(statistics)
-        peers.farewell(rounds)
-        peers.close()
-        self._end.close()
+    def _await(self, what: int, step: int) -> None:
+        """Wait until the ranks have come so far in a step."""
+        where, wanted, check = self._counts + what, self._each[what] * (step + 1), None
+        while not self._library.ina_local_reach(where, wanted, _LOOK_NS):
+            check = check or self._patience()
+            check()
 
 
 def staged_as(source: NDArray[Any], target: NDArray[Any]) -> Staged:
     """Return arrays that need no conversion, as if they had been staged."""
     return Staged(source, target, source.dtype, source.shape, None, lambda: None)
-
-
-def _nothing_staged() -> Staged:
-    return staged_as(np.empty(0, np.int32), np.empty(0, np.int32))
-
-
-def _post(part: Collective) -> dict[str, Any]:
-    text = f"call {part.number + 1}: {part.description}"
-    return {"tag": part.tag, "call": text[:200]}
-
-
-def _take(part: Collective, result: NDArray[np.uint8], rank: int) -> None:
-    if part.root in (None, rank):
-        target = part.staged.target
-        target[:] = result[: target.nbytes].view(target.dtype)
 
 
 def _told(error: JobBroken) -> dict[str, Any]:
@@ -235,19 +254,15 @@ def _told(error: JobBroken) -> dict[str, Any]:
     told["missing"] = list(error.missing)
     if isinstance(error, PeerLost):
         told["reasons"] = sorted(error.reasons.items())
-    return {"error": told}
+    return told
 
 
-def _error(told: Mapping[str, Any], job: int) -> JobBroken:
+def told_error(told: Mapping[str, Any], job: int) -> JobBroken:
+    """Return the error that the first rank has told."""
     psns = PsnRange(*told["psns"])
     if told["kind"] == PeerLost.__name__:
         return PeerLost(dict(told["reasons"]), job=job, psns=psns)
     return _KINDS[told["kind"]](told["text"], job=job, psns=psns, missing=told["missing"])
-
-
-def _rooms(memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the rooms: the result, the machine's sum, and the part of each rank but the first."""
-    return memory.reshape(-1, _ROOM_BYTES)
 
 
 def _meeting_point(config: JobConfig) -> Path:

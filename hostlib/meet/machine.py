@@ -1,7 +1,7 @@
 """The shared memory of one machine's ranks, and a connection from the first of them to each other one.
 
-The connections (`hostlib.meet.connections`) carry short messages, and their end tells at once that a rank is
-gone. The memory has no name: it comes through them, first of all.
+The connections (`hostlib.meet.connections`) carry the memory, which has no name, and later the reason why the
+first rank has given up; their end tells that a rank is gone.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import selectors
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,15 +21,11 @@ from hostlib.errors import RendezvousError
 from hostlib.meet import Lines, encode
 from hostlib.meet.connections import FirstRank, reach
 
-LOOK_S: Final = 0.25
-"""Interval at which who waits looks up."""
 _LONGEST: Final = 1 << 20
 """Bytes of a message."""
 _JOIN_S: Final = 30.0
 
 Message = Mapping[str, Any]
-Check = Callable[[], None]
-"""Called every `LOOK_S` of a wait; raises to end it."""
 
 
 class RankGone(Exception):
@@ -56,7 +51,6 @@ class FirstEnd:
 
         Raises MissingRanks.
         """
-        self._lines = {rank: Lines(_LONGEST, brackets=_LONGEST) for rank in others}
         with contextlib.closing(FirstRank(path, others, size, secret)) as first:
             self._others = first.connections
             try:
@@ -68,28 +62,18 @@ class FirstEnd:
         os.ftruncate(descriptor, memory_bytes)
         self.memory = _mapped(descriptor, memory_bytes)
         for connection in self._others.values():
-            with contextlib.suppress(OSError):  # as in `tell`
+            with contextlib.suppress(OSError):  # as in `give_up`
                 socket.send_fds(connection, [str(memory_bytes).encode()], [descriptor])
         os.close(descriptor)
 
-    def collect(self, check: Check) -> dict[int, Message]:
-        """Wait for a message of each other rank; return them by rank. Raises RankGone."""
-        messages: dict[int, Message] = {}
-        with selectors.DefaultSelector() as selector:
-            for rank, connection in self._others.items():
-                selector.register(connection, selectors.EVENT_READ, rank)
-            while selector.get_map():
-                ready = selector.select(LOOK_S)
-                for key, _ in ready:
-                    for message in _received(self._others[key.data], key.data, self._lines[key.data]):
-                        messages[key.data] = message
-                        selector.unregister(key.fileobj)
-                if not ready:
-                    check()
-        return messages
+    def look(self) -> Message | None:
+        """Return None. Raises RankGone if the connection to a rank has ended."""
+        for rank, connection in self._others.items():
+            _received(connection, rank)
+        return None
 
-    def tell(self, message: Message) -> None:
-        """Tell all other ranks; one that is gone shows in the next `collect`."""
+    def give_up(self, message: Message) -> None:
+        """Tell all other ranks why; one that is gone does not hear it."""
         for connection in self._others.values():
             with contextlib.suppress(OSError):
                 connection.sendall(encode(message))
@@ -107,7 +91,6 @@ class OtherEnd:
         """Connect to the `first` rank of the machine; the rest as in `FirstEnd`. Raises RendezvousError."""
         self._first = first
         self._lines = Lines(_LONGEST, brackets=_LONGEST)
-        self._heard: list[Message] = []
         self._socket = reach(path, rank, size, secret, _JOIN_S, first=first)
         said, descriptors, _, _ = socket.recv_fds(self._socket, 32, 1)
         if not descriptors:
@@ -115,37 +98,30 @@ class OtherEnd:
         self.memory = _mapped(descriptors[0], int(said))
         os.close(descriptors[0])
 
-    def say(self, message: Message) -> None:
-        """Tell the first rank. Raises RankGone."""
-        try:
-            self._socket.sendall(encode(message))
-        except OSError:
-            raise RankGone(self._first) from None
+    def look(self) -> Message | None:
+        """Return the reason why the first rank has given up, if it has. Raises RankGone."""
+        said = self._lines.feed(_received(self._socket, self._first))
+        return said[0] if said else None
 
-    def hear(self, check: Check) -> Message:
-        """Wait for a message of the first rank. Raises RankGone."""
-        self._socket.settimeout(LOOK_S)
-        while not self._heard:
-            try:
-                self._heard += _received(self._socket, self._first, self._lines)
-            except TimeoutError:
-                check()
-        return self._heard.pop(0)
+    def give_up(self, message: Message) -> None:
+        """Leave: the first rank says why to those that are left."""
+        self.close()
 
     def close(self) -> None:
         """Leave."""
         self._socket.close()
 
 
-def _received(connection: socket.socket, rank: int, lines: Lines) -> list[dict[str, Any]]:
-    """Return the messages that are whole. Raises RankGone."""
+def _received(connection: socket.socket, rank: int) -> bytes:
+    """Return what has come, without a wait. Raises RankGone."""
     try:
-        data = connection.recv(_LONGEST)
-    except ConnectionError:
-        data = b""
-    if not data:
-        raise RankGone(rank)
-    return lines.feed(data)
+        if data := connection.recv(_LONGEST, socket.MSG_DONTWAIT):
+            return data
+    except BlockingIOError:
+        return b""
+    except OSError:
+        pass
+    raise RankGone(rank)
 
 
 def _mapped(descriptor: int, length: int) -> NDArray[np.uint8]:

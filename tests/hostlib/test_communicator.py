@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import hostlib as ina
+from hostlib.collectives import CallOptions
 from hostlib.core.congestion import CONGESTION, Limits, Round
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
@@ -440,6 +441,32 @@ def test_priorities_follow_layer_share_and_progress() -> None:
         assert on_every_rank(switch, body) == [[0, 0, 0, 0, 7, 0]]  # exclusive: nobody to be compared with
     with SocketSwitch(1, fallback=True, priority=9) as switch:
         assert on_every_rank(switch, body) == [[9, 9, 9, 9, 7, 9]]
+
+
+def test_ranks_that_wait_for_each_call_vote_less_and_less() -> None:
+    """Until one waits no longer, which the others learn by the next vote; and again."""
+    calls = 40
+
+    def body(comm: ina.Communicator) -> list[float]:
+        here, votes = CallOptions(here=True), []
+        for at_once in (True, comm.rank == 0, True):
+            before, handles = comm.statistics()["packets_sent"], []
+            for each in range(calls):
+                array = np.full(9, each + comm.rank, np.int32)
+                handles.append(comm.start(comm.sum(array, "sum", here if at_once else CallOptions())))
+                if at_once:
+                    handles[-1].wait()
+            assert [h.wait().tolist() for h in handles] == [[2 * each + 1] * 9 for each in range(calls)]
+            votes.append(comm.statistics()["packets_sent"] - before - calls)
+        return votes
+
+    with SocketSwitch(2, **ENDLESS) as switch:
+        votes = on_every_rank(switch, body)
+    assert votes[0] == votes[1]
+    waiting, mixed, again = votes[0]
+    assert waiting == 6, "at calls 1, 2, 4, 8, 16 and 32"
+    assert mixed > 6
+    assert again <= 8
 
 
 def test_asynchronous_collectives_run_in_order_beside_blocking_ones() -> None:

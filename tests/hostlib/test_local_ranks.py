@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import hostlib
 from hostlib import Communicator, ConfigError, JobConfig, Limits
 from hostlib.collectives import KEYS, local_ranks
+from hostlib.config import TransportConfig
 from hostlib.meet.rendezvous import Rendezvous
 from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.wire import encodings
@@ -189,6 +190,52 @@ def test_large_arrays_are_summed_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
         results = each(configs, work)
     first = 1024 + (1500 - 1024) // 32 * 32
     assert results == [(first, list(range(first, first + 32)))] * 4
+
+
+@pytest.mark.parametrize("hosts", [((0, 1, 2),), ((0,),)])
+def test_ranks_that_reach_no_switch_are_summed_in_steps(
+    monkeypatch: pytest.MonkeyPatch, hosts: Hosts
+) -> None:
+    """The same on all of them, also what is not finite: once it was left out if it was to be propagated."""
+    monkeypatch.setattr(local_ranks, "CHUNK_BYTES", 4 * 512)
+    ranks = len(hosts[0])
+
+    def work(c: Communicator) -> Any:
+        array = data(c.rank, 2000, 0)
+        mean = c.allreduce(array, "average")
+        array[1500] = np.nan
+        unfit = c.allreduce(array, nonfinite="propagate")
+        with pytest.raises(hostlib.NonFiniteError) as not_finite:
+            c.allreduce(array)
+        whole = np.arange(2000, dtype=np.int32)
+        exact = c.allreduce(whole)
+        whole[[700, 1900]] = 2**30
+        beyond = None
+        if ranks > 1:
+            with pytest.raises(hostlib.SumOverflow, match="left the int32 range") as overflow:
+                c.allreduce(whole)
+            beyond = overflow.value.element
+        reduced = c.reduce(np.full(700, c.rank + 1, np.float32), root=ranks - 1)
+        residual = np.zeros(600, np.float32)
+        blocks = c.allreduce(np.full(600, 1.1, np.float32), numbers="block8", residual=residual)
+        assert not residual.any()
+        c.barrier()
+        found = mean.tobytes(), unfit.tobytes(), exact.tobytes(), blocks.tobytes()
+        return found, not_finite.value.element, beyond, None if reduced is None else set(reduced.tolist())
+
+    with job(hosts) as configs:
+        alone = [replace(config, transport=TransportConfig("none", "", "")) for config in configs]
+        results = each(alone, work)
+    inputs = [data(rank, 2000, 0).astype(np.float64) for rank in range(ranks)]
+    mean, unfit, exact, blocks = results[0][0]
+    assert mean == (sum(inputs) / ranks).astype(np.float32).tobytes()
+    assert np.flatnonzero(np.isnan(np.frombuffer(unfit, np.float32))).tolist() == [1500]
+    assert exact == (ranks * np.arange(2000, dtype=np.int32)).tobytes()
+    assert blocks == np.full(600, ranks * np.float64(np.float32(1.1)), np.float32).tobytes()
+    for rank, (found, not_finite, beyond, reduced) in enumerate(results):
+        assert found == results[0][0]
+        assert (not_finite, beyond) == (1500, 700 if ranks > 1 else None)
+        assert reduced == ({ranks * (ranks + 1) / 2} if rank == ranks - 1 else None)
 
 
 @pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
