@@ -7,9 +7,9 @@ TESTERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 VENV   := .venv
 BIN    := $(VENV)/bin
-SOURCES := softswitch controller hostlib bmv2_topos ina examples benchmarks p4src tests
+SOURCES := softswitch controller hostlib bmv2_topos ina examples benchmarks p4src tests docs
 
-.PHONY: help demo test thorough lint check bench bench-schedulers experiments-quick clean
+.PHONY: help demo test thorough lint check docs bench bench-schedulers experiments-quick clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make thorough   run them on all random cases and all of many of a kind, where 'make test' tries a share"
 	@echo "make lint    formatting, lint rules and types"
 	@echo "make check   both of these"
+	@echo "make docs    the pages of docs/ as a site: build/site/index.html"
 	@echo "make bench   pipeline, allreduce (beside gloo), several jobs at once, fallback server"
 	@echo "make bench-schedulers   the scheduling tables, on shipped samples; TRACES=DIR: on the public traces"
 	@echo "make experiments-quick   a short trial of every page of benchmarks/pages"
@@ -39,12 +40,16 @@ lint: $(VENV)/dev
 
 check: lint test
 
+# Material warns of MkDocs 2, which the extra excludes.
+docs: $(VENV)/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 bench: $(VENV)/bench
 	$(BIN)/ina bench pipeline --lanes 256
 	$(BIN)/ina bench pipeline --lanes 32
 	$(BIN)/ina bench pipeline --program shared --lanes 256
-	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo
-	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo
+	$(BIN)/ina bench allreduce -np 4 --size 64MB --baseline gloo,openmpi,mpich
+	$(BIN)/ina bench allreduce -np 4 --size 4KB --baseline gloo,openmpi,mpich
 	$(BIN)/python -m benchmarks.speed fallback
 
 # RESULTS=docs/results writes the published pages anew.

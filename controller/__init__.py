@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     )
     from controller.p4runtime_shim.target import connect
     from controller.p4runtime_shim.tls import Tls
-    from controller.switches.fleet import Fleet, Report
+    from controller.switches.fleet import Fleet, ReconcileReport
     from controller.switches.layout import Branch, Deployment, Downlink, TreeAdmission
     from controller.switches.model import (
         Admission,
         Member,
         Part,
-        Place,
         RegionChange,
         Registration,
         SwitchInfo,
+        TreePosition,
         Uplink,
     )
     from controller.switches.planning import Identity
     from controller.switches.programs import ProgramBundle, source_of
-    from controller.switches.reconcile import Action, Observed, Reconciliation, Waiting, reconcile
+    from controller.switches.reconcile import Action, Reconciliation, SwitchState, WaitingStep, reconcile
     from controller.switches.session import SwitchSession
     from controller.vocabulary import Mode, Region
 
@@ -48,23 +48,23 @@ __all__ = [
     "Mode",
     "NoProgram",
     "NoSuchJob",
-    "Observed",
     "OtherProgram",
     "Part",
-    "Place",
     "ProgramBundle",
     "ProgramMismatch",
+    "ReconcileReport",
     "Reconciliation",
     "Region",
     "RegionChange",
     "Registration",
-    "Report",
     "SwitchInfo",
     "SwitchSession",
+    "SwitchState",
     "Tls",
     "TreeAdmission",
+    "TreePosition",
     "Uplink",
-    "Waiting",
+    "WaitingStep",
     "connect",
     "reconcile",
     "source_of",

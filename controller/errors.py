@@ -50,7 +50,7 @@ __all__ = [
     "UnknownName",
     "Unreachable",
     "UpdateError",
-    "naming",
+    "switch_in_errors",
 ]
 
 
@@ -160,7 +160,7 @@ class Refused(SwitchError):
 
 
 @contextlib.contextmanager
-def naming(switch: str) -> Iterator[None]:
+def switch_in_errors(switch: str) -> Iterator[None]:
     """Prefix errors raised in the block with the switch's name; they keep their type."""
     try:
         yield

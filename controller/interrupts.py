@@ -10,7 +10,7 @@ from types import FrameType
 
 
 @contextmanager
-def interrupts_held(numbers: Collection[int] = (signal.SIGINT,), *, blocked: bool = True) -> Iterator[None]:
+def delay_interrupts(numbers: Collection[int] = (signal.SIGINT,), *, blocked: bool = True) -> Iterator[None]:
     """Delay these signals to the end of the block, which has to be short.
 
     An interrupt reaches all processes of a terminal, also those that are still importing; the parent stops
@@ -40,7 +40,7 @@ def interrupts_held(numbers: Collection[int] = (signal.SIGINT,), *, blocked: boo
 
 
 @contextmanager
-def unwinding() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Raise SystemExit in the block on SIGTERM and SIGHUP, so that it releases its resources.
 
     By themselves they end a process at once. Other handlers stay, such as ``ina``'s; a second signal of the

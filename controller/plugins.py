@@ -79,19 +79,19 @@ def function(spec: str, group: str) -> Callable[..., Any]:
         except ControllerError:
             raise
         except BaseException as error:
-            if not is_own_fault(error):
+            if not is_user_error(error):
                 raise
-            raise BadSpec(f"policy {spec!r}: {said(error)}") from error
+            raise BadSpec(f"policy {spec!r}: {error_text(error)}") from error
 
     return guarded
 
 
-def is_own_fault(error: BaseException) -> bool:
+def is_user_error(error: BaseException) -> bool:
     """Return whether a user's code raised this, sys.exit included: interrupts are no fault of its own."""
     return isinstance(error, Exception) or type(error) is SystemExit
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an error with the line that raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
@@ -109,7 +109,7 @@ def _entry_point(name: str, group: str) -> Any:
         try:
             return point.load()
         except BaseException as error:
-            if not is_own_fault(error):
+            if not is_user_error(error):
                 raise
             raise BadSpec(f"{name!r} ({point.value}): {type(error).__name__}: {error}") from error
     raise BadSpec(
@@ -124,7 +124,7 @@ def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except BaseException as error:
-        if not is_own_fault(error):
+        if not is_user_error(error):
             raise
         raise BadSpec(f"module {name}: {type(error).__name__}: {error}") from error
 
@@ -141,7 +141,7 @@ def _module(path: Path) -> ModuleType:
         found.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if not is_own_fault(error):
+        if not is_user_error(error):
             raise
         why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         raise BadSpec(f"{path}: {why}") from error

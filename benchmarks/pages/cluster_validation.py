@@ -27,10 +27,10 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.testbeds.virtual.report import JobReport
-from controller.policies.by_kind import FRAME_BYTES
-from controller.policies.memory.policy import Question
+from controller.policies.memory.policy import MemoryProblem
 from controller.policies.registry import MEMORIES
-from controller.simulator.network.run import NetworkTask, Simulated, simulate_network
+from controller.policies.settings import FRAME_BYTES
+from controller.simulator.network.run import NetworkResult, NetworkTask, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Region, Topology, float32_bytes
 from controller.vocabulary.graphs import with_memory
@@ -184,7 +184,7 @@ def described(case: Case) -> tuple[list[Job], Topology, Topology, tuple[Placemen
     return jobs, replace(plain, switches=switches), topology, placements
 
 
-def as_flows(case: Case) -> Simulated:
+def as_flows(case: Case) -> NetworkResult:
     """Run a scenario in the flow-level simulator."""
     jobs, cluster, _, _ = described(case)
     settings = NetworkSettings(memory=case.memory, window=WINDOW, resent=RESENT, period_s=0.0, margin=0.0)
@@ -222,9 +222,9 @@ class _Divide:
             left = max(1, seen.entry.iterations - len(seen.ends_ns))
             late = job.due_s is not None and job.due_s <= time_s
             told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
-        question = Question(tuple(told), self._topology, time_s, "measured", self._held)
-        answer = MEMORIES[self._memory](question)
-        self._held = {name: dict(regions) for name, regions in answer.regions.items()}
+        problem = MemoryProblem(tuple(told), self._topology, time_s, "measured", self._held)
+        division = MEMORIES[self._memory](problem)
+        self._held = {name: dict(regions) for name, regions in division.regions.items()}
         return {
             name: {at: self._held[name].get(at, Region(0, 0)) for at in running[name].regions}
             for name in names

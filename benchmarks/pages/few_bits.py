@@ -26,7 +26,7 @@ def scenarios(quick: bool) -> Iterator[Run]:
             rate_bps=RATE_BPS,
             size_bytes=size,
             iterations=2 if quick else 5,
-            gloo=False,
+            beside=(),
             blocks=encodings.BLOCKS,
         )
         for numbers in encodings.NUMBERS:

@@ -30,7 +30,7 @@ def scenarios(quick: bool) -> Iterator[Run]:
             workers=4,
             size_bytes=2 << 20,
             iterations=1 if quick else 5,
-            gloo=False,
+            beside=(),
             window=128,
             rate_bps=case["rate_bps"],
             delay_s=case.get("delay_s", real.DELAY_S),

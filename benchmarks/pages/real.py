@@ -8,22 +8,24 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
-from bmv2_topos.harness import ResultRow, Scenario
+from bmv2_topos.harness import ResultRow, RunFailed, Scenario
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import bmv2
+from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
 from hostlib.core.state import RtoLimits
 from hostlib.launch import command_line
 from hostlib.wire.encodings import Block
-from ina.bench.allreduce import Operation, processor_s, slowest
+from ina.bench.allreduce import Operation
+from ina.bench.baselines import LIBRARIES, Baselines, HostPlace
+from ina.bench.turns import ContenderTimes, MeasuringTurns, processor_s
 from ina.launch.spec import NAMELESS, LaunchSpec
 from ina.service.live import WorkerOptions, run_one
 from ina.switches.testbeds import opened
@@ -43,21 +45,15 @@ def wire_s(size_bytes: int, rate_bps: float) -> float:
     return packets * (4 * LANES + FRAME_HEADERS_BYTES) * 8 / rate_bps
 
 
-def _processor_s(processes: Iterable[int]) -> float:
-    """Return the processor time that processes have used."""
-    fields = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split() for process in processes]
-    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
-
-
-def missing(*, gloo: bool = True, target: str = "embedded") -> str:
-    """Return why testbeds of this target cannot be made here, or gloo not be asked; empty if they can."""
-    if gloo and find_spec("torch") is None:
-        return "gloo's ring needs torch: pip install 'ina[bench]'"
+def missing(*beside: str, target: str = "embedded") -> str:
+    """Return why testbeds of this target, or these libraries, cannot be run here; empty if they can."""
+    if lacks := next(filter(None, (LIBRARIES[name].missing(name) for name in beside)), None):
+        return lacks
     if target == "bmv2" and (lacking := bmv2.missing()):
         return f"BMv2 needs {lacking}"
     try:
         netns.check_here()
-    except netns.NotHere as error:
+    except netns.MissingRequirement as error:
         return str(error)
     return ""
 
@@ -95,23 +91,23 @@ def in_virtual_time(
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times of allreduces by ina and by gloo, which took turns in the same processes on the same links."""
+    """Times of allreduces by ina and by other libraries, which took turns on the same links."""
 
     of: RealAllreduce
-    ina_s: Sequence[float]
-    gloo_s: Sequence[float]
-    """Empty if it was not asked for."""
-    blocks_s: Mapping[Block, Sequence[float]]
-    """By ina in fewer bits, those that were asked for."""
-    processor_s: Sequence[float]
-    """Of all workers together, by ina's allreduces; not the switch's."""
+    found: Mapping[str, ContenderTimes]
+    """By ina, by ina in fewer bits, and by the libraries that were asked for."""
     load: float
     """Load of the machine when the run began: processes that want a processor, averaged over a minute."""
     resent_packets: float
     sent_packets: float
     """Packets that workers sent in all, of warming up and barriers, too."""
     switch_s: float
-    """Processor time of the switch from its first packet to its last, gloo's included."""
+    """Processor time of the switch from its first packet to its last, other libraries' included."""
+
+    @property
+    def ina_s(self) -> Sequence[float]:
+        """Times of ina's allreduces, in seconds."""
+        return self.found["ina"].times_s
 
 
 def measured(found: Report | Times) -> ResultRow:
@@ -120,16 +116,12 @@ def measured(found: Report | Times) -> ResultRow:
         (job,) = found.jobs
         counts = {"resent_packets": job.resent_packets, "sent_packets": job.sent_packets}
         return {"time_s": job.iteration_s[-1], **counts}
-    times: dict[str, Sequence[float]] = {
-        "time": found.ina_s,
-        "processor": found.processor_s,
-        "gloo": found.gloo_s,
-        **{str(block): of for block, of in found.blocks_s.items()},
-    }
+    ina = found.found["ina"]
     return {
-        **{f"{name}_s": median(of) for name, of in times.items() if of},
-        "best_s": min(found.ina_s),
-        "worst_s": max(found.ina_s),
+        **{f"{'time' if name == 'ina' else name}_s": median(of.times_s) for name, of in found.found.items()},
+        "processor_s": median(ina.processor_s),
+        "best_s": min(ina.times_s),
+        "worst_s": max(ina.times_s),
         "load": found.load,
         "resent_packets": found.resent_packets,
         "sent_packets": found.sent_packets,
@@ -146,7 +138,8 @@ class RealAllreduce:
     rate_bps: float
     size_bytes: int
     iterations: int
-    gloo: bool = True
+    beside: tuple[str, ...] = ("gloo",)
+    """Libraries of `LIBRARIES` that are measured, too."""
     blocks: tuple[Block, ...] = ()
     """Encodings in fewer bits to measure, too."""
     delay_s: float = DELAY_S
@@ -165,7 +158,7 @@ class RealAllreduce:
     @property
     def missing(self) -> str:
         """What keeps its testbed from being made here."""
-        return missing(gloo=self.gloo, target=self.target)
+        return missing(*self.beside, target=self.target)
 
     @property
     def elements(self) -> int:
@@ -188,38 +181,33 @@ class RealAllreduce:
         name = f"experiment-{os.getpid()}"
         program = netns.Program(lanes=self.lanes, target=self.target)
         with (
-            netns.standing(name, self.topology(), program) as state,
+            netns.temporary(name, self.topology(), program) as state,
             tempfile.TemporaryDirectory() as folder,
             opened(state) as fabric,
         ):
-            command = tuple(self._command(folder))
+            path, others = Path(folder) / "turns", Baselines()
+            contenders = [("ina", name) for name in ("ina", *self.blocks)] + [(of, of) for of in self.beside]
+            turns = MeasuringTurns(path, contenders, self.workers, self.iterations, others.failed)
+            before_s = processor_s(state.switches.values())
+            words = ["--bytes", str(self.size_bytes), "--turns", str(path), "--dtype", "float32"]
+            words += ["--collective", self.operation.value]
+            blocks = ["--blocks", *self.blocks] if self.blocks else []
+            command = tuple(command_line.module("ina.bench.allreduce", *words, *blocks))
             job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
-            before_s = _processor_s(state.switches.values())
-            result = run_one(fabric, LaunchSpec(job=job), WorkerOptions(on_output=to_stderr))
-            switch_s = _processor_s(state.switches.values()) - before_s
+            places = [
+                HostPlace(namespace(name, f"h{1 + at}"), interface(f"h{1 + at}"))
+                for at in range(self.workers)
+            ]
+            with others.started(self.beside, self.workers, words, Path(folder), places), turns:
+                result = run_one(fabric, LaunchSpec(job=job), WorkerOptions(on_output=to_stderr))
+            switch_s = processor_s(state.switches.values()) - before_s
             reports = result.reports.values()
             resent, sent = (
                 sum(report[f"packets_{name}"] for report in reports) for name in ("resent", "sent")
             )
-            times, busy = (of(Path(folder), self.workers) for of in (slowest, processor_s))
-        return Times(
-            of=self,
-            ina_s=times["ina"],
-            gloo_s=times.get("gloo", ()),
-            blocks_s={block: times[block] for block in self.blocks},
-            processor_s=busy["ina"],
-            load=load,
-            resent_packets=resent,
-            sent_packets=sent,
-            switch_s=switch_s,
-        )
-
-    def _command(self, folder: str) -> list[str]:
-        store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
-        sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations), "--dtype", "float32"]
-        sizes += ["--collective", self.operation.value]
-        blocks = ["--blocks", *self.blocks] if self.blocks else []
-        return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *blocks)
+        if turns.failure is not None:
+            raise RunFailed(turns.failure)
+        return Times(self, turns.found, load, resent, sent, switch_s)
 
 
 def to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:

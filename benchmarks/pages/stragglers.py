@@ -65,9 +65,11 @@ def _runs(labels: ResultRow, factors: Sequence[int], iterations: int) -> Iterato
     settings = VirtualSettings(slots=int(str(labels["slots"])), seed=int(str(labels["seed"])), samples=0)
     healthy = job(JOBS[0], control, iterations)
     if not by_link:
-        yield Scenario(labels={**labels, "factor": 0}, jobs=(healthy,), settings=settings)
+        yield Scenario(
+            labels={**labels, "factor": 0, "jobs": healthy.name}, jobs=(healthy,), settings=settings
+        )
     for factor in factors:
-        at: ResultRow = {**labels, "factor": factor}
+        at: ResultRow = {**labels, "factor": factor, "jobs": "+".join(JOBS)}
         if by_link:
             other = job(JOBS[1], control, max(4, 2 * iterations // factor))
             rates = {SLOW_HOST: RATE_BPS / factor}
@@ -75,14 +77,14 @@ def _runs(labels: ResultRow, factors: Sequence[int], iterations: int) -> Iterato
         else:
             # As long as the healthy job, and longer: it computes for longer, too.
             other = job(JOBS[1], control, max(iterations // 2, 2 * iterations // factor), factor)
-            yield Scenario(labels=at, jobs=(other,), settings=settings)
+            yield Scenario(labels={**at, "jobs": other.name}, jobs=(other,), settings=settings)
             yield Scenario(labels=at, jobs=(healthy, other), settings=settings)
 
 
 def measure(report: Report) -> ResultRow:
     """Return mean iteration times, shares of contributions that slots took in, and sums pulled."""
     jobs = {job.name: job for job in report.jobs}
-    row: dict[str, float | int | str | None] = {"jobs": "+".join(jobs)}
+    row: dict[str, float | int | str | None] = {}
     straggling = jobs.get("straggling")
     if healthy := jobs.get("healthy"):
         until_s = float("inf") if straggling is None else straggling.jct_s or 0.0

@@ -28,7 +28,7 @@ from bmv2_topos.harness import (
 from controller.policies.placement.policy import place
 from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.grid import PASSES, best_of_draws, relaxed
-from controller.policies.routing.policy import Policy, Question
+from controller.policies.routing.policy import Policy, RoutingProblem
 from controller.simulator.network.generate import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
@@ -130,12 +130,14 @@ def routed(topology: str, share: float, seed: int) -> ResultRow:
     rates = {}
     policies: Mapping[str, Policy] = {
         **ROUTINGS,
-        DRAWN: lambda question: best_of_draws(question, relaxed(question), passes=0),
-        REFINED: lambda question: best_of_draws(question, None, passes=PASSES),
+        DRAWN: lambda problem: best_of_draws(problem, relaxed(problem), passes=0),
+        REFINED: lambda problem: best_of_draws(problem, None, passes=PASSES),
     }
     for name in ROUTED:
-        question = Question(fabric, tuple(replace(job, tree=None) for job in placed), rng=random.Random(seed))
-        state = question.evaluate(policies[name](question))
+        problem = RoutingProblem(
+            fabric, tuple(replace(job, tree=None) for job in placed), rng=random.Random(seed)
+        )
+        state = problem.evaluate(policies[name](problem))
         rates[name] = statistics.fmean(state.steady.rate_bps) / 1e9
     return rates
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from controller.policies.scheduling.model import Submission
 from controller.simulator.engine import PolicyRun
-from controller.simulator.record import Result
+from controller.simulator.record import SimulationResult
 from controller.vocabulary import Cluster
 
 
@@ -29,7 +29,7 @@ class SteppedRun(PolicyRun):
         detail: bool = False,
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Result:
+    ) -> SimulationResult:
         """Simulate `specs` on `cluster`; jobs end with their steps."""
         prepared = self.prepare(specs)
         result = PolicyRun.run(self, prepared, cluster, detail=detail, verify=verify, progress=progress)

@@ -30,12 +30,12 @@ from benchmarks.fill import asked, option
 from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
 from controller.policies.family import SimulationConfig
-from controller.policies.registry import dress, family, find_family, known
+from controller.policies.registry import complete_jobs, family, find_family, known
 from controller.policies.scheduling import Decision, Policy, Submission, View
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
-from controller.simulator.record import Result
+from controller.simulator.record import SimulationResult
 from controller.vocabulary import Cluster, Server
 
 EXPECTED = {
@@ -115,7 +115,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
         )
         for spec in specs
     ]
-    dressed = dress(jobs, kind, config)
+    dressed = complete_jobs(jobs, kind, config)
     if rng.randrange(3) == 0:
         config = replace(config, cluster=_in_racks(rng, cluster))
     return Case(number, policy, config, dressed)
@@ -138,7 +138,7 @@ def failure(case: Case) -> str | None:
         return f"{type(error).__name__}: {error}"
     if watched is not None and watched.across:
         return watched.across[0]
-    alone = isinstance(chosen.speed, Exclusive) and not family(case.policy)
+    alone = isinstance(chosen.speed, ExclusiveSpeed) and not family(case.policy)
     return next(wrong(case, result, exclusive=alone), None)
 
 
@@ -172,7 +172,7 @@ def across_racks(decision: Decision, view: View) -> Iterator[str]:
                 yield f"{group.jobs} start on servers {sorted(on)}, while {sorted(rack)}, one rack, have room"
 
 
-def wrong(case: Case, result: Result, *, exclusive: bool) -> Iterator[str]:
+def wrong(case: Case, result: SimulationResult, *, exclusive: bool) -> Iterator[str]:
     """Yield what does not hold of the result; `exclusive`: every job had GPUs of its own."""
     counts = Counter(job.spec.name for job in result.jobs)
     if counts != Counter(job.name for job in case.jobs):

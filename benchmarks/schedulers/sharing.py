@@ -32,7 +32,7 @@ from controller.policies.scheduling.sharing.family import (
     NamedPolicy,
     PairScenario,
     SharingConfig,
-    of_kinds,
+    draw_kinds,
 )
 from controller.policies.scheduling.sharing.forests import Model, Sample, draw, model_for
 from controller.policies.scheduling.sharing.interference import (
@@ -220,7 +220,7 @@ def jobs_of(
         specs = generate(options.jobs, cluster, load=options.load, seed=seed)
     else:
         specs = read(options.trace, cluster)
-    return of_kinds(specs, kinds, seed=seed)
+    return draw_kinds(specs, kinds, seed=seed)
 
 
 def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:

@@ -20,7 +20,7 @@ from bmv2_topos.harness import markdown
 from controller.policies.family import SimulationConfig
 from controller.simulator.generate import generate
 from controller.simulator.pool import run_all
-from controller.simulator.runs import JOB_COLUMNS, Outcome, SimulationTask, Source
+from controller.simulator.runs import JOB_COLUMNS, SimulationOutcome, SimulationTask, Source
 from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster
 
@@ -102,12 +102,12 @@ def _short(folder: Path, jobs: int, load: float, seed: int) -> Source:
     return Source(path)
 
 
-def _row(name: str, case: str, outcome: Outcome) -> Row:
+def _row(name: str, case: str, outcome: SimulationOutcome) -> Row:
     by_length = {length: _mean_s(outcome, *limits_s) for length, limits_s in LENGTHS.items()}
     return {"workload": name, "case": case, **asdict(outcome.metrics), "by_length_s": by_length}
 
 
-def _mean_s(outcome: Outcome, least_s: float, most_s: float) -> float | None:
+def _mean_s(outcome: SimulationOutcome, least_s: float, most_s: float) -> float | None:
     """Return the mean completion time of jobs that take so long alone; None if there are none."""
     alone, jct = JOB_COLUMNS.index("alone_s"), JOB_COLUMNS.index("jct_s")
     found = [float(row[jct]) for row in outcome.rows if least_s <= float(row[alone]) < most_s]

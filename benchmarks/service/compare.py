@@ -33,9 +33,9 @@ from benchmarks.service.worker import Report, last_report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns
 from controller.core import Log
-from controller.core.reasons import OfAllocation
+from controller.core.reasons import AllocationLogger
 from controller.errors import ControllerError
-from controller.simulator.network.run import NetworkTask, Simulated, run_network
+from controller.simulator.network.run import NetworkResult, NetworkTask, run_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, read_topology
 from controller.vocabulary.files import read_jobs
@@ -147,7 +147,7 @@ def _run_live(name: str, folder: Path, cluster: Path, jobs: Path) -> Live:
         return Live(found, client.decisions(), reports, client.cluster()["began_at"], load)
 
 
-def _simulate(jobs: Sequence[Job], topology: Topology) -> Simulated:
+def _simulate(jobs: Sequence[Job], topology: Topology) -> NetworkResult:
     """Simulate as ``ina cluster simulate`` does. Raises TrialFailed if a job does not complete."""
     names: Any = {kind: name for kind, name in POLICIES.items() if kind != "scheduler"}
     task = NetworkTask(
@@ -163,7 +163,7 @@ def _simulate(jobs: Sequence[Job], topology: Topology) -> Simulated:
     return simulated
 
 
-def _row(job: Job, simulated: Simulated, live: Live) -> Row:
+def _row(job: Job, simulated: NetworkResult, live: Live) -> Row:
     """Return a job's times from submission to end in seconds, and of the live one those by its rank 0."""
     model = next(each for each in simulated.result.jobs if each.spec.name == job.name)
     real, report = live.jobs[job.name], live.reports[job.name]
@@ -175,15 +175,15 @@ def _row(job: Job, simulated: Simulated, live: Live) -> Row:
     }
 
 
-def _of_simulated(simulated: Simulated) -> Decided:
+def _of_simulated(simulated: NetworkResult) -> Decided:
     """Return the lines that the core would have logged."""
     assert simulated.log is not None
     log = Log()
-    watcher = OfAllocation(log)
+    watcher = AllocationLogger(log)
     for at_s, _, job in simulated.log.places:
         watcher.placed(at_s, job)
-    for at_s, question, answer in simulated.log.memory:
-        watcher.divided(at_s, question, answer)
+    for at_s, problem, division in simulated.log.memory:
+        watcher.divided(at_s, problem, division)
     return Decided.of((each.event, each.jobs[0], each.text) for each in log.entries)
 
 
@@ -240,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check(page)
         netns.check_here()
         fill(page, compare(f"compare-{os.getpid()}", quick=given.quick))
-    except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
+    except (TrialFailed, ValueError, ControllerError, netns.NetnsError, OSError) as error:
         print(f"benchmarks.service.compare: {error}", file=sys.stderr)
         return 1
     return 0

@@ -19,7 +19,7 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
 from bmv2_topos.testbeds.netns.namespaces import existing
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
-from controller.interrupts import unwinding
+from controller.interrupts import exit_on_signals
 from ina.service.client import Client
 
 ROOT = Path(__file__).parents[2]
@@ -222,7 +222,7 @@ def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
     """
     options = ("--name", name, "--program", "shared", "--target", target)
     bed = Bed(name)
-    with unwinding():
+    with exit_on_signals():
         try:
             done = command("topo", "up", cluster, *options, within_s=UP_S)
             if done.returncode:

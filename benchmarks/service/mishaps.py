@@ -186,7 +186,7 @@ class Mishaps:
         except Refused as error:
             if error.status not in (404, 409, 503):  # it is over by now, or the disk is full
                 self.wrong.append(f"{name}: {error.status}: {error}")
-        except (Unreachable, ControllerError, netns.LiveError) as error:
+        except (Unreachable, ControllerError, netns.NetnsError) as error:
             self.wrong.append(f"{name}: {error}")
 
     def mend(self, *, all_of_it: bool = False) -> None:

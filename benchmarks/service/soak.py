@@ -276,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcome = soak(given.minutes, given.seed, f"soak-{os.getpid()}", folder, given.target)
         given.output.mkdir(parents=True, exist_ok=True)
         fill(given.output / "service-soak.md", tables(outcome))
-    except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
+    except (TrialFailed, ValueError, ControllerError, netns.NetnsError, OSError) as error:
         print(f"benchmarks.service.soak: {error}", file=sys.stderr)
         return 1
     for problem in outcome.problems:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.p4runtime_shim.target import connect
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Topology, fabrics
 from ina.launch.executor import Executor
 from ina.launch.orders import RunOrder, RunStatus

@@ -68,7 +68,7 @@ def main() -> None:
     if options.rank:
         be_rank(options)
         return
-    if why := missing():
+    if why := missing(GLOO):
         raise SystemExit(f"{NAME}: {why}")
     page = None if options.output is None else options.output / "training.md"
     if page is not None:
@@ -94,7 +94,7 @@ def train(rate_bps: float, options: argparse.Namespace) -> Row:
     load = os.getloadavg()[0]
     topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
     with (
-        netns.standing(f"training-{os.getpid()}", topology, netns.Program(lanes=256)) as state,
+        netns.temporary(f"training-{os.getpid()}", topology, netns.Program(lanes=256)) as state,
         tempfile.TemporaryDirectory() as folder,
         opened(state) as fabric,
     ):
@@ -145,7 +145,7 @@ def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> 
         "allowed_s": allowed_s,
         "load": times.load,
         "ina_s": median(times.ina_s),
-        "gloo_s": median(times.gloo_s),
+        "gloo_s": median(times.found["gloo"].times_s),
         "best_s": min(times.ina_s),
     }
 

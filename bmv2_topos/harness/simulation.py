@@ -25,10 +25,10 @@ from bmv2_topos.testbeds.virtual import (
     build,
     random_flows,
 )
-from bmv2_topos.testbeds.virtual.by_policy import Decided, decide
+from bmv2_topos.testbeds.virtual.by_policy import PolicyResults, decide
 from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.testbed import Progress
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import CONGESTION, BadSpec, Job, Link, Topology, named, place
 from controller.vocabulary.job import MAX_WINDOW
 from controller.vocabulary.topology import MAX_RATE_BPS
@@ -85,7 +85,7 @@ class Simulation:
         values: dict[str, Any] = {OPTIONS[name].field: value for name, value in swept.items()}
         return replace(self, seed=seed, **values).run()
 
-    def prepared(self, recorder: Recorder | None = None) -> Prepared:
+    def prepared(self, recorder: Recorder | None = None) -> PreparedSimulation:
         """Return it with all jobs in place. Raises as `run` does."""
         settings = self._settings()
         jobs = self._jobs()
@@ -98,7 +98,7 @@ class Simulation:
             network, placements = build(
                 jobs, self._shape(), servers=settings.shares, link=self._link(), trunk=self._trunk()
             )
-            return Prepared(jobs, self._testbed(network, jobs, placements, settings, recorder))
+            return PreparedSimulation(jobs, self._testbed(network, jobs, placements, settings, recorder))
         if self.tree is not None:
             raise BadSpec("--cluster and --tree are mutually exclusive")
         network = self._network(self.cluster)
@@ -113,11 +113,11 @@ class Simulation:
             if not decided.ranks:
                 raise BadSpec("each job fits on one server: no packet is sent; want fewer GPUs for a server")
             testbed = self._testbed(network, decided.ranks, decided.placements, settings, recorder)
-            return Prepared(jobs, testbed, decided)
+            return PreparedSimulation(jobs, testbed, decided)
         hosts = place(network, [job.workers for job in jobs])
         fallback = self._fallback(network, settings)
         placements = tuple(Placement(each, fallback) for each in hosts)
-        return Prepared(jobs, self._testbed(network, jobs, placements, settings, recorder))
+        return PreparedSimulation(jobs, self._testbed(network, jobs, placements, settings, recorder))
 
     def _settings(self) -> VirtualSettings:
         return VirtualSettings(
@@ -205,12 +205,12 @@ class Simulation:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSimulation:
     """A simulation that can be run, once."""
 
     jobs: tuple[Job, ...]
     testbed: VirtualTestbed
-    decided: Decided | None = None
+    decided: PolicyResults | None = None
     """The policies' results for the jobs, if any policies were asked."""
 
     def run(self, progress: Progress | None = None) -> Report:

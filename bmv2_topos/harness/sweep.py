@@ -22,8 +22,8 @@ from bmv2_topos.harness.errors import BadExperiment, RunFailed
 from bmv2_topos.harness.load import load
 from bmv2_topos.harness.model import Experiment, Measure, Run
 from bmv2_topos.harness.rows import ResultRow, Value, plain
-from controller.interrupts import interrupts_held
-from controller.plugins import is_own_fault
+from controller.interrupts import delay_interrupts
+from controller.plugins import is_user_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def sweep(
         min(processes, len(calls)), mp_context=context, initializer=_end_at_interrupts
     ) as pool:
         try:
-            with interrupts_held():
+            with delay_interrupts():
                 found = pool.map(_call, calls)
             for row in found:
                 rows.append(row)
@@ -172,7 +172,7 @@ def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
             measured = measure(run.run())
         return {**run.labels, **{name: plain(value) for name, value in measured.items()}}
     except BaseException as error:
-        if not is_own_fault(error):
+        if not is_user_error(error):
             raise
         said = f"{type(error).__name__}: {error}{_place(error, source)}" if source else str(error)
         raise RunFailed(f"the run {named(run.labels)}: {said}") from error

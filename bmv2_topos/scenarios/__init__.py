@@ -10,26 +10,26 @@ processes on loopback, in network namespaces or in Mininet (`ina.service.scenari
 
 from bmv2_topos.scenarios.model import (
     Check,
+    CheckResult,
     JobOutcome,
     Outcome,
     Scenario,
-    Verdict,
-    verdicts,
+    check_results,
 )
 from bmv2_topos.scenarios.read import find_scenario, load_scenario, parse_scenario, shipped
 from bmv2_topos.scenarios.runners import Runner, Virtual
 
 __all__ = [
     "Check",
+    "CheckResult",
     "JobOutcome",
     "Outcome",
     "Runner",
     "Scenario",
-    "Verdict",
     "Virtual",
+    "check_results",
     "find_scenario",
     "load_scenario",
     "parse_scenario",
     "shipped",
-    "verdicts",
 ]

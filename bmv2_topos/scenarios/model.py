@@ -79,7 +79,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """A check, whether it holds, and the value found."""
 
     check: str
@@ -87,7 +87,7 @@ class Verdict:
     found: str
 
 
-def verdicts(scenario: Scenario, outcome: Outcome) -> list[Verdict]:
+def check_results(scenario: Scenario, outcome: Outcome) -> list[CheckResult]:
     """Return one verdict per check of the scenario, and per job that must succeed."""
     jobs = {job.name: job for job in outcome.jobs}
     fail = {check.job for check in scenario.checks if check.fails}
@@ -95,21 +95,23 @@ def verdicts(scenario: Scenario, outcome: Outcome) -> list[Verdict]:
     return [*whole, *(_verdict(check, jobs[check.job]) for check in scenario.checks)]
 
 
-def _whole(entry: Job, job: JobOutcome) -> Verdict:
+def _whole(entry: Job, job: JobOutcome) -> CheckResult:
     good = job.failure is None and job.iterations == entry.iterations
     found = job.failure or f"{job.iterations} iterations"
-    return Verdict(f"{entry.name}: {entry.iterations} iterations, all sums exact", good, found)
+    return CheckResult(f"{entry.name}: {entry.iterations} iterations, all sums exact", good, found)
 
 
-def _verdict(check: Check, job: JobOutcome) -> Verdict:
+def _verdict(check: Check, job: JobOutcome) -> CheckResult:
     if check.fails:
         good = job.failure is not None and check.fails in job.failure
-        return Verdict(f"{check.job}: fails, and says {check.fails!r}", good, job.failure or "did not fail")
+        return CheckResult(
+            f"{check.job}: fails, and says {check.fails!r}", good, job.failure or "did not fail"
+        )
     value = _measured(job).get(check.metric, 0.0)
     bounds = [f"at least {check.least:g}"] if check.least > -math.inf else []
     bounds += [f"at most {check.most:g}"] if check.most < math.inf else []
     text = f"{check.job}: {check.metric} {' and '.join(bounds)}"
-    return Verdict(text, check.least <= value <= check.most, f"{value:g}")
+    return CheckResult(text, check.least <= value <= check.most, f"{value:g}")
 
 
 def _measured(job: JobOutcome) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
-from bmv2_topos.testbeds.netns import NotCarried
+from bmv2_topos.testbeds.netns import Unsupported
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from bmv2_topos.testbeds.virtual import (
     JobReport,
@@ -16,7 +16,7 @@ from bmv2_topos.testbeds.virtual import (
     TestbedError,
     VirtualSettings,
     VirtualTestbed,
-    not_carried,
+    unsupported,
 )
 from controller.vocabulary import Job, place
 
@@ -37,8 +37,8 @@ class Virtual:
     def check(self, scenario: Scenario) -> None:
         """Raise NotCarried for workers that die, and for other faults that virtual time has not."""
         for fault in scenario.happening:
-            if why := not_carried(fault):
-                raise NotCarried(why)
+            if why := unsupported(fault):
+                raise Unsupported(why)
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
         """Run a scenario in virtual time."""

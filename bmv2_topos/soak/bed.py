@@ -1,7 +1,7 @@
 """A bed that has been built: real switches with the compiled program, and jobs admitted by the controller.
 
 Between schedules nothing is built anew: slots and counters are cleared, and the jobs' rows rewritten. Between
-beds the switches are kept, in a `Rack`.
+beds the switches are kept, in a `SwitchPool`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _JUNK = 0x5A5A_A5A5
 """Content of lanes before anything has been added: no program may rely on zero."""
 
 
-class Rack:
+class SwitchPool:
     """Switches of one program, to be used again and again."""
 
     def __init__(self, program: ir.Program) -> None:
@@ -86,7 +86,7 @@ class Rack:
 class BuiltBed:
     """The switches of a bed with its jobs on them, and where their ports lead."""
 
-    def __init__(self, bed: SoakBed, rack: Rack) -> None:
+    def __init__(self, bed: SoakBed, rack: SwitchPool) -> None:
         self.bed = bed
         self.rack = rack
         self.switches: dict[str, Switch] = {}

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from statistics import median
 
-from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.bed import BuiltBed, SwitchPool
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
 from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.programs import offers
 from bmv2_topos.soak.recovery import Recovery
-from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
+from bmv2_topos.soak.run import ScheduleFailed, ScheduleResult, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, SoakBed
 from bmv2_topos.testbeds.virtual.network import Trace
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Cores
-from controller.interrupts import interrupts_held
+from controller.interrupts import delay_interrupts
 from controller.vocabulary import Mode
 
 
@@ -85,7 +85,7 @@ class Tally:
         """The most that a recovery took of the time that it might take."""
         return max((each.share for each in self.recoveries), default=0.0)
 
-    def note(self, course: Course) -> None:
+    def note(self, course: ScheduleResult) -> None:
         """Add the result of a schedule."""
         self.counts.update(course.happened)
         self.recoveries += course.recoveries
@@ -98,7 +98,7 @@ class Tally:
         self.recoveries += other.recoveries
 
 
-class Racks:
+class SwitchPools:
     """The switches of a process, by program; all run `own` if that is given, a program of one's own.
 
     Raises as `bmv2_topos.soak.programs.offers`.
@@ -107,19 +107,19 @@ class Racks:
     def __init__(self, own: str | None = None) -> None:
         self.own = own
         self.offers = offers(own) if own else None
-        self._racks: dict[Mode, Rack] = {}
+        self._racks: dict[Mode, SwitchPool] = {}
 
-    def of(self, program: Mode) -> Rack:
+    def of(self, program: Mode) -> SwitchPool:
         """Return the rack of a program, with a clock that still has time."""
         rack = self._racks.get(program)
         if rack is not None and rack.worn_out:
             rack.close()
             rack = None
         if rack is None:
-            rack = self._racks[program] = Rack.of(program, self.own)
+            rack = self._racks[program] = SwitchPool.of(program, self.own)
         return rack
 
-    def put(self, program: Mode, rack: Rack) -> None:
+    def put(self, program: Mode, rack: SwitchPool) -> None:
         """Use another rack for a program: one with a changed program, for instance."""
         self._racks[program] = rack
 
@@ -133,7 +133,7 @@ class Racks:
 def soak_seeds(
     first: int,
     last: int,
-    racks: Racks,
+    racks: SwitchPools,
     *,
     bed: SoakBed | None = None,
     cores: Cores = COMPILED,
@@ -176,7 +176,7 @@ def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Ta
 
     `own` is the path of a program of one's own. Raises as `bmv2_topos.soak.programs.offers`.
     """
-    racks, log = Racks(own), PacketLog(packets)
+    racks, log = SwitchPools(own), PacketLog(packets)
     try:
         return soak_seeds(seed, seed, racks, trace=log), log.lines()
     finally:
@@ -219,7 +219,7 @@ def soak(
         running: dict[Future[Tally], tuple[int, int]] = {}
         try:
             while True:
-                with interrupts_held():
+                with delay_interrupts():
                     while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
                         running[pool.submit(_soak_bed, *bed, own)] = bed
                 if not running:
@@ -252,7 +252,7 @@ def _over(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-_racks_of = cache(Racks)
+_racks_of = cache(SwitchPools)
 
 
 def _soak_bed(first: int, last: int, own: str | None) -> Tally:

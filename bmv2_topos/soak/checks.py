@@ -104,7 +104,7 @@ _SERVER_NEVER = (
 )
 
 
-class Impossible(Exception):
+class ImpossibleOutcome(Exception):
     """A counter shows an impossible value."""
 
 
@@ -136,7 +136,7 @@ def check_outcomes(
         # the copies that free slots of a program for Tofino are counted too
         released = found["passed_down"] if schedule.bed.tofino else 0
         if not 0 <= counted - network.switches[switch].arrived <= released:
-            raise Impossible(
+            raise ImpossibleOutcome(
                 f"{where}: {network.switches[switch].arrived} packets, outcomes of {counted}: {dict(found)}"
             )
         expected = Counter(refused.get(switch, ()))
@@ -145,7 +145,7 @@ def check_outcomes(
             # the exclusive program for Tofino knows no statuses from above
             slack = name in _OF_RESTARTS if restarted else schedule.bed.tofino and name == "unknown_job"
             if found[name] < expected[name] or (found[name] > expected[name] and not slack):
-                raise Impossible(f"{where}: {name} is {found[name]}, must be {expected[name]}")
+                raise ImpossibleOutcome(f"{where}: {name} is {found[name]}, must be {expected[name]}")
         never = set() if disagree else {"disagree"}
         never |= set() if restarted else {"no_uplink"}
         never |= {"stale"} if schedule.bed.program == "shared" else _SHARED_ONLY
@@ -156,10 +156,10 @@ def check_outcomes(
             never.add("preempted")
         for name in sorted(never):
             if found[name]:
-                raise Impossible(f"{where}: {name} is {found[name]}, and cannot be")
+                raise ImpossibleOutcome(f"{where}: {name} is {found[name]}, and cannot be")
         taken = found["preempted"] + found["reclaimed"]
         if not schedule.bed.tofino and not found["evicted"] <= taken <= found["evicted"] + found["no_uplink"]:
-            raise Impossible(f"{where}: {taken} slots were taken, and {found['evicted']} sums evicted")
+            raise ImpossibleOutcome(f"{where}: {taken} slots were taken, and {found['evicted']} sums evicted")
 
 
 def _disagree(schedule: SoakSchedule) -> bool:
@@ -175,6 +175,6 @@ def check_hosts(schedule: SoakSchedule, workers: Counter[str], servers: Counter[
     for what, counts, names in (("workers", workers, _WORKER_NEVER), ("servers", servers, _SERVER_NEVER)):
         for name in names:
             if counts[name] and not (name in _OF_DISAGREEMENT and _disagree(schedule)):
-                raise Impossible(f"{what}: {name} is {counts[name]}, and cannot be")
+                raise ImpossibleOutcome(f"{what}: {name} is {counts[name]}, and cannot be")
     if workers["sent"] < workers["results"]:
-        raise Impossible(f"workers: {workers['results']} results of {workers['sent']} packets")
+        raise ImpossibleOutcome(f"workers: {workers['results']} results of {workers['sent']} packets")

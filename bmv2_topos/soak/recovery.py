@@ -75,7 +75,7 @@ def allowed_ns(packets: int, round_trip_ns: int) -> int:
     return ROUND_TRIPS * packets * round_trip_ns + round(TIMEOUTS * LONGEST_TIMEOUT_S * 1e9)
 
 
-def lacking(window: Window) -> list[int]:
+def unfinished_packets(window: Window) -> list[int]:
     """Return the packets of a window's collective, by index, that have no result yet."""
     state = window.state
     indices = np.arange(state.struct.total)
@@ -194,6 +194,6 @@ class RecoveryClock:
         found: dict[int, list[int]] = {}
         for station in self._stations:
             if station.done == collective and station.window is not None:
-                for index in lacking(station.window):
+                for index in unfinished_packets(station.window):
                     found.setdefault(station.window.state.psn(index), []).append(station.rank)
         return found

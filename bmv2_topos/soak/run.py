@@ -23,7 +23,7 @@ from bmv2_topos.faults import (
 )
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.bed import BuiltBed
-from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes, traits
+from bmv2_topos.soak.checks import ImpossibleOutcome, check_hosts, check_outcomes, traits
 from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Recovery, RecoveryClock, TooSlow
@@ -51,7 +51,7 @@ class NoProgress(Exception):
     """Some collective does not end."""
 
 
-class Course(NamedTuple):
+class ScheduleResult(NamedTuple):
     """Result of a schedule."""
 
     happened: Counter[str]
@@ -90,7 +90,7 @@ class _RunningJob:
 
 def run_schedule(
     schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
-) -> Course:
+) -> ScheduleResult:
     """Carry out a schedule on its bed and check all invariants; return its course.
 
     Args:
@@ -106,7 +106,7 @@ def run_schedule(
     run = _Run(schedule, built, trace, cores)
     try:
         return run.carry_out()
-    except (WrongSum, NoProgress, TooSlow, Impossible, WrongError) as error:
+    except (WrongSum, NoProgress, TooSlow, ImpossibleOutcome, WrongError) as error:
         at_us = (run.network.now - START_NS) / 1000
         raise ScheduleFailed(schedule, f"{type(error).__name__} after {at_us:.1f} us: {error}") from error
 
@@ -205,7 +205,7 @@ class _Run:
 
     # ------------------------------------------------------------------ running
 
-    def carry_out(self) -> Course:
+    def carry_out(self) -> ScheduleResult:
         """Run to the end of all jobs, and check."""
         for job in self.jobs.values():
             self._start(job)
@@ -232,7 +232,7 @@ class _Run:
         self._collect()
         self._check()
         recoveries = [recovery for job in self.jobs.values() for recovery in job.clock.recoveries]
-        return Course(self._summary(recoveries), recoveries)
+        return ScheduleResult(self._summary(recoveries), recoveries)
 
     def _waiting(self, steps: int) -> str:
         who = []
@@ -255,7 +255,7 @@ class _Run:
         check_hosts(self.schedule, self.of_workers, self.of_servers)
         for switch, strays in self.built.strays().items():
             if strays:
-                raise Impossible(
+                raise ImpossibleOutcome(
                     f"switch {switch}: {strays} packets left by ports of no member of their jobs"
                 )
 

@@ -1,4 +1,4 @@
-"""Schedules for the programs for Tofino: what these do not do does not happen (docs/tofino.md)."""
+"""Schedules for the programs for Tofino: what these do not do does not happen (docs/reference/tofino.md)."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ of such events: ``timeline``, ``slots``, ``explain``. The virtual testbed makes 
 
 from bmv2_topos.trace.captures import CaptureError, Record, read_file, read_files
 from bmv2_topos.trace.events import Event, events_of
-from bmv2_topos.trace.explain import Cause, JobFacts, Sum, Verdict, explain
-from bmv2_topos.trace.overview import JobSeen, overview
-from bmv2_topos.trace.runs import LogError, read_run, unseen
+from bmv2_topos.trace.explain import Cause, IterationPath, Sum, TracedJob, explain
+from bmv2_topos.trace.overview import JobOverview, overview
+from bmv2_topos.trace.runs import LogError, missing_captures, read_run
 from bmv2_topos.trace.slots import Tenure, tenures
 from bmv2_topos.trace.timeline import Timeline, timeline
 
@@ -17,21 +17,21 @@ __all__ = [
     "CaptureError",
     "Cause",
     "Event",
-    "JobFacts",
-    "JobSeen",
+    "IterationPath",
+    "JobOverview",
     "LogError",
     "Record",
     "Sum",
     "Tenure",
     "Timeline",
-    "Verdict",
+    "TracedJob",
     "events_of",
     "explain",
+    "missing_captures",
     "overview",
     "read_file",
     "read_files",
     "read_run",
     "tenures",
     "timeline",
-    "unseen",
 ]

@@ -40,7 +40,7 @@ End = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class JobFacts:
+class TracedJob:
     """A job, and the places where it is captured."""
 
     job: int
@@ -78,7 +78,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class IterationPath:
     """An iteration, and the uses of its time."""
 
     job: str
@@ -121,7 +121,7 @@ class Verdict:
         return places.most_common(1)[0][0]
 
 
-def explain(events: Sequence[Event], sums: Iterable[Sum], jobs: Sequence[JobFacts]) -> list[Verdict]:
+def explain(events: Sequence[Event], sums: Iterable[Sum], jobs: Sequence[TracedJob]) -> list[IterationPath]:
     """Return a verdict for each finished iteration; events are in order of time.
 
     Iterations of which not all ranks have all sums are left out.
@@ -162,7 +162,7 @@ def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempt
 class _Life:
     """The known part of a packet's path, while its events are processed."""
 
-    facts: JobFacts
+    facts: TracedJob
     holders: Mapping[_Attempted, str]
     lost: Event | None = None
     at_server: bool = False
@@ -253,7 +253,7 @@ _Key = tuple[int, int]
 class _Job:
     """One job's events, in the order in which a critical path needs them."""
 
-    facts: JobFacts
+    facts: TracedJob
     events: Sequence[Event]
     holders: Mapping[_Attempted, str]
     lives: dict[_Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -281,7 +281,7 @@ class _Job:
                 got.add((rank, key))
                 self.results[rank].append((event.time_ns, key))
 
-    def verdicts(self, sums: Iterable[Sum]) -> Iterator[Verdict]:
+    def verdicts(self, sums: Iterable[Sum]) -> Iterator[IterationPath]:
         """Yield a verdict for each iteration."""
         iterations: dict[int, dict[tuple[int, int], Sum]] = defaultdict(dict)
         for one in sums:  # of a job that was restarted, the last sum of each
@@ -294,7 +294,7 @@ class _Job:
             end = max(one.end_ns for one in found)
             if len(found) == most:
                 pieces = tuple(reversed(list(self._path(found, start, end))))
-                yield Verdict(self.facts.name, number, start, end, pieces)
+                yield IterationPath(self.facts.name, number, start, end, pieces)
             start = end
             for one in found:
                 self.free[one.rank] = max(self.free[one.rank], one.end_ns)

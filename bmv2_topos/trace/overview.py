@@ -12,7 +12,7 @@ _WENT_ROUND = frozenset({"collided", "bypassed", "preempted", "reclaimed", "flus
 
 
 @dataclass(slots=True)
-class JobSeen:
+class JobOverview:
     """A job in captures. The sets are of PSNs."""
 
     packets: int = 0
@@ -23,9 +23,9 @@ class JobSeen:
     """Sums of which a part went through the fallback server, or was evicted."""
 
 
-def overview(events: Iterable[Event]) -> dict[int, JobSeen]:
+def overview(events: Iterable[Event]) -> dict[int, JobOverview]:
     """Return a summary of the captured packets of each job, by job id."""
-    jobs: dict[int, JobSeen] = defaultdict(JobSeen)
+    jobs: dict[int, JobOverview] = defaultdict(JobOverview)
     for event in events:
         job = jobs[event.job]
         job.packets += 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bmv2_topos.trace.explain import End, JobFacts, Sum
+from bmv2_topos.trace.explain import End, Sum, TracedJob
 
 
 class LogError(Exception):
@@ -20,7 +20,7 @@ class LogError(Exception):
     exit_code = 1
 
 
-def read_run(path: Path) -> tuple[list[JobFacts], list[Sum]]:
+def read_run(path: Path) -> tuple[list[TracedJob], list[Sum]]:
     """Return the jobs of a log, and their sums. Raises LogError."""
     try:
         lines = path.read_text().splitlines()
@@ -28,12 +28,12 @@ def read_run(path: Path) -> tuple[list[JobFacts], list[Sum]]:
         why = error.strerror if isinstance(error, OSError) else error
         raise LogError(f"{path}: {why}") from error
     try:
-        return of_run([json.loads(line) for line in lines])
+        return run_records([json.loads(line) for line in lines])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path}: not the log of a run (ina run --log, ina topo run --log)") from error
 
 
-def of_run(events: Sequence[Mapping[str, Any]]) -> tuple[list[JobFacts], list[Sum]]:
+def run_records(events: Sequence[Mapping[str, Any]]) -> tuple[list[TracedJob], list[Sum]]:
     """Return the same of a log's lines."""
     sums = [_sum(event) for event in events if event["event"] == "collective" and not event["error"]]
     begins: dict[int, int] = {}
@@ -43,11 +43,11 @@ def of_run(events: Sequence[Mapping[str, Any]]) -> tuple[list[JobFacts], list[Su
     return [_facts(event, begins.get(event["job"], 0)) for event in starts], sums
 
 
-def _facts(event: Mapping[str, Any], start_ns: int) -> JobFacts:
+def _facts(event: Mapping[str, Any], start_ns: int) -> TracedJob:
     workers = tuple(map(_end, event["ports"]))
     server = None if event["server"] is None else _end(event["server"])
     name = event["name"] or f"job {event['job']}"
-    return JobFacts(event["job"], name, workers, server, server, start_ns)
+    return TracedJob(event["job"], name, workers, server, server, start_ns)
 
 
 def _end(port: str) -> End:
@@ -61,7 +61,7 @@ def _sum(event: Mapping[str, Any]) -> Sum:
     return Sum(event["job"], event["number"], 0, event["rank"], begin_ns, begin_ns, end_ns)
 
 
-def unseen(facts: Iterable[JobFacts], places: Iterable[End]) -> list[str]:
+def missing_captures(facts: Iterable[TracedJob], places: Iterable[End]) -> list[str]:
     """Return the workers' ports that no capture covers: their packets are unknown."""
     seen = set(places)
     return [f"{place}/{port}" for job in facts for place, port in job.workers if (place, port) not in seen]

@@ -34,7 +34,7 @@ The simulator (`controller.simulator.engine`), ``ina cluster simulate``, ``ina s
 ``ina schedule live`` all drive this object; `compose` makes one by its policies' names.
 """
 
-from controller.core.core import Core, Outcome, Over, Rules
+from controller.core.core import Core, FinishedJob, Outcome, Rules
 from controller.core.desired import Action, Change, Desired, Place, Run, StartRun, StopRun, difference
 from controller.core.events import (
     Cancelled,
@@ -55,7 +55,7 @@ from controller.core.events import (
     SwitchGone,
     Tick,
 )
-from controller.core.reasons import Entry, Log
+from controller.core.reasons import Log, LogEntry
 
 __all__ = [
     "Action",
@@ -64,15 +64,15 @@ __all__ = [
     "Core",
     "Desired",
     "Ended",
-    "Entry",
     "Event",
+    "FinishedJob",
     "Interrupted",
     "LinkBack",
     "LinkGone",
     "Log",
+    "LogEntry",
     "Measured",
     "Outcome",
-    "Over",
     "Overdue",
     "Place",
     "Progressed",

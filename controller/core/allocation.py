@@ -20,14 +20,14 @@ from controller.vocabulary import Cluster as Servers
 
 if TYPE_CHECKING:  # a core without a network needs no allocator
     from controller.core.allocator import Allocator
-    from controller.policies.by_kind import AllocationPolicies, AllocationSettings
-    from controller.policies.memory.policy import Answer, Question
+    from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+    from controller.policies.settings import AllocationPolicies, AllocationSettings
 
 # ---------------------------------------------------------------------------
 # Servers, switches and links that are down, and the GPUs that are unavailable because of them.
 
 
-class Losses:
+class Outages:
     """The failed servers, switches and links of a cluster.
 
     Args:
@@ -101,8 +101,8 @@ class AllocationWatcher(Protocol):
     def placed(self, now_s: float, job: Job) -> None:
         """Record that a job has servers and a tree from now on."""
 
-    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Record a division of memory, valid from now on, among the jobs of the question."""
+    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+        """Record a division of memory, valid from now on, among the jobs of the problem."""
 
 
 class Allocation:
@@ -235,11 +235,11 @@ class Allocation:
         job = allocator.placed[name]
         if not allocator.crosses(name):
             return Place(job.servers)
-        answer = allocator.answer
-        if answer is None or name not in answer.standing:
+        division = allocator.division
+        if division is None or name not in division.standing:
             return Place(job.servers, job.tree, job.fallback)
-        standing, in_flight = answer.standing[name], answer.in_flight(name)
-        return Place(job.servers, job.tree, job.fallback, answer.regions[name], standing, in_flight)
+        standing, in_flight = division.standing[name], division.in_flight(name)
+        return Place(job.servers, job.tree, job.fallback, division.regions[name], standing, in_flight)
 
     def check(self, decision: Decision) -> None:
         """Accept a scheduler's decision. Raises BadDecision if this network does not allow it."""
@@ -297,7 +297,7 @@ class Allocation:
             return [group for group in groups if id(group) in found]
         return list(found.values())
 
-    def lose(self, losses: Losses, now_s: float) -> dict[str, str]:
+    def lose(self, losses: Outages, now_s: float) -> dict[str, str]:
         """Set which servers, switches and links are down.
 
         Args:
@@ -404,8 +404,8 @@ class Allocation:
         self._have(job, group.gpus)
 
     def _tell(self, now_s: float) -> None:
-        question, answer = self.allocator.question, self.allocator.answer
-        assert question is not None
-        assert answer is not None
+        problem, division = self.allocator.problem, self.allocator.division
+        assert problem is not None
+        assert division is not None
         for watcher in self.watchers:
-            watcher.divided(now_s, question, answer)
+            watcher.divided(now_s, problem, division)

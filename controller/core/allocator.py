@@ -12,7 +12,6 @@ import numpy as np
 
 from controller.core.changes import first_hop
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 from controller.policies.memory import policy as memory
 from controller.policies.memory.demand import demand, rate_of
 from controller.policies.placement import policy as placement
@@ -21,6 +20,7 @@ from controller.policies.placement.trees import tree_of
 from controller.policies.placement.waterfill import JobFlows
 from controller.policies.registry import SCHEDULER, policies_of
 from controller.policies.routing import policy as routing
+from controller.policies.settings import AllocationPolicies, AllocationSettings
 from controller.vocabulary import Job, Link, Region, Topology
 
 # ---------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def allocate(topology: Topology, jobs: Sequence[Job], settings: AllocationSettin
     """Place and route jobs that are all there at once, as a core does; `divide` then gives them slots.
 
     Jobs with servers keep these, if they are free; of the others the placement policy starts those that have
-    room. Raises BadSpec for unknown policies and for impossible answers.
+    room. Raises BadSpec for unknown policies and for impossible results of policies.
     """
     if settings.placement == SCHEDULER:
         raise BadSpec(f"placement {SCHEDULER!r}: there is no scheduler here; want a placement policy")
@@ -108,7 +108,7 @@ def allocate(topology: Topology, jobs: Sequence[Job], settings: AllocationSettin
 
 
 class Allocator:
-    """Servers, trees and slots of the placed jobs. `answer` is the last division of memory."""
+    """Servers, trees and slots of the placed jobs. `division` is the last division of memory."""
 
     def __init__(
         self, topology: Topology, policies: AllocationPolicies, settings: AllocationSettings
@@ -127,8 +127,8 @@ class Allocator:
         self._there: dict[str, Job] = {}
         self._apart: set[str] = set()  # placed jobs that cannot be reached
         self._free: dict[str, int] = {}  # GPUs that they leave, by server, in the topology's order
-        self.question: memory.Question | None = None
-        self.answer: memory.Answer | None = None
+        self.problem: memory.MemoryProblem | None = None
+        self.division: memory.MemoryDivision | None = None
         self.late: dict[str, float] = {}
         """Times at which the late jobs of the last division, if they continue, would be done alone."""
         self.rerouted: list[str] = []
@@ -179,7 +179,7 @@ class Allocator:
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
         """Return the jobs whose own servers have room for them."""
         there = list(running)
-        free = dict(placement.Question(self.topology, tuple(running), self._rng).free)
+        free = dict(placement.PlacementProblem(self.topology, tuple(running), self._rng).free)
         for job in batch:
             wanted = {
                 server: job.gpus_per_worker * workers for server, workers in Counter(job.servers).items()
@@ -192,8 +192,8 @@ class Allocator:
     def _settled(self, job: Job, servers: Sequence[str], running: Sequence[Job]) -> Job:
         if job.tree is not None:
             return replace(job, servers=tuple(servers))
-        question = placement.Question(self.topology, tuple(running), self._rng)
-        placed = placement.settle(question, job, servers)
+        problem = placement.PlacementProblem(self.topology, tuple(running), self._rng)
+        placed = placement.settle(problem, job, servers)
         if job.fallback is None or len(placed.hosts) == 1:
             return placed
         placed = replace(placed, fallback=job.fallback, tree=None)
@@ -333,8 +333,8 @@ class Allocator:
         if method is None or not crossing:
             return jobs
         free = [replace(job, tree=None) for job in crossing]
-        question = routing.Question(self.topology, tuple(free), self._settings.draws, self._rng)
-        trees = routing.check(question, method(question))
+        problem = routing.RoutingProblem(self.topology, tuple(free), self._settings.draws, self._rng)
+        trees = routing.check(problem, method(problem))
         return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
     @property
@@ -372,12 +372,12 @@ class Allocator:
             self._told(job, now_s, job.iterations if left is None else left[job.name])
             for job in self.crossing
         )
-        held = self.answer.regions if self.answer is not None else {}
+        held = self.division.regions if self.division is not None else {}
         held = {job.name: self._up_of(held[job.name]) for job in jobs if job.name in held}
-        self.question = memory.Question(jobs, self.topology, now_s, self._settings.reading, held)
-        self.answer = memory.check(self.question, self._policies.memory(self.question))
-        standing = self.answer.standing
-        return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
+        self.problem = memory.MemoryProblem(jobs, self.topology, now_s, self._settings.reading, held)
+        self.division = memory.check(self.problem, self._policies.memory(self.problem))
+        standing = self.division.standing
+        return [job.name for job in jobs if standing[job.name] is memory.SlotStatus.ENDED]
 
     def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
         """Return the regions at switches that are up, and still have that many slots."""
@@ -400,8 +400,8 @@ class Allocator:
         if due_s is None or told.deadline_s is None:
             return told
         early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
-        question = memory.Question((early,), self.topology, now_s, self._settings.reading)
-        link_bps, reading = question.link_bps(early), self._settings.reading
+        problem = memory.MemoryProblem((early,), self.topology, now_s, self._settings.reading)
+        link_bps, reading = problem.link_bps(early), self._settings.reading
         if demand(early, now_s=now_s, link_bps=link_bps, reading=reading).feasible:
             return early
         need = demand(told, now_s=now_s, link_bps=link_bps, reading=reading)
@@ -416,7 +416,7 @@ class Allocator:
         numbers: dict[tuple[str, Region], int] = {}
         bits: list[float] = []
         of: dict[tuple[str, str], int] = {}
-        regions = self.answer.regions if self.answer is not None else {}
+        regions = self.division.regions if self.division is not None else {}
         switches = self.topology.switch
         for job in jobs:
             limit = math.inf

@@ -131,7 +131,7 @@ def compare(before: Topology, after: Topology) -> Changes:
     return Changes(tuple(notes), servers, fallbacks, switches, links)
 
 
-def renewed(before: Cluster, after: Cluster) -> Cluster:
+def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
     """Return a changed cluster's servers as schedulers see them: no GPU that was there has another number.
 
     Jobs that run hold GPUs by their numbers. Servers that have left keep theirs, for good, and their GPUs

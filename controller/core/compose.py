@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from controller.core.allocation import Allocation
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import Setup, SimulationConfig
 from controller.policies.registry import SCHEDULER, policies_of
 from controller.policies.scheduling.model import Submission
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Cluster, Job, Server, Topology
 from controller.vocabulary.errors import plural
 
@@ -60,7 +60,7 @@ def _fits_one_server(job: Job, topology: Topology) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Networked:
+class NetworkPolicies:
     """The policies of a core with a network: fresh, for one core."""
 
     servers: Cluster
@@ -68,12 +68,12 @@ class Networked:
     allocation: Allocation
 
 
-def networked(
+def network_policies(
     topology: Topology,
     scheduler: str,
     settings: AllocationSettings,
     of_scheduler: tuple[tuple[str, float], ...] = (),
-) -> Networked:
+) -> NetworkPolicies:
     """Return scheduler, placement, routing and memory, all by name, for one core on this cluster.
 
     Args:
@@ -93,7 +93,7 @@ def networked(
     servers = servers_of(topology, settings)
     setup = setup_of(servers, scheduler, settings, of_scheduler)
     allocator = Allocator(topology, policies_of(settings), settings)
-    return Networked(servers, setup, Allocation(allocator, servers, settings))
+    return NetworkPolicies(servers, setup, Allocation(allocator, servers, settings))
 
 
 def setup_of(
@@ -102,7 +102,7 @@ def setup_of(
     settings: AllocationSettings,
     of_scheduler: tuple[tuple[str, float], ...] = (),
 ) -> Setup:
-    """Return a fresh scheduler for these servers; see `networked`. Raises BadSpec."""
+    """Return a fresh scheduler for these servers; see `network_policies`. Raises BadSpec."""
     config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
     setup = registry.make(scheduler, config)
     if setup.places and settings.placement != SCHEDULER:

@@ -15,7 +15,7 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from controller.core import reasons
-from controller.core.allocation import Allocation, Losses
+from controller.core.allocation import Allocation, Outages
 from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
@@ -37,7 +37,7 @@ from controller.core.events import (
     Tick,
 )
 from controller.core.reasons import Kind, Log
-from controller.core.running import Running, only, with_room
+from controller.core.running import RunningGroups, only, with_room
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.model import Submission
@@ -47,12 +47,12 @@ from controller.vocabulary.errors import plural
 
 if TYPE_CHECKING:
     from controller.core.changes import Changes
-    from controller.policies.by_kind import AllocationPolicies, AllocationSettings
+    from controller.policies.settings import AllocationPolicies, AllocationSettings
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
 
-class Over(NamedTuple):
+class FinishedJob(NamedTuple):
     """A job that is over. `missed`: the core ended it because it could no longer meet its deadline."""
 
     job: JobState
@@ -112,7 +112,7 @@ class Core:
             raise BadSpec(f"an interval of {setup.interval_s} s; it must be finite and not negative")
         self.log = log
         self.allocation = allocation
-        self.over: list[Over] = []
+        self.finished_jobs: list[FinishedJob] = []
         """Jobs that are over, in order of their ends."""
         self.refused: dict[str, str] = {}
         """Why submissions were refused, by name."""
@@ -130,11 +130,11 @@ class Core:
         """The time of the last event."""
         self.jobs: dict[str, JobState] = {}
         """The unfinished jobs by name, in order of arrival; read only."""
-        self.running = Running(setup.speed, reported=self._rules.reported, foreseen=foreseen)
+        self.running = RunningGroups(setup.speed, reported=self._rules.reported, foreseen=foreseen)
         """The running groups, as the policy decided, without the jobs that have ended since; read only."""
         allocator = None if allocation is None else allocation.allocator
         own_places = allocation is None or allocation.own_places
-        self._losses = Losses(cluster, allocator, own_places=own_places)
+        self._losses = Outages(cluster, allocator, own_places=own_places)
         self._submissions: dict[str, Submitted] = {}
         self._arrivals = 0
         self._left: dict[str, float] = {}  # iterations of failed jobs
@@ -150,7 +150,7 @@ class Core:
         self._lossy = False  # something is down, or was until now
         self._stirred = False
         if log is not None and allocation is not None:
-            allocation.watchers.append(reasons.OfAllocation(log))
+            allocation.watchers.append(reasons.AllocationLogger(log))
 
     # ------------------------------------------------------------------ state
 
@@ -359,7 +359,7 @@ class Core:
         if unfinished := self.jobs.keys() & set(names):
             raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
         gone = {*names}
-        self.over = [each for each in self.over if each.job.spec.name not in gone]
+        self.finished_jobs = [each for each in self.finished_jobs if each.job.spec.name not in gone]
         self._told_to_wait -= gone
         self._crowded -= gone
         for known in (self._submissions, self.refused, self._left, self._failures):
@@ -466,9 +466,9 @@ class Core:
     def _overdue(self, job: JobState, now_s: float) -> None:
         described = self._submissions[job.spec.name].job
         if described is not None and described.on_late == "best-effort":
-            self._note("late", (job.spec.name,), reasons.of_overdue(described, job, now_s))
+            self._note("late", (job.spec.name,), reasons.overdue_text(described, job, now_s))
         elif described is not None:
-            self._close(job, "missed", reasons.of_overdue(described, job, now_s), now_s)
+            self._close(job, "missed", reasons.overdue_text(described, job, now_s), now_s)
 
     def _retried(self, name: str, now_s: float) -> None:
         if name not in self._left:
@@ -493,7 +493,7 @@ class Core:
             self._finished.append(job)
         if self.allocation is not None:
             self.allocation.forget(name)
-        self.over.append(Over(job, outcome, reason))
+        self.finished_jobs.append(FinishedJob(job, outcome, reason))
         self._ask_at(now_s)
         if self.log is not None:
             ran_s = job.attained_s(now_s)
@@ -706,12 +706,12 @@ class Core:
                 self.running.pace(job, self.running.alone_pace(job), now_s)
         allocator = allocation.allocator
         for name in allocation.newly_late():
-            why = reasons.of_late(allocation.described(name), allocator.late[name])
+            why = reasons.late_text(allocation.described(name), allocator.late[name])
             self._note("late", (name,), why)
         for job in given_up:
-            assert allocator.question is not None
-            assert allocator.answer is not None
-            why = reasons.of_slots(allocator.question, allocator.answer, job.spec.name)
+            assert allocator.problem is not None
+            assert allocator.division is not None
+            why = reasons.slots_text(allocator.problem, allocator.division, job.spec.name)
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
@@ -760,13 +760,13 @@ class Core:
         after = self._runs()
         pool = self.allocation is not None and not self.allocation.own_places
         servers = None if pool else self._whole
-        reasons.of_changes(self.log, now_s, before, after, self.jobs, self._policy.name, servers)
+        reasons.log_changes(self.log, now_s, before, after, self.jobs, self._policy.name, servers)
         ran = {name for run in before for name in run.jobs}
         started = {name for run in after for name in run.jobs}
         for name in [*filterfalse(self._told_to_wait.__contains__, self.jobs)]:  # many wait, few anew
             if name not in ran and name not in started:
                 self._told_to_wait.add(name)
-                reasons.of_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)
+                reasons.log_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)
         self._told_to_wait -= started
 
     def _note(self, kind: Kind, jobs: tuple[str, ...], text: str, **numbers: float) -> None:

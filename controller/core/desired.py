@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.policies.memory.regions import Standing
+from controller.policies.memory.regions import SlotStatus
 from controller.vocabulary import Region, Tree
 
 
@@ -49,7 +49,7 @@ class Place:
     tree: Tree | None = None
     fallback: str | None = None
     regions: Mapping[str, Region] = field(default_factory=dict)
-    standing: Standing | None = None
+    standing: SlotStatus | None = None
     in_flight: int = 0
 
 

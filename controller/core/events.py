@@ -16,14 +16,14 @@ import msgspec
 from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Job
-from controller.vocabulary.documents import said_of
+from controller.vocabulary.documents import non_default_fields
 
 
 def _kind(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
 
 
-class _Told(
+class _EventBase(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind", tag=_kind
 ):
     """Base of all events: the time of the event."""
@@ -31,14 +31,14 @@ class _Told(
     at_s: float
 
 
-class Submitted(_Told, frozen=True):
+class Submitted(_EventBase, frozen=True):
     """A job was submitted. `job` has its network properties, if there is a network."""
 
     spec: Submission
     job: Job | None = None
 
 
-class Progressed(_Told, frozen=True):
+class Progressed(_EventBase, frozen=True):
     """A running job has done `iterations` in all, or takes `iteration_s` for each from now on, or both.
 
     `iteration_s` is infinite if the job cannot continue.
@@ -49,7 +49,7 @@ class Progressed(_Told, frozen=True):
     iteration_s: float | None = None
 
 
-class Measured(_Told, frozen=True):
+class Measured(_EventBase, frozen=True):
     """A running job computes for `compute_s` in an iteration, and sums `model_bytes`; None: not measured.
 
     `hold_s` is for how long a packet of it holds a slot. From then on its memory follows from this, and not
@@ -62,7 +62,7 @@ class Measured(_Told, frozen=True):
     hold_s: float | None = None
 
 
-class Ended(_Told, frozen=True):
+class Ended(_EventBase, frozen=True):
     """A job ended, successfully or with a failure.
 
     A failed job that may be retried returns to the queue, unless this is `final`: no process can start its
@@ -75,59 +75,59 @@ class Ended(_Told, frozen=True):
     done_s: float | None = None
 
 
-class Overdue(_Told, frozen=True):
+class Overdue(_EventBase, frozen=True):
     """The deadline of a job has passed that waits or runs: by `Job.on_late` it is missed, or goes on."""
 
     job: str
 
 
-class Cancelled(_Told, frozen=True):
+class Cancelled(_EventBase, frozen=True):
     """A job was cancelled by its owner, whether it ran or not."""
 
     job: str
     reason: str = "by its owner"
 
 
-class Interrupted(_Told, frozen=True):
+class Interrupted(_EventBase, frozen=True):
     """A job lost its workers without having failed: it returns to the queue."""
 
     job: str
     reason: str
 
 
-class Retried(_Told, frozen=True):
+class Retried(_EventBase, frozen=True):
     """A failed job will be retried from its last checkpoint; it returns as if it were new."""
 
     job: str
 
 
-class ServerGone(_Told, frozen=True):
+class ServerGone(_EventBase, frozen=True):
     """A server is down: its jobs are interrupted, and its GPUs are unavailable until it is back."""
 
     server: str
     reason: str = "down"
 
 
-class ServerBack(_Told, frozen=True):
+class ServerBack(_EventBase, frozen=True):
     """A server that was gone can be used again."""
 
     server: str
 
 
-class SwitchGone(_Told, frozen=True):
+class SwitchGone(_EventBase, frozen=True):
     """A switch is down: jobs whose trees use it get other trees, or are interrupted if there is none."""
 
     switch: str
     reason: str = "down"
 
 
-class SwitchBack(_Told, frozen=True):
+class SwitchBack(_EventBase, frozen=True):
     """A switch that was gone can be used again."""
 
     switch: str
 
 
-class LinkGone(_Told, frozen=True):
+class LinkGone(_EventBase, frozen=True):
     """A link is down: jobs whose trees use it get other trees, or are interrupted if there is none."""
 
     a: str
@@ -135,20 +135,20 @@ class LinkGone(_Told, frozen=True):
     reason: str = "down"
 
 
-class LinkBack(_Told, frozen=True):
+class LinkBack(_EventBase, frozen=True):
     """A link that was gone can be used again."""
 
     a: str
     b: str
 
 
-class Reallocated(_Told, frozen=True):
+class Reallocated(_EventBase, frozen=True):
     """A request to divide memory again at the next `Tick`."""
 
     reason: str = "asked for"
 
 
-class Tick(_Told, frozen=True):
+class Tick(_EventBase, frozen=True):
     """The time is `at_s`: decide, if a decision is due."""
 
 
@@ -180,8 +180,8 @@ def plain(event: Event) -> dict[str, Any]:
     """
     found: dict[str, Any] = msgspec.to_builtins(event)
     if isinstance(event, Submitted):
-        job = {"job": said_of(event.job)} if event.job else {}
-        found |= msgspec.to_builtins({"spec": said_of(event.spec), **job})
+        job = {"job": non_default_fields(event.job)} if event.job else {}
+        found |= msgspec.to_builtins({"spec": non_default_fields(event.spec), **job})
     if found.get("iteration_s") == math.inf:  # JSON has no such number
         found["iteration_s"] = "inf"
     return found

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from controller.core.desired import Run
-from controller.policies.memory.regions import Standing
+from controller.policies.memory.regions import SlotStatus
 from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
 from controller.vocabulary.errors import plural
 
 if TYPE_CHECKING:
-    from controller.policies.memory.policy import Answer, Question
+    from controller.policies.memory.policy import MemoryDivision, MemoryProblem
 
 # ---------------------------------------------------------------------------
 # The log of a core: every decision and its reason.
@@ -33,7 +33,7 @@ same reason it goes on as best effort; ``placed``: it has servers and a tree; ``
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """A line of the log.
 
     Attributes:
@@ -61,7 +61,7 @@ class Log:
     """
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.counts: Counter[str] = Counter()
         self.last = 0
         self._numbers: list[int] = []
@@ -79,9 +79,9 @@ class Log:
         self.last += 1
         self.counts[event] += 1
         self._numbers.append(self.last)
-        self.entries.append(Entry(at_s, event, jobs, text, numbers))
+        self.entries.append(LogEntry(at_s, event, jobs, text, numbers))
 
-    def after(self, number: int) -> list[tuple[int, Entry]]:
+    def after(self, number: int) -> list[tuple[int, LogEntry]]:
         """Return the entries that are kept and have a higher number, with their numbers."""
         begin = bisect_right(self._numbers, number)
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
@@ -101,7 +101,7 @@ MOST_NAMED = 12
 """Jobs that share slots with another and are named in its reason."""
 
 
-def of_changes(
+def log_changes(
     log: Log,
     now_s: float,
     before: Sequence[Run],
@@ -143,7 +143,7 @@ def of_changes(
             log.note(now_s, "started", names, f"on {_gpus(run, servers)}: {reason}", **numbers)
 
 
-def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], cluster: Cluster) -> None:
+def log_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], cluster: Cluster) -> None:
     """Log that a job waits, and how many GPUs are free meanwhile.
 
     Args:
@@ -166,7 +166,7 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
     log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
 
 
-def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
+def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
     """Return how far a job was when its deadline passed; None: the core does not know it yet."""
     told, left = described.iterations, None if job is None else job.iterations_left(now_s)
     said = f"{told:,} iteration{'' if told == 1 else 's'}"
@@ -180,7 +180,7 @@ def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
     return f"its deadline, {described.deadline_s:.6g} s after its arrival, has passed, and {how}{goes_on}"
 
 
-def of_late(job: Job, estimate_s: float) -> str:
+def late_text(job: Job, estimate_s: float) -> str:
     """Return why a job is late that goes on; `estimate_s`: when it would be done alone."""
     return f"{_too_late(job, estimate_s)}; it goes on as best effort"
 
@@ -193,7 +193,7 @@ def _too_late(job: Job, estimate_s: float) -> str:
     )
 
 
-def of_place(job: Job) -> str:
+def place_text(job: Job) -> str:
     """Return where a job is placed, and which switches sum it."""
     text = f"on {', '.join(job.hosts)}"
     if job.tree is None or len(job.hosts) < 2:
@@ -202,46 +202,46 @@ def of_place(job: Job) -> str:
     return f"{text}; its tree is {', '.join(job.tree.switches)}, summed at {summing}"
 
 
-def of_slots(question: Question, answer: Answer, name: str) -> str:
+def slots_text(problem: MemoryProblem, division: MemoryDivision, name: str) -> str:
     """Return why a division gave a job the slots that it has, or ended it, with the numbers behind that."""
-    return of_division(question, answer, (name,))[name]
+    return division_texts(problem, division, (name,))[name]
 
 
-def of_division(question: Question, answer: Answer, names: Iterable[str]) -> dict[str, str]:
-    """Return `of_slots` of these jobs; O(jobs) for each set of regions that several of them have."""
-    jobs = {job.name: job for job in question.jobs}
+def division_texts(problem: MemoryProblem, division: MemoryDivision, names: Iterable[str]) -> dict[str, str]:
+    """Return `slots_text` of these jobs; O(jobs) for each set of regions that several of them have."""
+    jobs = {job.name: job for job in problem.jobs}
     sharing: dict[frozenset[tuple[str, Region]], list[str]] = {}
     found: dict[str, str] = {}
     for name in names:
-        there = frozenset(answer.regions[name].items())
-        if answer.standing[name] is Standing.SHARED and there not in sharing:
-            sharing[there] = sorted(each for each in jobs if _meets(answer, name, each))
-        found[name] = _of_slots(question, answer, jobs[name], sharing.get(there, ()))
+        there = frozenset(division.regions[name].items())
+        if division.standing[name] is SlotStatus.SHARED and there not in sharing:
+            sharing[there] = sorted(each for each in jobs if _meets(division, name, each))
+        found[name] = _of_slots(problem, division, jobs[name], sharing.get(there, ()))
     return found
 
 
-def _of_slots(question: Question, answer: Answer, job: Job, sharing: Sequence[str]) -> str:
+def _of_slots(problem: MemoryProblem, division: MemoryDivision, job: Job, sharing: Sequence[str]) -> str:
     """Return why a job has its slots, which it may be `sharing`: with itself and others."""
-    name, standing = job.name, answer.standing[job.name]
-    need = answer.demands.get(name)
-    if standing is Standing.ENDED:
+    name, standing = job.name, division.standing[job.name]
+    need = division.demands.get(name)
+    if standing is SlotStatus.ENDED:
         late = need and _too_late(job, need.estimate_s)
         return late or "cannot be done by its deadline any more"
-    sizes = {switch: region.size for switch, region in answer.regions[name].items()}
+    sizes = {switch: region.size for switch, region in division.regions[name].items()}
     slots = ", ".join(f"{plural(size, 'slot')} at {switch}" for switch, size in sorted(sizes.items()))
     slots = slots or "no slots"
     if need is not None:
-        left_s = (job.due_s or question.now_s) - question.now_s
+        left_s = (job.due_s or problem.now_s) - problem.now_s
         rate, unit = (need.rate_bps / 1e9, "Gb/s") if need.rate_bps >= 1e9 else (need.rate_bps / 1e6, "Mb/s")
         needs = f"{rate:.4g} {unit}" if need.feasible else "more than its links carry"
         wants = (
             f"{plural(job.iterations, 'iteration')} of {job.compute_s:.3g} s of computing and"
             f" {job.model_bytes:,} bytes in {left_s:.4g} s need {needs}"
         )
-        if standing is Standing.GRANTED:
+        if standing is SlotStatus.GRANTED:
             return f"{slots} of its own: {wants}"
         return f"{slots}, shared: {wants}, and slots of its own do not fit"
-    if standing is Standing.GRANTED:
+    if standing is SlotStatus.GRANTED:
         return f"{slots} of its own, by the policy; it has no deadline"
     others = [each for each in sharing[: MOST_NAMED + 1] if each != name][:MOST_NAMED]
     more = len(sharing) - 1 - len(others)
@@ -249,39 +249,39 @@ def _of_slots(question: Question, answer: Answer, job: Job, sharing: Sequence[st
     return f"{slots}, shared with {text or 'nobody'}: it has no deadline"
 
 
-def _meets(answer: Answer, a: str, b: str) -> bool:
-    of_a, of_b = answer.regions[a], answer.regions[b]
+def _meets(division: MemoryDivision, a: str, b: str) -> bool:
+    of_a, of_b = division.regions[a], division.regions[b]
     return any(
         of_a[switch].offset < of_b[switch].end and of_b[switch].offset < of_a[switch].end
         for switch in of_a.keys() & of_b.keys()
     )
 
 
-class OfAllocation:
+class AllocationLogger:
     """Logs servers, trees and slots as they are assigned: a watcher of an `Allocation`."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._had: dict[str, tuple[Mapping[str, Region], Standing]] = {}
+        self._had: dict[str, tuple[Mapping[str, Region], SlotStatus]] = {}
 
     def placed(self, now_s: float, job: Job) -> None:
         """Log where a job is placed."""
         numbers = {"servers": len(job.hosts), "workers": job.workers}
-        self._log.note(now_s, "placed", (job.name,), of_place(job), **numbers)
+        self._log.note(now_s, "placed", (job.name,), place_text(job), **numbers)
 
-    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
+    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
         """Log the jobs whose slots have changed."""
-        has = {name: (answer.regions[name], standing) for name, standing in answer.standing.items()}
+        has = {name: (division.regions[name], standing) for name, standing in division.standing.items()}
         for name, (regions, standing) in has.items():
-            if self._had.get(name) == (regions, standing) or standing is Standing.ENDED:
+            if self._had.get(name) == (regions, standing) or standing is SlotStatus.ENDED:
                 continue
             where = ", ".join(
                 f"{plural(region.size, 'slot')} at {switch}, from {region.offset} on"
                 for switch, region in sorted(regions.items())
             )
             numbers = {f"slots.{switch}": float(region.size) for switch, region in regions.items()}
-            if name in answer.demands:
-                numbers["rate_bps"] = answer.demands[name].rate_bps
+            if name in division.demands:
+                numbers["rate_bps"] = division.demands[name].rate_bps
             self._log.note(now_s, "memory", (name,), f"{standing.value}: {where or 'none'}", **numbers)
         self._had = has
 

@@ -61,7 +61,7 @@ def _nobody(job: JobState) -> None:
     """Foresee nothing."""
 
 
-class Running:
+class RunningGroups:
     """The groups that run.
 
     Args:

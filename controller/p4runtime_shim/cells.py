@@ -36,7 +36,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CounterReading:
     """Count of a cell: of number `at`, or of the table entry that `at` describes; None: not counted."""
 
     at: int | str
@@ -98,7 +98,7 @@ class CellReader:
         """Return the register of this name, or whose name alone ends so. Raises UnknownName."""
         return self.registers[_full("register", name, self.registers)]
 
-    def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[Counted]:
+    def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[CounterReading]:
         """Read a counter: all cells, or those with these numbers; if it is direct, all entries of its table.
 
         Raises Refused.
@@ -110,7 +110,7 @@ class CellReader:
         cells = [entity.counter_entry for entity in found]
         return [_counted(counter, cell.index.index, cell.data) for cell in cells]
 
-    def _direct(self, counter: Counter, table: str) -> list[Counted]:
+    def _direct(self, counter: Counter, table: str) -> list[CounterReading]:
         rows = p4.TableEntry(table_id=self._table_ids[table])
         found = self._read_direct(rows)
         default = p4.TableEntry(table_id=self._table_ids[table], is_default_action=True)
@@ -167,8 +167,8 @@ def _counter(counter: Any, size: int, table: str | None) -> Counter:
     return Counter(counter.preamble.name, size, unit != "BYTES", unit in ("BYTES", "BOTH"), table)
 
 
-def _counted(counter: Counter, at: int | str, data: Any) -> Counted:
-    return Counted(
+def _counted(counter: Counter, at: int | str, data: Any) -> CounterReading:
+    return CounterReading(
         at,
         int(data.packet_count) if counter.counts_packets else None,
         int(data.byte_count) if counter.counts_bytes else None,

@@ -43,7 +43,7 @@ class SimulationConfig:
             raise BadSpec("profiles and pairs need each other: give both or neither")
 
 
-def as_generated(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+def keep_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs unchanged: the generator sets all properties that the family needs."""
     return list(specs)
 
@@ -90,11 +90,11 @@ class Options:
     """
 
     def __post_init__(self) -> None:
-        for name, setting in declared(type(self)).items():
+        for name, setting in declared_settings(type(self)).items():
             setting.check(name, getattr(self, name))
 
 
-def declared(options: type[Options]) -> dict[str, Setting]:
+def declared_settings(options: type[Options]) -> dict[str, Setting]:
     """Return the settings that a class of options declares, by name."""
     return {each.name: each.metadata["setting"] for each in fields(options) if "setting" in each.metadata}
 
@@ -102,10 +102,10 @@ def declared(options: type[Options]) -> dict[str, Setting]:
 Chosen = TypeVar("Chosen", bound=Options)
 
 
-def resolved(options: type[Chosen], config: SimulationConfig) -> Chosen:
+def resolve_options(options: type[Chosen], config: SimulationConfig) -> Chosen:
     """Return the options with the configuration's values; other families' are ignored. Raises BadSpec."""
     defaults = options()
-    mine = {name: value for name, value in config.settings if name in declared(options)}
+    mine = {name: value for name, value in config.settings if name in declared_settings(options)}
     return replace(defaults, **{name: type(getattr(defaults, name))(value) for name, value in mine.items()})
 
 
@@ -124,8 +124,8 @@ class Family:
         policies: Their names without the family's, and a description of each in one line.
         make: Returns a fresh policy of this name, with its speed model and interval. Raises the errors of
             reading files, and ExtraMissing without the packages that a policy needs.
-        dress: Returns generated jobs with the properties that the family needs, drawn by seed. Families that
-            share this function can be run on the same generated jobs.
+        complete_jobs: Returns generated jobs with the properties that the family needs, drawn by seed.
+            Families that share this function can be run on the same generated jobs.
         settings: The settings, by name.
         main: The policies that a user is shown first; the others are baselines, combinations and replicas.
         three_stages: Generated jobs count loading and preprocessing as one stage.
@@ -134,14 +134,14 @@ class Family:
     about: str
     policies: Mapping[str, str]
     make: Callable[[str, SimulationConfig], Setup]
-    dress: Callable[[Sequence[Submission], SimulationConfig], list[Submission]] = as_generated
+    complete_jobs: Callable[[Sequence[Submission], SimulationConfig], list[Submission]] = keep_jobs
     settings: Mapping[str, Setting] = field(default_factory=dict)
     main: Sequence[str] = ()
     three_stages: bool = False
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def raising_bad_trace(path: Path) -> Iterator[None]:
     """Raise BadTrace for a file that cannot be read; pipes and devices cannot."""
     try:
         if path.exists() and not path.is_file():

@@ -5,11 +5,11 @@ long as was measured. Trees end at the summing switch nearest to
 the fallback server, or in the fallback server's rack, whichever sums there; where flows pass from rack to
 rack, each such tree is also tried over another switch. So a job sees which links and slots others have left.
 
->>> from controller.policies.placement.policy import Question, settle
+>>> from controller.policies.placement.policy import PlacementProblem, settle
 >>> from controller.vocabulary import Job, fabrics
 >>> racks = fabrics.leaf_spine(2, 2, 2)
->>> job = settle(Question(racks, (), random.Random(0)), Job(name="a", workers=2), ["h1", "h3"])
->>> [sorted(each.tree.switches) for each in over_trees(racks, job)]
+>>> job = settle(PlacementProblem(racks, (), random.Random(0)), Job(name="a", workers=2), ["h1", "h3"])
+>>> [sorted(each.tree.switches) for each in with_candidate_trees(racks, job)]
 [['leaf1', 'leaf2', 'spine1'], ['leaf1', 'leaf2', 'spine2']]
 
 GPUs, servers, trees and slots in one decision: deadlines first where they press, each job where it fits.
@@ -41,20 +41,20 @@ from itertools import pairwise
 from controller.policies.placement.baselines import locality_on_fast_links
 from controller.policies.placement.flows import steady_state
 from controller.policies.placement.netpack import worth
-from controller.policies.placement.policy import Question, settle
+from controller.policies.placement.policy import PlacementProblem, settle
 from controller.policies.placement.trees import paths_up, racks_of, tidy, ways_to
-from controller.policies.scheduling.beliefs import TRUTH, Told
 from controller.policies.scheduling.deadlines import DeadlineUrgency
+from controller.policies.scheduling.estimates import EXACT, DurationEstimates
 from controller.policies.scheduling.policy import Decision, Group, JobState, NetworkView, View
 from controller.policies.scheduling.queue import Rank
-from controller.policies.scheduling.ranked import Moves, Ranked
+from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 from controller.vocabulary import Cluster, Job, Topology, Tree
 
 WAYS = 1
 """Other switches between racks over which each tree is tried."""
 
 
-def over_trees(topology: Topology, job: Job) -> list[Job]:
+def with_candidate_trees(topology: Topology, job: Job) -> list[Job]:
     """Return a placed job with each of the trees to compare, the tree of shortest paths first."""
     if job.tree is None:
         return [job]
@@ -103,14 +103,14 @@ def _detours(topology: Topology, racks: Sequence[str], root: str, straight: Tree
 
 def rate_alone_bps(topology: Topology, job: Job, servers: Sequence[str]) -> float:
     """Return the best rate of a job's gradients on these servers of an empty cluster, bits per second."""
-    question = Question(topology, (), random.Random(0))
-    options = over_trees(topology, settled(question, job, servers))
+    problem = PlacementProblem(topology, (), random.Random(0))
+    options = with_candidate_trees(topology, on_servers(problem, job, servers))
     return max(float(steady_state(topology, [each], measured=True).steady.rate_bps[0]) for each in options)
 
 
-def settled(question: Question, job: Job, servers: Sequence[str]) -> Job:
+def on_servers(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> Job:
     """Return a job on these servers with a fallback server and shortest paths, whatever it had before."""
-    return settle(question, job.on((), job.fallback, None), servers)
+    return settle(problem, job.on((), job.fallback, None), servers)
 
 
 SLOWED = 1.02
@@ -128,9 +128,9 @@ class Joint:
 
     name = "joint"
 
-    def __init__(self, told: Told = TRUTH) -> None:
+    def __init__(self, told: DurationEstimates = EXACT) -> None:
         self.urgency = DeadlineUrgency(told, alone_s=self.alone_s)
-        self._ranked = Ranked(self.name, self.rank, moves=Moves.PREEMPT)
+        self._ranked = RankedPolicy(self.name, self.rank, moves=Preemption.PREEMPT)
         self._network: NetworkView | None = None
         self._alone: dict[str, tuple[Job, Topology, float]] = {}
 
@@ -217,20 +217,20 @@ class Joint:
                 return has
             options.append(has)
         topology, described = network.topology, network.described(job.spec.name)
-        question = Question(topology, tuple(running), random.Random(0))
+        problem = PlacementProblem(topology, tuple(running), random.Random(0))
         left_s = self.urgency.left_s(job, now_s)
         lasts = left_s / (left_s + job.spec.restart_s) if left_s > 0 else 1.0
         weights = [1.0] * len(options)
         for free, weight in ((room.idle, lasts), (room.free, lasts**STARTS)):
-            vars(question)["free"] = free
-            servers = _servers(question, described)
+            vars(problem)["free"] = free
+            servers = _servers(problem, described)
             if servers is not None and all(tuple(servers) != option.servers for option in options):
-                options += over_trees(topology, settled(question, described, servers))
+                options += with_candidate_trees(topology, on_servers(problem, described, servers))
                 weights += [weight] * (len(options) - len(weights))
         if len(options) < 2:
             return options[0] if options else None
         values = [
-            worth(question, option, measured=True) * weight
+            worth(problem, option, measured=True) * weight
             for option, weight in zip(options, weights, strict=True)
         ]
         enough = max(values) - CLOSE * job.spec.gpus
@@ -258,21 +258,21 @@ def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
     return found
 
 
-def _servers(question: Question, job: Job) -> Sequence[str] | None:
+def _servers(problem: PlacementProblem, job: Job) -> Sequence[str] | None:
     """Return the servers that a job names, or else the best ones; None: they are not free."""
     if not job.servers:
-        return locality_on_fast_links(question, job)
+        return locality_on_fast_links(problem, job)
     needs = Counter(job.servers)
-    free = all(question.free.get(at, 0) >= n * job.gpus_per_worker for at, n in needs.items())
+    free = all(problem.free.get(at, 0) >= n * job.gpus_per_worker for at, n in needs.items())
     return job.servers if free else None
 
 
 def _slower_here(topology: Topology, job: Job) -> float:
     """Return the factor by which a job's iteration is longer on its best place than on the fastest links."""
     free = {server.name: server.gpus for server in topology.servers}
-    question = Question(topology, (), random.Random(0))
-    vars(question)["free"] = free
-    servers = _servers(question, job)
+    problem = PlacementProblem(topology, (), random.Random(0))
+    vars(problem)["free"] = free
+    servers = _servers(problem, job)
     if servers is None or len(set(servers)) == 1:
         return 1.0
     fastest_s = job.iteration_at_s(topology.fastest_bps)

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controller import plugins
 from controller.errors import ControllerError
-from controller.policies.by_kind import SCHEDULER as SCHEDULER
-from controller.policies.by_kind import AllocationPolicies, AllocationSettings
 from controller.policies.family import Family, Setting, Setup, SimulationConfig, resolve_settings
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadDecision, BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Policy, View
-from controller.policies.scheduling.speed import Interleaved
+from controller.policies.scheduling.speed import InterleavedSpeed
+from controller.policies.settings import SCHEDULER as SCHEDULER
+from controller.policies.settings import AllocationPolicies, AllocationSettings
 from controller.vocabulary.documents import hint
 
 if TYPE_CHECKING:
@@ -185,14 +185,14 @@ def make(name: str, config: SimulationConfig) -> Setup:
     that a policy needs.
     """
     check_known(name)
-    if is_outside(name):
+    if is_user_defined(name):
         return _make(name, config)
     return find_family(family(name)).make(name.rpartition(":")[2], config)
 
 
 def check_known(name: str) -> None:
     """Raise BadSpec unless there is a policy of this name, built in or user-defined."""
-    if not is_outside(name):
+    if not is_user_defined(name):
         return
     if kind := family(name):
         policies = ", ".join(find_family(kind).policies)
@@ -206,7 +206,7 @@ def check_known(name: str) -> None:
     )
 
 
-def is_outside(name: str) -> bool:
+def is_user_defined(name: str) -> bool:
     """Return whether the name is in no family: a user-defined policy's."""
     kind, policy = family(name), name.rpartition(":")[2]
     return full_name(kind, policy) != name or policy not in find_family(kind).policies
@@ -239,12 +239,12 @@ def settings_of(policy: str, config: SimulationConfig) -> dict[str, float]:
 
 
 def _settings(policy: str) -> Mapping[str, Setting]:
-    return _parameters(policy) if is_outside(policy) else find_family(family(policy)).settings
+    return _parameters(policy) if is_user_defined(policy) else find_family(family(policy)).settings
 
 
-def dress(specs: Sequence[Submission], kind: str, config: SimulationConfig) -> list[Submission]:
+def complete_jobs(specs: Sequence[Submission], kind: str, config: SimulationConfig) -> list[Submission]:
     """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
-    return find_family(kind).dress(specs, config)
+    return find_family(kind).complete_jobs(specs, config)
 
 
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -303,10 +303,10 @@ def _make(name: str, config: SimulationConfig) -> Setup:
     except ControllerError:
         raise
     except BaseException as error:
-        if not plugins.is_own_fault(error):
+        if not plugins.is_user_error(error):
             raise
-        raise BadSpec(f"policy {name!r}: {plugins.said(error)}") from error
-    run = made if isinstance(made, Setup) else Setup(made, Interleaved())
+        raise BadSpec(f"policy {name!r}: {plugins.error_text(error)}") from error
+    run = made if isinstance(made, Setup) else Setup(made, InterleavedSpeed())
     if not callable(getattr(run.policy, "decide", None)) or not isinstance(
         getattr(run.policy, "name", 0), str
     ):
@@ -314,10 +314,10 @@ def _make(name: str, config: SimulationConfig) -> Setup:
             f"policy {name!r}: want a name and a method decide(view), "
             "as controller.policies.scheduling.Policy has"
         )
-    return replace(run, policy=Guarded(run.policy))
+    return replace(run, policy=CheckedPolicy(run.policy))
 
 
-class Guarded:
+class CheckedPolicy:
     """A policy whose errors name it, and whose every decision is checked."""
 
     def __init__(self, policy: Policy) -> None:
@@ -331,9 +331,11 @@ class Guarded:
         except ControllerError:
             raise
         except BaseException as error:
-            if not plugins.is_own_fault(error):
+            if not plugins.is_user_error(error):
                 raise
-            raise BadDecision(f"{self.name}, asked at {view.now_s:g} s: {plugins.said(error)}") from error
+            raise BadDecision(
+                f"{self.name}, asked at {view.now_s:g} s: {plugins.error_text(error)}"
+            ) from error
         if not isinstance(decision, Decision):
             raise BadDecision(f"{self.name} returns {type(decision).__name__}; want a Decision")
         check(decision, view, self.name)

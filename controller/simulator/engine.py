@@ -21,7 +21,7 @@ from controller.policies.family import Setup
 from controller.policies.scheduling.errors import BadSpec, Stuck
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
-from controller.simulator.record import Result, RunRecorder
+from controller.simulator.record import RunRecorder, SimulationResult
 from controller.vocabulary import Cluster
 
 # ---------------------------------------------------------------------------
@@ -32,7 +32,7 @@ ROOM = 64
 """Number of entries that may be outdated beyond the number of current ones."""
 
 
-class Ends:
+class EndQueue:
     """Ends in a heap; an entry is outdated once its job's speed has changed."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class PolicyRun(Setup):
         detail: bool = False,
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Result:
+    ) -> SimulationResult:
         """Simulate `specs` on `cluster` until the last job has ended.
 
         Args:
@@ -167,7 +167,7 @@ def simulate(
     interval_s: float = 0.0,
     detail: bool = False,
     verify: bool = False,
-) -> Result:
+) -> SimulationResult:
     """Run `specs` on `cluster` under a fresh policy; see `PolicyRun.run`.
 
     It decides only at multiples of `interval_s`, and only if something has changed; 0: at once.
@@ -200,14 +200,14 @@ class EventLoop:
         self._coming = submissions
         self._policy = setup.policy
         self._speed = setup.speed if isinstance(setup.speed, ContendedSpeed) else None
-        self._ends = Ends()
+        self._ends = EndQueue()
         rules = Rules(verify=verify)
         self.core = Core(cluster, setup, allocation=allocation, rules=rules, foreseen=self._ends.push)
         self._recorder = RunRecorder(cluster, detail=detail)
         self._watch = ProgressWatch(setup.policy.name)
         self._position = self._seen = 0
 
-    def run(self, progress: Callable[[int, int], None] | None = None) -> Result:
+    def run(self, progress: Callable[[int, int], None] | None = None) -> SimulationResult:
         """Run until the last job has ended. Raises Stuck if jobs wait for ever or make no progress.
 
         `progress` is called from time to time with the number of ended jobs and of all jobs.
@@ -239,7 +239,7 @@ class EventLoop:
                 for job, iteration_s in speed.contend(now_s):
                     core.handle(Progressed(now_s, job.spec.name, iteration_s=iteration_s))
                 stirred = False
-            if len(core.over) > self._seen:
+            if len(core.finished_jobs) > self._seen:
                 moved = True
                 self._record()
                 if progress is not None:
@@ -260,7 +260,7 @@ class EventLoop:
 
     def _record(self) -> None:
         """Record the jobs that are over."""
-        over = self.core.over
+        over = self.core.finished_jobs
         while self._seen < len(over):
             each = over[self._seen]
             self._recorder.ended(each.job, completed=each.outcome == "completed")

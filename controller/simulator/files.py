@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def file_in_errors(path: Path) -> Iterator[None]:
     """Add `path` to errors that name no file: a write, as to a full disk, does not know its file."""
     try:
         yield
@@ -32,7 +32,7 @@ def whole(path: Path) -> Iterator[Path]:
     # the end of the name tells the format
     draft = path if direct else path.with_name(f".ina-{os.getpid()}-{path.name}")
     try:
-        with naming(draft):
+        with file_in_errors(draft):
             yield draft
         if not direct:
             draft.replace(path)

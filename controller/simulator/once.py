@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import Profile, Span, spans
-from controller.policies.scheduling.beliefs import profile
 from controller.policies.scheduling.checks import check
 from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.estimates import profile
 from controller.policies.scheduling.model import RESOURCES, Submission
-from controller.policies.scheduling.placement import Slots
+from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import Group, JobState, View
 from controller.simulator.engine import PolicyRun
 from controller.vocabulary import Cluster
@@ -18,7 +18,7 @@ from controller.vocabulary.errors import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedGroup:
     """One group of a decision.
 
     Attributes:
@@ -39,7 +39,7 @@ class Planned:
 class Plan:
     """Jobs that run, jobs that wait, and the policy's explanations: ``(job id, sentence)``."""
 
-    groups: tuple[Planned, ...]
+    groups: tuple[PlannedGroup, ...]
     waiting: tuple[JobState, ...]
     notes: tuple[tuple[str, str], ...]
 
@@ -68,11 +68,11 @@ def decide_once(specs: Sequence[Submission], cluster: Cluster, policy_run: Polic
     )
 
 
-def _planned(group: Group, policy_run: PolicyRun) -> Planned:
+def _planned(group: Group, policy_run: PolicyRun) -> PlannedGroup:
     iteration_s = tuple(policy_run.speed.iteration_s(group))
     speedup = sum(job.alone_s / its_s for job, its_s in zip(group.jobs, iteration_s, strict=True))
     boxes = spans(profiles(group), group.stage_order) if group.stage_order else []
-    return Planned(group, iteration_s, speedup, tuple(boxes))
+    return PlannedGroup(group, iteration_s, speedup, tuple(boxes))
 
 
 def profiles(group: Group) -> list[Profile]:
@@ -94,7 +94,7 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
     jobs = [*(job for each in plan.groups for job in each.group.jobs), *plan.waiting]
     ranked = sorted(jobs, key=lambda job: (service(job), job.order))
     place = {job.order: number for number, job in enumerate(ranked, 1)}
-    slots = Slots(cluster)
+    slots = FreeGpus(cluster)
     slots.keep({gpu for each in plan.groups for gpu in each.group.gpus})
     found: dict[str, list[str]] = {}
     for job in jobs:
@@ -115,7 +115,7 @@ def service(job: JobState) -> float:
     return job.remaining_s(0.0) * job.spec.gpus
 
 
-def together(each: Planned, number: int) -> list[str]:
+def together(each: PlannedGroup, number: int) -> list[str]:
     """Return the speed of member `number` of a group, and the group's utilisation of each resource."""
     job, its_s = each.group.jobs[number], each.iteration_s[number]
     if len(each.group.jobs) == 1 and not each.group.neighbours:
@@ -127,7 +127,7 @@ def together(each: Planned, number: int) -> list[str]:
     return lines + ([busy(each)] if each.spans else [])
 
 
-def busy(each: Planned) -> str:
+def busy(each: PlannedGroup) -> str:
     """Return the busy time of each resource of a group in a round."""
     round_s = max(span.end_s for span in each.spans)
     used = [sum(stages) for stages in zip(*profiles(each.group), strict=True)]
@@ -135,7 +135,7 @@ def busy(each: Planned) -> str:
     return f"a round of {round_s:.3g} s, before contention, keeps busy: {shares}"
 
 
-def waits(job: JobState, running: Sequence[JobState], slots: Slots) -> str:
+def waits(job: JobState, running: Sequence[JobState], slots: FreeGpus) -> str:
     """Return the reason why a job waits while `slots` are free."""
     less = sum(service(other) < service(job) for other in running)
     before = sum(other.order < job.order for other in running)
@@ -145,7 +145,7 @@ def waits(job: JobState, running: Sequence[JobState], slots: Slots) -> str:
     )
 
 
-def _room(gpus: int, slots: Slots) -> str:
+def _room(gpus: int, slots: FreeGpus) -> str:
     if slots.free < gpus:
         return ""
     taken = slots.take(gpus)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.figures import new_figure, save
 from controller.policies.scheduling.model import RESOURCES
-from controller.simulator.once import Planned
+from controller.simulator.once import PlannedGroup
 from controller.simulator.record import Curves
 
 # ---------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> 
     save(figure, path)
 
 
-def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
+def draw_timelines(groups: Mapping[str, PlannedGroup], path: Path) -> None:
     """Draw one round of each group, with its title: a row for each resource, a colour for each job.
 
     Only the first `MOST_PANELS` groups are drawn. Raises PlotsMissing.

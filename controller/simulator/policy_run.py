@@ -12,7 +12,7 @@ from controller.policies.family import SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.simulator.engine import PolicyRun
-from controller.simulator.record import Curves, Result
+from controller.simulator.record import Curves, SimulationResult
 from controller.vocabulary import Cluster
 
 # ---------------------------------------------------------------------------
@@ -22,7 +22,7 @@ from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class DividedRun(PolicyRun):
+class PartitionedRun(PolicyRun):
     """A policy run in each virtual cluster; `policy` and `speed` are the first one's.
 
     Attributes:
@@ -39,7 +39,7 @@ class DividedRun(PolicyRun):
         detail: bool = False,
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Result:
+    ) -> SimulationResult:
         """Simulate the jobs of each virtual cluster there; see `controller.simulator.simulate`.
 
         Raises BadSpec also for jobs of no virtual cluster of these.
@@ -53,7 +53,7 @@ class DividedRun(PolicyRun):
                     f" {there}"
                 )
             divided[spec.vc].append(spec)
-        results: list[Result] = []
+        results: list[SimulationResult] = []
         ended = 0
         for name, part in self.parts.items():
             if not divided[name]:
@@ -65,10 +65,10 @@ class DividedRun(PolicyRun):
         return merged(results, cluster, self.policy.name)
 
 
-def merged(results: Sequence[Result], cluster: Cluster, policy: str) -> Result:
+def merged(results: Sequence[SimulationResult], cluster: Cluster, policy: str) -> SimulationResult:
     """Combine the results of parts of a cluster."""
     curves = [(result.cluster.gpus, result.curves) for result in results if result.curves is not None]
-    return Result(
+    return SimulationResult(
         policy=policy,
         cluster=cluster,
         jobs=sorted((job for result in results for job in result.jobs), key=lambda job: job.finish_s),
@@ -120,4 +120,4 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
     registry.check_known(name)
     parts = {vc: make(name, replace(config, cluster=cluster.part(vc))) for vc in cluster.virtual}
     first = parts[cluster.virtual[0]]
-    return DividedRun(first.policy, first.speed, first.interval_s, parts=parts)
+    return PartitionedRun(first.policy, first.speed, first.interval_s, parts=parts)

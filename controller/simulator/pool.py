@@ -16,9 +16,9 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from typing import Any, Protocol, TypeVar
 
-from controller.interrupts import interrupts_held
+from controller.interrupts import delay_interrupts
 from controller.policies.scheduling.errors import SchedulingError
-from controller.simulator.runs import Outcome, Progress, SimulationTask, run
+from controller.simulator.runs import Progress, SimulationOutcome, SimulationTask, run
 
 _Task = TypeVar("_Task", contravariant=True)
 _Outcome = TypeVar("_Outcome", covariant=True)
@@ -45,7 +45,7 @@ class _Work(Protocol[_Task, _Outcome]):
 
 def run_all(
     tasks: Sequence[SimulationTask], *, processes: int = 0, report: Report | None = None
-) -> list[Outcome]:
+) -> list[SimulationOutcome]:
     """Run all tasks. The first failure ends them all.
 
     `processes` is the number of processes, 0: one per core; `report` is called as tasks progress. Raises the
@@ -86,7 +86,7 @@ def run_each(
     with ProcessPoolExecutor(
         processes, mp_context=context, initializer=_prepare, initargs=(channel, stop)
     ) as pool:
-        with interrupts_held():
+        with delay_interrupts():
             futures = [
                 pool.submit(partial(_run_here, work), number, task) for number, task in enumerate(tasks)
             ]
@@ -101,7 +101,7 @@ def run_each(
 
 def run_on_ray(
     tasks: Sequence[SimulationTask], *, address: str = "", report: Report | None = None
-) -> list[Outcome]:
+) -> list[SimulationOutcome]:
     """Run all tasks on the Ray cluster at `address`; "": RAY_ADDRESS, or else a new one on this machine.
 
     Each task takes one CPU. Files that tasks name must be at the same paths on every node. Raises RayMissing,
@@ -117,7 +117,7 @@ def run_on_ray(
     try:
         remote: Any = ray.remote(run)
         places = {remote.remote(task): number for number, task in enumerate(tasks)}
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, SimulationOutcome] = {}
         pending = list(places)
         while pending:
             (done,), pending = ray.wait(pending)
@@ -130,9 +130,9 @@ def run_on_ray(
             ray.shutdown()
 
 
-def _fetch(ray: Any, done: Any) -> Outcome:
+def _fetch(ray: Any, done: Any) -> SimulationOutcome:
     try:
-        outcome: Outcome = ray.get(done)
+        outcome: SimulationOutcome = ray.get(done)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     return outcome

@@ -74,7 +74,7 @@ class Curves:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SimulationResult:
     """All results of a simulation; `controller.simulator.record` condenses it."""
 
     policy: str
@@ -132,7 +132,7 @@ class RunRecorder:
         self._count_until(now_s)
         self._decisions += 1
         self._queue = len(jobs) - running
-        self._gpus = given(groups) if held_gpus is None else held_gpus
+        self._gpus = count_held_gpus(groups) if held_gpus is None else held_gpus
         if self._detail and now_s >= self._next_sample_s:
             self._sample(now_s, groups, jobs)
 
@@ -141,11 +141,11 @@ class RunRecorder:
         if self._jobs:
             self._count_until(self._jobs[-1].finish_s)
 
-    def result(self, policy: str) -> Result:
+    def result(self, policy: str) -> SimulationResult:
         """Return everything."""
         time_s, queue, gpus, blocking, *busy = self._samples
         curves = Curves(time_s, queue, gpus, blocking, dict(zip(RESOURCES, busy, strict=True)))
-        return Result(
+        return SimulationResult(
             policy=policy,
             cluster=self._cluster,
             jobs=self._jobs,
@@ -185,7 +185,7 @@ class RunRecorder:
         self._next_sample_s = now_s + self._step_s
 
 
-def given(groups: Sequence[Group]) -> int:
+def count_held_gpus(groups: Sequence[Group]) -> int:
     """Return the number of GPUs that jobs hold; a GPU that several groups share counts once."""
     count = 0
     for group in groups:
@@ -253,7 +253,7 @@ class Metrics:
     deadlines_met: int
 
 
-def measure(result: Result) -> Metrics:
+def measure(result: SimulationResult) -> Metrics:
     """Return the metrics of `result`; all zero if there was no job."""
     jobs = result.jobs
     jcts = sorted(job.jct_s for job in jobs)

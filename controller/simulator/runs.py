@@ -16,7 +16,7 @@ from pathlib import Path
 
 from controller.errors import ControllerError
 from controller.policies.family import SimulationConfig
-from controller.policies.registry import dress, family, find_family, is_outside
+from controller.policies.registry import complete_jobs, family, find_family, is_user_defined
 from controller.policies.scheduling.errors import BadSpec, SchedulingError
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState
@@ -154,7 +154,7 @@ class Source:
                 seed=self.seed,
                 three_stages=find_family(self.kind).three_stages,
             )
-            return dress(specs, self.kind, config)
+            return complete_jobs(specs, self.kind, config)
         specs = expect(read(self.trace, cluster, known, format=self.format), config.estimates)
         if self.load == 1:
             return specs
@@ -178,7 +178,7 @@ class SimulationTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """Result of a task; `wall_s` and `cpu_s` (processor time) are of the simulation, without reading jobs.
 
     `rows` are as in `controller.simulator.runs`, by end, if the task asks for them.
@@ -200,7 +200,7 @@ def kind_for(policies: Iterable[str]) -> str:
     Raises BadSpec if there is none: most families have profiles of their own.
     """
     families = sorted({family(name) for name in policies} - {""})
-    if len({find_family(each).dress for each in families}) > 1:
+    if len({find_family(each).complete_jobs for each in families}) > 1:
         raise BadSpec(
             f"policies of {' and of '.join(families)} need different generated jobs; run them one after the"
             " other, or give a trace that has what all of them need"
@@ -214,7 +214,7 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
     Raises as `make`.
     """
     # one speed model each; policies from outside may bring their own
-    of_families = {name if is_outside(name) else family(name): name for name in policies}
+    of_families = {name if is_user_defined(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 
     def known(spec: Submission) -> None:
@@ -238,7 +238,7 @@ def refusals(name: str = "") -> Iterator[None]:
         ) from error
 
 
-def run(task: SimulationTask, progress: Progress | None = None) -> Outcome:
+def run(task: SimulationTask, progress: Progress | None = None) -> SimulationOutcome:
     """Simulate. Raises SimulationFailed, with the policy's name in the message."""
     with refusals():
         specs = _jobs(task.source, task.config)
@@ -255,10 +255,10 @@ def run(task: SimulationTask, progress: Progress | None = None) -> Outcome:
         wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     jcts_s = tuple(job.jct_s for job in result.jobs)
     rows = [row_of(job) for job in result.jobs] if task.rows else []
-    return Outcome(task, measure(result), jcts_s, result.end_s, result.curves, wall_s, cpu_s, rows)
+    return SimulationOutcome(task, measure(result), jcts_s, result.end_s, result.curves, wall_s, cpu_s, rows)
 
 
-def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
+def write_rows(path: Path, outcomes: Iterable[SimulationOutcome]) -> None:
     """Write the result of each job of each outcome to a CSV file. Raises OSError."""
     named: Iterator[tuple[Mapping[str, str | float], Sequence[Row]]] = (
         ({"policy": o.task.policy, "load": o.task.source.load, "seed": o.task.source.seed}, o.rows)
@@ -337,15 +337,15 @@ def sweep_tasks(
     ]
 
 
-def points_of(outcomes: Sequence[Outcome]) -> list[Point]:
+def points_of(outcomes: Sequence[SimulationOutcome]) -> list[Point]:
     """Return a point for each policy and load, in the order of their first occurrence."""
-    groups: dict[tuple[float, str], list[Outcome]] = {}
+    groups: dict[tuple[float, str], list[SimulationOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.task.source.load, outcome.task.policy), []).append(outcome)
     return [_point(policy, load, group) for (load, policy), group in groups.items()]
 
 
-def _point(policy: str, load: float, outcomes: Sequence[Outcome]) -> Point:
+def _point(policy: str, load: float, outcomes: Sequence[SimulationOutcome]) -> Point:
     values = {name: [float(getattr(o.metrics, name)) for o in outcomes] for name in MEASURES}
     return Point(
         policy,

@@ -20,7 +20,7 @@ from controller.errors import (
     NoSuchJob,
     ProgramMismatch,
     SwitchError,
-    naming,
+    switch_in_errors,
 )
 from controller.switches import forwarding, names
 from controller.switches.jobs import job_row, supporting_rows
@@ -29,8 +29,8 @@ from controller.switches.model import OUTCOMES, Admission, Registration
 from controller.switches.planning import Identity, plan
 from controller.switches.reconcile import (
     Action,
-    Observed,
-    Waiting,
+    SwitchState,
+    WaitingStep,
     Write,
     in_few_writes,
     not_leased,
@@ -49,11 +49,11 @@ _AT_ONCE = 8  # switches that load a program
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReconcileReport:
     """Actions of `Fleet.reconcile`, steps that have to wait, and skipped switches, with the reasons."""
 
     actions: tuple[Action, ...]
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingStep, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -68,7 +68,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rest:
+class _UnchangedSwitch:
     """A switch that needed no action.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Rest:
     """
 
     wanted: Sequence[Admission]
-    observed: Observed
+    observed: SwitchState
     revision: Revision | None
 
     @property
@@ -97,7 +97,7 @@ class Fleet:
         self.controllers = dict(controllers)
         self._moving: dict[tuple[str, int], Admission] = {}
         """By switch and job: jobs that are on their way to another region there."""
-        self._rest: dict[str, _Rest] = {}
+        self._rest: dict[str, _UnchangedSwitch] = {}
         """The switches that needed no action when they were compared last."""
         self._there: dict[str, dict[int, Admission]] | None = None
         """By switch and job: the jobs desired then, updated by this fleet's admissions and removals; None:
@@ -169,7 +169,7 @@ class Fleet:
             root, switches = observed[deployment.root.name].info, {}
             for name, part in parts.items():
                 info, at = observed[name].info, (ports or {}).get(name, ())
-                with naming(name):
+                with switch_in_errors(name):
                     planned = plan(part, identity, info=info, present=present[name], ports=at)
                     if info.lanes != root.lanes:
                         raise ProgramMismatch(
@@ -211,7 +211,7 @@ class Fleet:
                 with self._turns([name], moves=False) as observed:
                     there = observed[name].contents.jobs.get(on_switch.job)
                     if there is None or there.generation != on_switch.generation:
-                        with naming(name):
+                        with switch_in_errors(name):
                             raise self.controllers[name].no_such(on_switch.job)
                     self._clear(observed, lambda job: job.job == admission.job)
             except NoSuchJob as error:
@@ -221,20 +221,20 @@ class Fleet:
         if failed or len(gone) == len(admission.switches):
             raise [*gone, *failed][-1]
 
-    def _clear(self, observed: Mapping[str, Observed], goes: Callable[[Admission], bool]) -> list[Action]:
+    def _clear(self, observed: Mapping[str, SwitchState], goes: Callable[[Admission], bool]) -> list[Action]:
         """Remove these jobs, and rows that belong to none, within turns."""
         return self._carry_out(reconcile({}, observed, may_remove=goes).actions)
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
         """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
         for name, on_switch in admission.switches.items():
-            with naming(name):
+            with switch_in_errors(name):
                 self.controllers[name].renew(on_switch, registration)
 
     def check(self, admission: TreeAdmission) -> None:
         """Make sure that all switches of a job still have it. Raises what `SwitchSession.check` raises."""
         for name, on_switch in admission.switches.items():
-            with naming(name):
+            with switch_in_errors(name):
                 self.controllers[name].check(on_switch)
 
     def sweep(self) -> dict[str, list[Admission]]:
@@ -245,7 +245,7 @@ class Fleet:
         swept: dict[str, list[Admission]] = {}
         for name, controller in self.controllers.items():
             swept[name] = []
-            with naming(name):
+            with switch_in_errors(name):
                 over = any(map(controller.leases.has_run_out, controller.leased()))
             if over:
                 with self._turns([name], moves=False) as observed:
@@ -273,7 +273,7 @@ class Fleet:
         may_remove: Callable[[Admission], bool] | None = None,
         revisions: Mapping[str, Revision] | None = None,
         doubtful: Collection[str] = (),
-    ) -> Report:
+    ) -> ReconcileReport:
         """Make the switches hold these jobs and no others: read, decide, write, report.
 
         If there is nothing to do, nothing is written, and no turn is taken. A switch that cannot be reached,
@@ -309,7 +309,8 @@ class Fleet:
             self._controller(name).doubt()
         observed = self._observe(program, left_out, done, revisions)
         found = {
-            name: _Rest(wanted.get(name, ()), each, revisions.get(name)) for name, each in observed.items()
+            name: _UnchangedSwitch(wanted.get(name, ()), each, revisions.get(name))
+            for name, each in observed.items()
         }
         # Where neither has changed since nothing was to be done there is nothing to be done now.
         resting = {name for name, each in found.items() if _same(self._rest.get(name), each)}
@@ -336,27 +337,27 @@ class Fleet:
             waiting = list(decision.waiting)
             here = [action for action in decision.actions if action.switch in touched]
             waiting += (
-                Waiting(action.switch, action.job, "others have just written there")
+                WaitingStep(action.switch, action.job, "others have just written there")
                 for action in decision.actions
                 if action.switch not in touched
             )
             fresh = {action.switch for action in done if action.verb == "load"} & touched
             done += self._carry_out(here, {name for name in fresh if self.controllers[name].undisturbed})
-        return Report(tuple(done), tuple(waiting), left_out)
+        return ReconcileReport(tuple(done), tuple(waiting), left_out)
 
     @contextlib.contextmanager
-    def _turns(self, switches: Collection[str], *, moves: bool = True) -> Iterator[dict[str, Observed]]:
+    def _turns(self, switches: Collection[str], *, moves: bool = True) -> Iterator[dict[str, SwitchState]]:
         """Be the only controller that writes to these switches; yield what `observe` finds there.
 
         Turns are taken by address: two fleets that take several do not wait for each other.
         """
         with contextlib.ExitStack() as turns:
             for name in sorted(switches, key=lambda name: self.controllers[name].address):
-                with naming(name):
+                with switch_in_errors(name):
                     turns.enter_context(self.controllers[name].turn())
             observed = {}
             for name in switches:
-                with naming(name):
+                with switch_in_errors(name):
                     observed[name] = self.controllers[name].observe(moves=moves)
             yield observed
 
@@ -414,7 +415,7 @@ class Fleet:
                 done.result()
 
     def _apply(self, switch: str, write: Write) -> None:
-        with naming(switch):
+        with switch_in_errors(switch):
             self.controllers[switch].apply(write)
 
     def _applied(self, action: Action) -> None:
@@ -468,9 +469,9 @@ class Fleet:
         left_out: dict[str, str],
         done: list[Action],
         revisions: Mapping[str, Revision],
-    ) -> dict[str, Observed]:
+    ) -> dict[str, SwitchState]:
         """Read the switches that may have changed; those without a program get this one first."""
-        observed: dict[str, Observed] = {}
+        observed: dict[str, SwitchState] = {}
         empty: dict[str, SwitchSession] = {}
         for name, controller in self.controllers.items():
             rest, revision = self._rest.get(name), revisions.get(name)
@@ -508,7 +509,7 @@ class Fleet:
         """
         found: dict[tuple[int, int], dict[str, Admission]] = {}
         for name, controller in self.controllers.items():
-            with naming(name):
+            with switch_in_errors(name):
                 jobs = controller.jobs()
             for admission in jobs.values():
                 found.setdefault((admission.generation, admission.job), {})[name] = admission
@@ -521,7 +522,7 @@ class Fleet:
         """
         found = {}
         for name, on_switch in admission.switches.items():
-            with naming(name):
+            with switch_in_errors(name):
                 found[name] = self.controllers[name].counters(on_switch.job)
         return found
 
@@ -567,7 +568,7 @@ class Fleet:
         """Read the packets that belong to no job by outcome, by switch."""
         found = {}
         for name, controller in self.controllers.items():
-            with naming(name):
+            with switch_in_errors(name):
                 found[name] = controller.row_counters(0)
         return found
 
@@ -577,13 +578,13 @@ class Fleet:
         """Send ordinary frames for a MAC address out of these ports, by switch. Raises SwitchError."""
         for name, port in ports.items():
             controller = self._controller(name)
-            with naming(name):
+            with switch_in_errors(name):
                 controller.install([forwarding.bridge(mac, port)])
 
     def set_ecn_threshold(self, depth: int) -> None:
         """Make all switches mark packets that find `depth` packets or more in their egress queue."""
         for name, controller in self.controllers.items():
-            with naming(name):
+            with switch_in_errors(name):
                 controller.set_ecn_threshold(depth)
 
     def _controller(self, switch: str) -> SwitchSession:
@@ -598,10 +599,10 @@ def _load_all(
     program: ProgramBundle,
     left_out: dict[str, str],
     done: list[Action],
-) -> dict[str, Observed]:
+) -> dict[str, SwitchState]:
     """Load a program on switches, and read them: all at once, because a switch takes time to load one."""
 
-    def load(controller: SwitchSession) -> tuple[bool, Observed]:
+    def load(controller: SwitchSession) -> tuple[bool, SwitchState]:
         return controller.load(program), controller.observe()
 
     observed = {}
@@ -625,7 +626,7 @@ def _without_counters(action: Action) -> Action:
     return replace(action, writes=tuple(each for each in action.writes if each not in cells))
 
 
-def _same(before: _Rest | None, now: _Rest) -> bool:
+def _same(before: _UnchangedSwitch | None, now: _UnchangedSwitch) -> bool:
     return before is not None and (before.wanted, before.observed) == (now.wanted, now.observed)
 
 

@@ -43,7 +43,7 @@ def encode_registration(registration: Registration | None) -> bytes:
     """
     if registration is None:
         return b""
-    return json.dumps({"ina_job": documents.said_of(registration)}).encode()
+    return json.dumps({"ina_job": documents.non_default_fields(registration)}).encode()
 
 
 def decode_registration(metadata: bytes) -> Registration | None:
@@ -211,7 +211,7 @@ class _JobRows:
     supporting: list[TableEntry] = field(default_factory=list)
 
 
-class Parsed:
+class ParseCache:
     """Earlier results of `parse`; jobs whose rows are the same are not parsed again."""
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class Parsed:
         return {job: admission for job, (_, admission) in now.items()}
 
 
-def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = None) -> Contents:
+def parse(rows: Iterable[Row], *, job_groups: range, before: ParseCache | None = None) -> Contents:
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
     `job_groups` are the group ids that only jobs use. `before` has the same switch's rows as parsed before.
@@ -256,7 +256,7 @@ def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = Non
             case names.RECEIVER, _:
                 of_job.receivers[_number(row, names.REPLICA)] = row
 
-    jobs = (before or Parsed()).jobs(found)
+    jobs = (before or ParseCache()).jobs(found)
     used_groups = {admission.group for admission in jobs.values()}
     return Contents(
         jobs,
@@ -349,7 +349,7 @@ def _number(row: TableEntry, name: str) -> int:
 # are not noticed that way; `SwitchSession.observe` reads the rows.
 
 
-class Held:
+class RowCache:
     """A controller's knowledge of a switch's rows in the tables of jobs, and of its multicast groups."""
 
     def __init__(self, tables: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
-from controller.errors import BadJob, naming
+from controller.errors import BadJob, switch_in_errors
 from controller.switches.model import (
     AGEING,
     BESIDE_UDP_PORT,
@@ -15,7 +15,7 @@ from controller.switches.model import (
     Admission,
     Member,
     Part,
-    Place,
+    TreePosition,
     Uplink,
 )
 from controller.switches.planning import check_fan_in, check_part, check_ranks
@@ -111,7 +111,7 @@ def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
     layout = _Layout(deployment, max_members)
     parts = dict(layout.node(deployment.root, layout.above_all()))
     for name, part in parts.items():
-        with naming(name):
+        with switch_in_errors(name):
             check_part(part, max_members=max_members)
     return parts
 
@@ -152,7 +152,7 @@ class _Layout:
         """Lay out a switch that aggregates, and all below it."""
         node = _Node(self._next_id, _bits(switch))
         self._next_id += 1
-        with naming(switch.name):
+        with switch_in_errors(switch.name):
             check_fan_in(node.fan_in, self._max_members)
         yield from self._switch(switch, parent, node, 0)
 
@@ -197,7 +197,7 @@ class _Layout:
             window=asked.window,
             max_age_us=asked.max_age_us,
             fallback=None if parent else asked.fallback,
-            place=Place(node, parent, self._result_bitmap, switch.transit),
+            place=TreePosition(node, parent, self._result_bitmap, switch.transit),
             shared_ports=asked.shared_ports,
         )
 
@@ -218,7 +218,7 @@ def _bits(switch: Branch) -> int:
 # The switches that a job's workers are linked to, and the branches that they need. No I/O.
 
 
-def plugged(
+def members_by_switch(
     topology: Topology, hosts: Sequence[str], udp_ports: Sequence[int] | None = None
 ) -> dict[str, list[Member]]:
     """Return the workers on these hosts, rank by rank, by the switch that they are linked to.
@@ -239,7 +239,7 @@ def fallback_udp_port(topology: Topology, server: str) -> int:
     return BESIDE_UDP_PORT if topology.server[server].serves_beside_workers else INA_UDP_PORT
 
 
-def unplugged(
+def split_off_beside(
     members: dict[str, list[Member]], server: str, topology: Topology
 ) -> tuple[dict[str, list[Member]], Member | None]:
     """Return the workers without the one on a fallback server's machine, and that one; None: there is none.
@@ -260,7 +260,7 @@ def unplugged(
     return left, next(iter(beside), None)
 
 
-def grow(
+def branch_of(
     topology: Topology,
     root: str,
     parents: Mapping[str, str | None],
@@ -276,7 +276,7 @@ def grow(
         topology: The switches, with their cables.
         root: The root of the tree.
         parents: The switch above each other switch of the tree.
-        members: The job's workers by switch (`plugged`).
+        members: The job's workers by switch (`members_by_switch`).
         regions: The slots that a shared job may use, by switch; all slots of a switch left out.
         transit: Switches that forward the job's packets without adding.
         ip: IPv4 address of packets for a switch; by default the only one that a worker's UDP socket accepts.
@@ -336,11 +336,11 @@ def deployment_of(
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
-    members, beside = plugged(topology, job.hosts, udp_ports), None
+    members, beside = members_by_switch(topology, job.hosts, udp_ports), None
     if job.fallback and job.mode == "shared":
-        members, beside = unplugged(members, job.fallback, topology)
+        members, beside = split_off_beside(members, job.fallback, topology)
     transit = {name for name in tree.switches if name not in tree.aggregators}
-    root = grow(
+    root = branch_of(
         topology,
         tree.root,
         tree.parents,

@@ -165,7 +165,7 @@ class Uplink:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TreePosition:
     """Position of a switch in a job's tree; by default it is the root.
 
     A node below the root has a `parent`, and the `result_bitmap` of the root. A `transit` switch
@@ -203,7 +203,7 @@ class Part:
     window: int | None = None
     max_age_us: int = 100_000
     fallback: Uplink | None = None
-    place: Place = Place()
+    place: TreePosition = TreePosition()
     shared_ports: bool = False
 
     @property

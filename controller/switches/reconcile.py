@@ -51,7 +51,7 @@ Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class SwitchState:
     """The rows read from a switch: all that jobs may have there.
 
     `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
@@ -104,7 +104,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingStep:
     """A step that cannot be taken yet, and the reason."""
 
     switch: str
@@ -124,7 +124,7 @@ class Reconciliation:
     """
 
     actions: tuple[Action, ...]
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingStep, ...] = ()
     others: frozenset[str] = frozenset()
 
 
@@ -144,7 +144,7 @@ def not_leased(job: Admission) -> bool:
 
 def reconcile(
     desired: Mapping[str, Iterable[Admission]],
-    observed: Mapping[str, Observed],
+    observed: Mapping[str, SwitchState],
     *,
     may_remove: Callable[[Admission], bool] = not_leased,
 ) -> Reconciliation:
@@ -230,7 +230,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
         first = next(name for name, why in reasons.items() if why)
         for switch in places:
             why = reasons[switch.name] or f"it has no place at '{first}' yet"
-            switch.waiting.append(Waiting(switch.name, number, why))
+            switch.waiting.append(WaitingStep(switch.name, number, why))
 
 
 class _Switch:
@@ -239,14 +239,14 @@ class _Switch:
     def __init__(
         self,
         name: str,
-        observed: Observed,
+        observed: SwitchState,
         desired: list[Admission],
         may_remove: Callable[[Admission], bool],
     ) -> None:
         self.name = name
         self.info = observed.info
         self.desired = {job.job: _arrived(job) for job in desired}
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingStep] = []
         self._all_desired = desired
         self._observed = observed
         self._may_remove = may_remove
@@ -342,7 +342,7 @@ class _Switch:
                     why = (
                         f"it is on its way to {_slots(change.region)}, and goes to {_slots(want.region)} then"
                     )
-                    self.waiting.append(Waiting(self.name, number, why))
+                    self.waiting.append(WaitingStep(self.name, number, why))
                 continue
             there = self._jobs[number] = replace(here, region=change.region, change=None)
             old, row = (self._of(number)[key_of(each)] for each in (change_row(here), job_row(here)))
@@ -394,10 +394,10 @@ class _Switch:
                     f"it has {_slots(here.region)}, and an exclusive job keeps its slots for life;"
                     f" {_slots(want.region)} take a new job"
                 )
-                self.waiting.append(Waiting(self.name, number, why))
+                self.waiting.append(WaitingStep(self.name, number, why))
             elif (lacks := self.info.lacks.get(Feature.MOVES)) is not None:
                 why = f"it keeps {_slots(here.region)}: {self.info.title} lacks {lacks}, which moves need"
-                self.waiting.append(Waiting(self.name, number, why))
+                self.waiting.append(WaitingStep(self.name, number, why))
             elif others := self._holders(want):
                 blocked[number] = others
             else:
@@ -409,7 +409,7 @@ class _Switch:
             yield self._move(number, EMPTY, f"it changes places with job {others_text}: it goes by")
         for number, others in blocked.items():
             why = f"job {others[0]} still has some of {_slots(self.desired[number].region)}"
-            self.waiting.append(Waiting(self.name, number, why))
+            self.waiting.append(WaitingStep(self.name, number, why))
 
     def _move(self, number: int, region: Region, why: str) -> Action:
         here = self._jobs[number]

@@ -31,16 +31,16 @@ from controller.switches.capabilities import capabilities
 from controller.switches.jobs import (
     TABLES,
     Contents,
-    Held,
-    Parsed,
+    ParseCache,
     Row,
+    RowCache,
     encode_registration,
     parse,
 )
 from controller.switches.leases import LeaseWatch, Owner, has_ended, lives, owner_of
 from controller.switches.model import COLUMNS, OUTCOMES, Admission, Registration, SwitchInfo
 from controller.switches.planning import Identity, choose_identity
-from controller.switches.reconcile import MOST_ENTRIES, Action, Observed, Write
+from controller.switches.reconcile import MOST_ENTRIES, Action, SwitchState, Write
 from controller.switches.target import (
     CounterCell,
     Entry,
@@ -90,8 +90,8 @@ class SwitchSession:
         self._program: ProgramInfo | None = None
         self._info: SwitchInfo | None = None
         self._baselines: dict[int, dict[str, int]] = {}
-        self._before = Parsed()
-        self._held = Held((*TABLES, names.CHANGE))
+        self._before = ParseCache()
+        self._held = RowCache((*TABLES, names.CHANGE))
         self._last_generation: int | None = None
         self.owner: Owner | None = None
         """For whom the switch is marked before the first write; nothing is written to another's. None: it is
@@ -381,7 +381,7 @@ class SwitchSession:
 
     # ------------------------------------------------------------------ as a whole
 
-    def observe(self, *, moves: bool = True) -> Observed:
+    def observe(self, *, moves: bool = True) -> SwitchState:
         """Read all rows that jobs may have, and the program that runs now; `moves`: and which moves are over.
 
         Raises NoProgram, ProgramMismatch; SwitchError.
@@ -405,7 +405,7 @@ class SwitchSession:
             counter_rows = sorted({job.counter_row for job in contents.jobs.values()})
             counts = self._target.read_counter(names.SETTLED, counter_rows) if counter_rows else []
             settled = {row: count & _SETTLED_MASK for row, count in zip(counter_rows, counts, strict=True)}
-        return Observed(info, rows, contents, self._job_groups, settled)
+        return SwitchState(info, rows, contents, self._job_groups, settled)
 
     def apply(self, write: Write) -> None:
         """Apply a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
@@ -496,7 +496,7 @@ class SwitchSession:
         self.info()  # or the tables are not ours
         return self._parsed(self._read_rows(), self._before)
 
-    def _parsed(self, rows: Sequence[Row], before: Parsed | None = None) -> Contents:
+    def _parsed(self, rows: Sequence[Row], before: ParseCache | None = None) -> Contents:
         contents = parse(rows, job_groups=self._job_groups, before=before)
         self.leases.look(contents.jobs.values(), self._ticks_s())
         return contents

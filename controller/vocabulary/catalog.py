@@ -216,7 +216,7 @@ def dumbbell(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogEntry:
     """A topology of the catalog."""
 
     summary: str
@@ -226,18 +226,18 @@ class Entry:
     """Function of the sizes in that order, and of `servers` and `link`."""
 
 
-CATALOG: Mapping[str, Entry] = {
-    "single-switch": Entry("hosts at one switch", {"hosts": 4}, star),
-    "two-racks": Entry(
+CATALOG: Mapping[str, CatalogEntry] = {
+    "single-switch": CatalogEntry("hosts at one switch", {"hosts": 4}, star),
+    "two-racks": CatalogEntry(
         "a root and two racks below it",
         {"hosts per rack": 4},
         lambda hosts, **rest: tree([2, hosts], **rest),
     ),
-    "leaf-spine": Entry(
+    "leaf-spine": CatalogEntry(
         "every leaf linked to every spine", {"spines": 2, "leaves": 4, "hosts per leaf": 2}, leaf_spine
     ),
-    "fat-tree": Entry("three levels of switches with k ports", {"k": 4}, fat_tree),
-    "dumbbell": Entry(
+    "fat-tree": CatalogEntry("three levels of switches with k ports", {"k": 4}, fat_tree),
+    "dumbbell": CatalogEntry(
         "two switches, a link between them, and traffic beside the jobs",
         {"hosts per side": 2, "hosts for traffic per side": 1},
         dumbbell,

@@ -34,7 +34,7 @@ Check = Callable[[Any], str | None]
 """Returns the description of a valid value; None: the value is valid."""
 
 
-def said_of(record: Any) -> dict[str, Any]:
+def non_default_fields(record: Any) -> dict[str, Any]:
     """Return the values of a record's fields that differ from their defaults."""
     usual = {
         each.name: each.default if each.default_factory is MISSING else each.default_factory()
@@ -132,7 +132,7 @@ def _between(value: object, least: float, most: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
-def described(check: Check, **schema: Any) -> Check:
+def check_text(check: Check, **schema: Any) -> Check:
     """Attach a JSON Schema to a check, and return the check; it may accept values beyond the schema."""
     setattr(check, "schema", schema)  # noqa: B010 - of a function
     return check
@@ -151,7 +151,7 @@ def whole(least: int, most: int) -> Check:
         good = _between(value, least, most) and value == int(value)  # type: ignore[call-overload]
         return None if good else f"want a whole number, {least} to {most}"
 
-    return described(check, type="integer", minimum=least, maximum=most)
+    return check_text(check, type="integer", minimum=least, maximum=most)
 
 
 def number(least: float, most: float, unit: str = "a number", *, above: bool = False) -> Check:
@@ -168,7 +168,7 @@ def number(least: float, most: float, unit: str = "a number", *, above: bool = F
         good = _between(value, least, most) and (value != least or not above)
         return None if good else f"want {unit}, {'above' if above else 'from'} {least:g} to {most:g}"
 
-    return described(
+    return check_text(
         check, type="number", maximum=most, **{"exclusiveMinimum" if above else "minimum": least}
     )
 
@@ -178,13 +178,13 @@ def flag(value: object) -> str | None:
     return None if isinstance(value, bool) else "want true or false"
 
 
-described(flag, type="boolean")
+check_text(flag, type="boolean")
 
 
 def one_of(choices: Collection[str]) -> Check:
     """Return the check for one of these texts."""
     wanted = f"want one of {', '.join(map(repr, choices))}"
-    return described(lambda value: None if value in choices else wanted, enum=[*choices])
+    return check_text(lambda value: None if value in choices else wanted, enum=[*choices])
 
 
 def name(value: object) -> str | None:
@@ -194,7 +194,9 @@ def name(value: object) -> str | None:
     return None if good else "want 1 to 200 printable characters in quotes"
 
 
-described(name, type="string", maxLength=200, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_. -]*[A-Za-z0-9_.-])?$(?!\n)")
+check_text(
+    name, type="string", maxLength=200, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_. -]*[A-Za-z0-9_.-])?$(?!\n)"
+)
 
 
 def ipv4(value: object) -> str | None:
@@ -224,7 +226,7 @@ def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
         wrong = next((number for number, each in enumerate(value) if check(each)), None)
         return None if wrong is None else f"element {wrong}, {shown(value[wrong])}: {check(value[wrong])}"
 
-    return described(all_good, type="array", minItems=least, maxItems=most, items=json_schema(check))
+    return check_text(all_good, type="array", minItems=least, maxItems=most, items=json_schema(check))
 
 
 def mapping(check: Check) -> Check:
@@ -237,7 +239,7 @@ def mapping(check: Check) -> Check:
         return None if wrong is None else f"{quoted(wrong)}: {check(value[wrong]) or name(wrong)}"
 
     schemas = {"propertyNames": json_schema(name), "additionalProperties": json_schema(check)}
-    return described(all_good, type="object", **schemas)
+    return check_text(all_good, type="object", **schemas)
 
 
 # --------------------------------------------------------------------------- reading

@@ -1,6 +1,6 @@
 """Files of jobs, clusters and topologies, in TOML, JSON or YAML: one reader for all commands.
 
-`schema` has all keys; docs/files.md explains them. Jobs::
+`schema` has all keys; docs/reference/files.md explains them. Jobs::
 
     [[job]]
     name = "vision"
@@ -219,7 +219,7 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
 
 
 def _as_table(job: Job) -> dict[str, object]:
-    table = {**documents.said_of(job), "layers_bytes": job.layers_bytes}
+    table = {**documents.non_default_fields(job), "layers_bytes": job.layers_bytes}
     if job.model in shapes.SHAPES:
         del table["layers_bytes" if shapes.layers_bytes(job.model) == job.layers_bytes else "model"]
     if job.tree is not None:

@@ -21,7 +21,7 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 CONGESTION: Final = ("fixed", "aimd", "a2tp")
 """Rules for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows.
 
-Other names denote rules from outside (``docs/windows.md``).
+Other names denote rules from outside (``docs/guides/own-rules.md``).
 """
 CONGESTION_GROUP: Final = "ina.congestion"
 """Entry points by which packages offer rules."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from controller.vocabulary.documents import (
     Check,
-    described,
+    check_text,
     flag,
     ipv4,
     json_schema,
@@ -70,7 +70,7 @@ def _anything(value: object) -> str | None:
     return None  # looked at by itself
 
 
-described(_anything, type="object")
+check_text(_anything, type="object")
 
 
 def _command(value: object) -> str | None:
@@ -87,7 +87,7 @@ def _command(value: object) -> str | None:
     return None
 
 
-described(
+check_text(
     _command,
     oneOf=[
         {"type": "string", "pattern": r"""^[^"'\\\x00]*[^"'\\\s\x00][^"'\\\x00]*$"""},
@@ -115,7 +115,7 @@ def _congestion(value: object) -> str | None:
     return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
 
-described(_congestion, enum=[*CONGESTION])
+check_text(_congestion, enum=[*CONGESTION])
 
 
 def _straggler(value: object) -> str | None:
@@ -126,7 +126,7 @@ def _straggler(value: object) -> str | None:
     return None if good else wanted
 
 
-described(
+check_text(
     _straggler,
     type="object",
     required=["rank", "compute_s"],
@@ -149,7 +149,7 @@ def _tree(value: object) -> str | None:
     return None  # looked at by itself
 
 
-described(
+check_text(
     _tree,
     type="object",
     required=["root"],
@@ -168,7 +168,7 @@ def _text(value: object) -> str | None:
     return None if good else "want a text or a number"
 
 
-described(_text, type=["string", "number"])
+check_text(_text, type=["string", "number"])
 
 _SECONDS = number(0, MAX_S, "seconds")
 _four_times = listing(_SECONDS, least=4, most=4)
@@ -180,7 +180,7 @@ def _stages(value: object) -> str | None:
     return wanted or ("want at least one above 0" if none else None)
 
 
-described(_stages, **json_schema(_four_times), contains={"exclusiveMinimum": 0})
+check_text(_stages, **json_schema(_four_times), contains={"exclusiveMinimum": 0})
 
 
 _ABOVE = number(0, MAX_S, "seconds", above=True)
@@ -287,7 +287,10 @@ JOB: Mapping[str, FileKey] = {
     ),
     "preempt": FileKey(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
     "congestion": FileKey(
-        _congestion, "congestion control: fixed, aimd, a2tp, or [your own](windows.md)", "fixed", _PACKETS
+        _congestion,
+        "congestion control: fixed, aimd, a2tp, or [your own](../guides/own-rules.md)",
+        "fixed",
+        _PACKETS,
     ),
     "numbers": FileKey(one_of(ENCODINGS), "encoding of float32 in packets", "exponent", _PACKETS),
     "hold_s": FileKey(

@@ -1,7 +1,7 @@
 """Shortest jobs first, without preemption: ``ina schedule simulate --policy shortest.py:Shortest,srtf``."""
 
 from controller.policies.scheduling import Decision, Group, View
-from controller.policies.scheduling.placement import Slots
+from controller.policies.scheduling.placement import FreeGpus
 
 
 class Shortest:
@@ -14,7 +14,7 @@ class Shortest:
 
     def decide(self, view: View) -> Decision:
         """Return the running groups, and the shortest jobs that fit beside them."""
-        slots, groups = Slots(view.cluster), list(view.groups)  # what runs goes on
+        slots, groups = FreeGpus(view.cluster), list(view.groups)  # what runs goes on
         for group in groups:
             slots.keep(group.gpus)
         ranked = []

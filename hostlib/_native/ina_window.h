@@ -4,7 +4,7 @@
  *     ina run -np 2 --congestion ./dctcp.so:dctcp -- python train.py
  *
  * Every rank calls it with the same rounds, and must come to the same limits: what it decides may depend on nothing but
- * its arguments. docs/windows.md says what a round is, and has the same in Python.
+ * its arguments. docs/guides/own-rules.md says what a round is, and has the same in Python.
  */
 #ifndef INA_WINDOW_H
 #define INA_WINDOW_H

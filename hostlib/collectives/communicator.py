@@ -142,8 +142,7 @@ class Communicator(MovingCalls):
             layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
                 layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
             priority: 0 to 255, instead of what `hostlib.core.priority` makes of layer, communication share
-            and
-                remaining time. Ranks should agree.
+                and remaining time. Ranks should agree.
             numbers: how floats travel: "block16", "block8" and "block4" take a half, a quarter and an eighth
                 of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.wire.encodings`);
                 "exponent" is the finest one; None: as the job's configuration says. The same on all ranks.

@@ -117,7 +117,7 @@ def check(settings: Settings, *, first: bool) -> None:
         raise ConfigError(
             "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
             "set: want a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
-            "reach (docs/torch.md)"
+            "reach (docs/guides/torch-launchers.md)"
         )
     if len(settings.token) < LEAST_SECRET:
         raise ConfigError(

@@ -1,27 +1,24 @@
-"""One rank of `ina bench allreduce`: times a collective through the switch, and beside it gloo's.
+"""One rank of `ina bench allreduce`: times a collective through the switch, or another library's.
 
-All are initialised in the same processes and take turns, iteration by iteration, so that other load on the
-machine affects all equally. Every rank writes its times, and the processor time of its process; the slowest
-rank counts.
+Each library has processes of its own, which take turns (`ina.bench.turns`).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 import hostlib as ina
 from hostlib.wire.encodings import BLOCKS, Block, Numbers
+from ina.bench.turns import joined
 
 Array = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 
@@ -45,44 +42,79 @@ class Dtype(StrEnum):
 CHUNK = 1 << 16  # elements
 
 
-def by_gloo(data: Data, store: str) -> Callable[[], object]:
-    """Return a function that runs the data's collective with torch.distributed's gloo."""
+@dataclass(frozen=True, slots=True)
+class LibraryRanks:
+    """The ranks of a library."""
+
+    rank: int
+    size: int
+    barrier: Callable[[], object]
+    run: Callable[[Data], object]
+    """Runs the data's collective."""
+
+
+def gloo(store: str, rank: int, size: int) -> LibraryRanks:
+    """Join the ranks of torch.distributed's gloo, which meet in a file."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{store}",
-        rank=ina.rank(),
-        world_size=ina.size(),
-        timeout=timedelta(seconds=60),
-    )
-    whole, shard = torch.from_numpy(data.array), torch.from_numpy(data.shard)
-    match data.operation:
-        case Operation.ALLREDUCE:
-            return lambda: dist.all_reduce(whole)
-        case Operation.REDUCE_SCATTER:
-            return lambda: dist.reduce_scatter_tensor(shard, whole)
-        case Operation.ALL_GATHER:
-            return lambda: dist.all_gather_into_tensor(whole, shard)
-        case Operation.BROADCAST:
-            return lambda: dist.broadcast(whole, 0)
+    limit = timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=limit)
+
+    def run(data: Data) -> object:
+        whole, shard = torch.from_numpy(data.array), torch.from_numpy(data.shard)
+        match data.operation:
+            case Operation.ALLREDUCE:
+                return dist.all_reduce(whole)
+            case Operation.REDUCE_SCATTER:
+                return dist.reduce_scatter_tensor(shard, whole)
+            case Operation.ALL_GATHER:
+                return dist.all_gather_into_tensor(whole, shard)
+            case Operation.BROADCAST:
+                return dist.broadcast(whole, 0)
+
+    return LibraryRanks(rank, size, dist.barrier, run)
 
 
-def by_switch(data: Data) -> Callable[[], object]:
-    """Return a function that runs the data's collective through the switch."""
-    whole, shard = data.array, data.shard
-    numbers: Numbers | None = None if data.array.dtype == np.int32 else "exponent"
-    match data.operation:
-        case Operation.ALLREDUCE:
-            return lambda: ina.allreduce(whole, out=whole, numbers=numbers)
-        case Operation.REDUCE_SCATTER:
-            return lambda: ina.reduce_scatter(whole, out=shard, numbers=numbers)
-        case Operation.ALL_GATHER:
-            return lambda: ina.all_gather(shard, out=whole)
-        case Operation.BROADCAST:
-            return lambda: ina.broadcast(whole, out=whole)
+def mpi() -> LibraryRanks:
+    """Return the ranks that an MPI launcher has started."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+
+    def run(data: Data) -> None:
+        match data.operation:
+            case Operation.ALLREDUCE:
+                world.Allreduce(MPI.IN_PLACE, data.array)
+            case Operation.REDUCE_SCATTER:
+                world.Reduce_scatter_block(data.array, data.shard)
+            case Operation.ALL_GATHER:
+                world.Allgather(data.shard, data.array)
+            case Operation.BROADCAST:
+                world.Bcast(data.array, 0)
+
+    return LibraryRanks(world.rank, world.size, world.Barrier, run)
+
+
+def by_switch() -> LibraryRanks:
+    """Join the ranks of this job."""
+    ina.init()
+
+    def run(data: Data) -> object:
+        whole, shard = data.array, data.shard
+        numbers: Numbers | None = None if whole.dtype == np.int32 else "exponent"
+        match data.operation:
+            case Operation.ALLREDUCE:
+                return ina.allreduce(whole, out=whole, numbers=numbers)
+            case Operation.REDUCE_SCATTER:
+                return ina.reduce_scatter(whole, out=shard, numbers=numbers)
+            case Operation.ALL_GATHER:
+                return ina.all_gather(shard, out=whole)
+            case Operation.BROADCAST:
+                return ina.broadcast(whole, out=whole)
+
+    return LibraryRanks(ina.rank(), ina.size(), ina.barrier, run)
 
 
 class Data:
@@ -164,13 +196,13 @@ class Contender:
     """Largest permitted error."""
 
 
-def measure(contender: Contender, data: Data) -> tuple[float, float]:
+def measure(contender: Contender, data: Data, barrier: Callable[[], object]) -> tuple[float, float]:
     """Time one collective on freshly filled data, all ranks starting together.
 
     Returns seconds, and seconds of processor time of all threads of this process.
     """
     data.fill()
-    ina.barrier()
+    barrier()
     started, worked = time.perf_counter(), time.process_time()
     contender.run()
     elapsed, busy = time.perf_counter() - started, time.process_time() - worked
@@ -178,57 +210,36 @@ def measure(contender: Contender, data: Data) -> tuple[float, float]:
     return elapsed, busy
 
 
-def slowest(directory: Path, workers: int) -> dict[str, list[float]]:
-    """Read the ranks' times by operation; the time of an iteration is its slowest rank's."""
-    return _together(directory, workers, "times_s", max)
-
-
-def processor_s(directory: Path, workers: int) -> dict[str, list[float]]:
-    """Read the processor time of all ranks together by operation."""
-    return _together(directory, workers, "processor_s", sum)
-
-
-def _together(
-    directory: Path, workers: int, key: str, join: Callable[[tuple[float, ...]], float]
-) -> dict[str, list[float]]:
-    ranks = [json.loads((directory / f"{rank}.json").read_text())[key] for rank in range(workers)]
-    return {name: [join(of) for of in zip(*(rank[name] for rank in ranks), strict=True)] for name in ranks[0]}
-
-
 def main() -> None:
-    """Run the iterations and write two ``{name: [seconds, …]}`` of this rank: times, and processor times."""
+    """Measure as often as it is this rank's turn."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bytes", type=int, required=True)
-    parser.add_argument("--iterations", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--turns", required=True)
     parser.add_argument("--dtype", type=Dtype, required=True)
     parser.add_argument("--collective", type=Operation, default=Operation.ALLREDUCE)
-    parser.add_argument("--gloo-store")
+    parser.add_argument("--library", default="ina")
+    parser.add_argument("--meet", nargs=3, metavar=("STORE", "RANK", "SIZE"))
     parser.add_argument("--blocks", nargs="*", default=[], choices=BLOCKS)
     options = parser.parse_args()
 
-    ina.init()
-    data = Data(options.bytes // 4, ina.rank(), ina.size(), options.dtype, options.collective)
-    fine = 0 if options.dtype is Dtype.INT32 else 1e-5 * ina.size()
-    contenders = {"ina": Contender(by_switch(data), fine)}
+    if options.library == "ina":
+        world = by_switch()
+    elif options.meet:
+        store, rank, size = options.meet
+        world = gloo(store, int(rank), int(size))
+    else:
+        world = mpi()
+    data = Data(options.bytes // 4, world.rank, world.size, options.dtype, options.collective)
+    fine = 0 if options.dtype is Dtype.INT32 else 1e-5 * world.size
+    contenders = {options.library: Contender(lambda: world.run(data), fine)}
     for block in options.blocks:
         contenders[block] = _in_blocks(data.array, block)
-    if options.gloo_store:
-        contenders["gloo"] = Contender(by_gloo(data, options.gloo_store), fine)
-
-    for contender in contenders.values():  # first uses include connections and page faults
-        measure(contender, data)
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    busy: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(options.iterations):
-        for name, contender in contenders.items():
-            elapsed, worked = measure(contender, data)
-            times[name].append(elapsed)
-            busy[name].append(worked)
-    path = options.output / f"{ina.rank()}.json"
-    path.write_text(json.dumps({"times_s": times, "processor_s": busy, "statistics": ina.statistics()}))
-    ina.shutdown()
-    if options.gloo_store:
+    with joined(options.turns, options.library) as (turns, tell):
+        for name in turns:
+            tell(*measure(contenders[name], data, world.barrier))
+    if options.library == "ina":
+        ina.shutdown()
+    elif options.meet:
         os._exit(0)  # gloo's threads may otherwise complain about peers that closed first
 
 

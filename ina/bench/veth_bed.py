@@ -22,11 +22,11 @@ from typing import Any, Literal, Protocol
 from bmv2_topos.testbeds.netns import offloads, store
 from bmv2_topos.testbeds.netns.bmv2 import missing
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Program
-from bmv2_topos.testbeds.netns.errors import NotHere
+from bmv2_topos.testbeds.netns.errors import MissingRequirement
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.namespaces import check_here, inside
 from bmv2_topos.testbeds.netns.store import State
-from bmv2_topos.testbeds.netns.testbed import controllers, down, standing
+from bmv2_topos.testbeds.netns.testbed import controllers, down, temporary
 from controller.switches.model import mac_to_int
 from controller.switches.target import TableEntry
 from controller.vocabulary import Link
@@ -92,7 +92,9 @@ def check(kinds: Sequence[Kind]) -> None:
     """Raise NotHere, with the packages to install, if a bed of one of these switches cannot be made here."""
     check_here()
     if "bmv2" in kinds and (lacking := missing()):
-        raise NotHere(f"the baseline bmv2 needs {lacking}; without --baseline only our own switch runs")
+        raise MissingRequirement(
+            f"the baseline bmv2 needs {lacking}; without --baseline only our own switch runs"
+        )
 
 
 @contextlib.contextmanager
@@ -113,7 +115,7 @@ def bed(kind: Kind, *, offload: bool) -> Iterator[VethBed]:
         source = Path(folder) / "forwarding.p4"
         source.write_text(PROGRAM)
         program = Program(str(source), target=BMV2 if kind == "bmv2" else EMBEDDED)
-        with standing(f"{_PREFIX}{os.getpid()}-{next(_number)}", topology, program) as state:
+        with temporary(f"{_PREFIX}{os.getpid()}-{next(_number)}", topology, program) as state:
             made = VethBed(state)
             for port, host in enumerate((FROM, TO), start=1):
                 if not offload:

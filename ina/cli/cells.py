@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from controller.errors import Refused
-from controller.p4runtime_shim.cells import CellReader, Counted, Counter, Register, Value
+from controller.p4runtime_shim.cells import CellReader, Counter, CounterReading, Register, Value
 from controller.switches import names
 from controller.switches.model import COLUMNS, OUTCOMES
 from ina.cli import options
@@ -147,7 +147,7 @@ def _list_counters(cells: CellReader, switch: str) -> Reply:
     )
 
 
-def _meaning(counter: Counter, each: Counted) -> dict[str, int | str]:
+def _meaning(counter: Counter, each: CounterReading) -> dict[str, int | str]:
     """Return the row of a job and the outcome for which a cell counts; {}: it is of another counter."""
     if counter.name != names.OUTCOMES or not isinstance(each.at, int):
         return {}
@@ -155,7 +155,7 @@ def _meaning(counter: Counter, each: Counted) -> dict[str, int | str]:
     return {"row": row, "outcome": {number: name for name, number in OUTCOMES.items()}[column]}
 
 
-def _counts(each: Counted) -> dict[str, int]:
+def _counts(each: CounterReading) -> dict[str, int]:
     counts = {"packets": each.packets, "bytes": each.bytes}
     return {key: number for key, number in counts.items() if number is not None}
 

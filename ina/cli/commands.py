@@ -180,7 +180,7 @@ _GROUPS: Final = {
         ),
     ),
     "topo": (
-        "Show topologies, and run testbeds of network namespaces; see docs/testbeds.md.",
+        "Show topologies, and run testbeds of network namespaces; see docs/guides/testbeds.md.",
         (
             ("list", "topo.topology:list_", "List the topologies of the catalog."),
             (
@@ -218,7 +218,7 @@ _GROUPS: Final = {
         ),
     ),
     "scenario": (
-        "Run scenarios of jobs, faults and checks on any testbed; see docs/testbeds.md.",
+        "Run scenarios of jobs, faults and checks on any testbed; see docs/guides/scenarios.md.",
         (
             (
                 "list",
@@ -234,7 +234,7 @@ _GROUPS: Final = {
         ),
     ),
     "schedule": (
-        "Simulate and run schedulers of training jobs; see docs/schedulers/.",
+        "Simulate and run schedulers of training jobs; see docs/reference/schedulers.md.",
         (
             (
                 "simulate",
@@ -328,7 +328,7 @@ _COMMANDS: Final = (
         _SERVE,
         "controller",
         "service.controller:app",
-        "Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md.",
+        "Serve the jobs of many people on a cluster's servers and switches; see docs/guides/controller.md.",
     ),
     (
         _SERVE,

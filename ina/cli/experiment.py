@@ -25,7 +25,7 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.harness.errors import HarnessError
 from controller.errors import ControllerError
-from controller.plugins import is_own_fault
+from controller.plugins import is_user_error
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bars, out
@@ -135,7 +135,7 @@ def _failures(files: Sequence[str]) -> Iterator[None]:
         raise
     except BaseException as error:
         own = [frame for frame in extract_tb(error.__traceback__) if frame.filename.endswith(tuple(files))]
-        if not (own and is_own_fault(error)):
+        if not (own and is_user_error(error)):
             raise
         place = f"{own[-1].filename}:{own[-1].lineno}: {own[-1].name}"
         raise Failure(f"{place}: {type(error).__name__}: {error}") from error

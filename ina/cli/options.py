@@ -49,7 +49,8 @@ Congestion = Annotated[
         metavar="NAME",
         rich_help_panel="Switch memory and windows",
         help="Control congestion by this rule: fixed, aimd or a2tp; or one of your own: path.py:NAME, "
-        "path.so:FUNCTION, or a name that an installed package offers (docs/windows.md). Default: fixed.",
+        "path.so:FUNCTION, or a name that an installed package offers (docs/guides/own-rules.md). Default: "
+        "fixed.",
     ),
 ]
 Loss = Annotated[
@@ -190,7 +191,7 @@ class PcapOptions:
             writable=True,
             metavar="DIR",
             rich_help_panel=CAPTURES,
-            help="Capture the packets at each port into DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
+            help="Capture the packets of each port in DIR/SWITCH-portN.pcapng; see docs/guides/captures.md.",
         ),
     ] = None
     pcap_limit: Annotated[

@@ -12,7 +12,15 @@ from controller.policies.registry import check_known, check_settings, parse_sett
 from controller.policies.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform
 from controller.simulator.files import whole
-from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Outcome, Source, kind_for, known_to, write_rows
+from controller.simulator.runs import (
+    LARGEST_SEED,
+    MOST_JOBS,
+    SimulationOutcome,
+    Source,
+    kind_for,
+    known_to,
+    write_rows,
+)
 from controller.simulator.traces import FORMATS
 from controller.vocabulary import Cluster
 from ina.cli import job_files
@@ -235,7 +243,7 @@ class ScheduleInputs:
         """Report and return the keys of the files that a command does not use."""
         return job_files.note(command, self.workload.trace, self.cluster.cluster)
 
-    def keep(self, outcomes: Sequence[Outcome]) -> None:
+    def keep(self, outcomes: Sequence[SimulationOutcome]) -> None:
         """Write the rows of the jobs, if that is asked for."""
         if self.jobs_csv is not None:
             with whole(self.jobs_csv) as draft:

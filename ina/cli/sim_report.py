@@ -16,11 +16,11 @@ from ina.cli.plain import Aside, Listing, Reply, Result, count, plural, rate, se
 if TYPE_CHECKING:  # other commands need none of it
     from bmv2_topos.harness import ResultRow, Value
     from bmv2_topos.harness.simulation import Simulation
-    from bmv2_topos.testbeds.virtual import Foreseen, JobReport, Report
-    from bmv2_topos.trace import Verdict
+    from bmv2_topos.testbeds.virtual import JobReport, Prediction, Report
+    from bmv2_topos.trace import IterationPath
 
 
-def result(report: Report, verdicts: Sequence[Verdict], unused_keys: Sequence[str]) -> Result:
+def result(report: Report, verdicts: Sequence[IterationPath], unused_keys: Sequence[str]) -> Result:
     """Return the result that ``--json`` prints; each job's verdicts are of its iterations, in order."""
     return Result(
         "sim",
@@ -46,7 +46,7 @@ def result(report: Report, verdicts: Sequence[Verdict], unused_keys: Sequence[st
     )
 
 
-def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
+def explained(verdicts: Sequence[IterationPath]) -> dict[str, object]:
     """Return verdicts as data for JSON, under one key; empty for none."""
     if not verdicts:
         return {}
@@ -64,7 +64,7 @@ def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
     }
 
 
-def verdict_lines(verdicts: Sequence[Verdict]) -> list[Listing | str]:
+def verdict_lines(verdicts: Sequence[IterationPath]) -> list[Listing | str]:
     """Return a line about each iteration, or about consecutive ones with the same verdict."""
     lines: list[Listing | str] = [Listing("what made iterations slow")]
     for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
@@ -177,7 +177,7 @@ def _links(report: Report) -> dict[str, object]:
     }
 
 
-def _loads(report: Report, foreseen: Foreseen) -> dict[tuple[str, str], tuple[int, int]]:
+def _loads(report: Report, foreseen: Prediction) -> dict[tuple[str, str], tuple[int, int]]:
     """Return the bytes that were foreseen and that passed, of each direction of a link with any."""
     used = [ends for ends, found in report.link_bytes.items() if found or ends in foreseen.link_bytes]
     return {ends: (foreseen.link_bytes.get(ends, 0), report.link_bytes[ends]) for ends in used}
@@ -186,7 +186,7 @@ def _loads(report: Report, foreseen: Foreseen) -> dict[tuple[str, str], tuple[in
 MOST_LINKS = 12
 
 
-def _links_table(report: Report, foreseen: Foreseen) -> Listing:
+def _links_table(report: Report, foreseen: Prediction) -> Listing:
     """Return the links between switches that carry most, and all links together."""
     loads = _loads(report, foreseen)
     trunks = {ends: of for ends, of in loads.items() if set(ends) <= set(report.switches)}

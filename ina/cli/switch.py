@@ -191,7 +191,8 @@ def switch(asked: EmbeddedSettings) -> None:
     """Run the embedded switch until interrupted.
 
     When ready, prints one line of JSON: p4runtime (its address), grpc_port, udp_ports and shm_ports (by port
-    number), device_id and program. Anyone who can reach P4Runtime controls the switch; see docs/security.md.
+    number), device_id and program. Anyone who can reach P4Runtime controls the switch; see
+    docs/explanations/security-start.md.
 
     Examples:
         ina switch --port 1=udp:47001:48001 --port 2=udp:47002:48002 --p4runtime 127.0.0.1:9559
@@ -307,7 +308,7 @@ def _warn_of_unknown_peers(specs: dict[int, softswitch.PortSpec]) -> None:
         say(
             f"ina: warning: --port {', '.join(map(str, unknown))}: no peer is given, so the first sender"
             " becomes the peer, and that can be any user of this machine; give the peer's UDP port, as in"
-            " 1=udp:47001:48001 (docs/security.md)"
+            " 1=udp:47001:48001 (docs/explanations/security.md)"
         )
 
 

@@ -15,7 +15,7 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Listing, Reply, Result, count, plural
 
 if TYPE_CHECKING:  # loaded where it is used, for other commands need none of it
-    from bmv2_topos.trace import Event, JobSeen, Tenure, Timeline
+    from bmv2_topos.trace import Event, JobOverview, Tenure, Timeline
 
 
 def trace(
@@ -97,7 +97,7 @@ def _explained(events: Sequence[Event], log: Path) -> Reply:
     from bmv2_topos import trace as library
 
     facts, sums = library.read_run(log)
-    missing = library.unseen(facts, {(event.place, event.port) for event in events})
+    missing = library.missing_captures(facts, {(event.place, event.port) for event in events})
     if missing:
         raise Failure(
             f"no captures of {', '.join(missing)}, where the workers are; the captures may be of another run"
@@ -109,7 +109,7 @@ def _explained(events: Sequence[Event], log: Path) -> Reply:
     return Reply(result, sim_report.verdict_lines(verdicts))
 
 
-def _only(seen: dict[int, JobSeen], job: int | None) -> int:
+def _only(seen: dict[int, JobOverview], job: int | None) -> int:
     if job is None and len(seen) > 1:
         raise Failure(
             f"several jobs were captured: {', '.join(map(str, seen))}; give one as --job", exit_code=USAGE
@@ -120,7 +120,7 @@ def _only(seen: dict[int, JobSeen], job: int | None) -> int:
 # ------------------------------------------------------------------ one packet
 
 
-def _life(life: Timeline, seen: dict[int, JobSeen]) -> Reply:
+def _life(life: Timeline, seen: dict[int, JobOverview]) -> Reply:
     if not life.steps:
         psns = seen[life.job].psns
         raise Failure(f"--psn {life.psn}: not captured of job {life.job}; want {min(psns)} to {max(psns)}")
@@ -178,7 +178,7 @@ def _held_ns(held: Tenure) -> int:
 # ------------------------------------------------------------------ all
 
 
-def _jobs(seen: dict[int, JobSeen]) -> Reply:
+def _jobs(seen: dict[int, JobOverview]) -> Reply:
     numbers = {str(job): _numbers(found) for job, found in seen.items()}
     rows = [
         ["packets, at all places", *(count(found.packets) for found in seen.values())],
@@ -192,7 +192,7 @@ def _jobs(seen: dict[int, JobSeen]) -> Reply:
     return Reply(Result("trace", {}, {"jobs": len(seen)}, numbers), [table])
 
 
-def _numbers(found: JobSeen) -> dict[str, object]:
+def _numbers(found: JobOverview) -> dict[str, object]:
     psns = {"lost_psns": found.lost, "resent_psns": found.resent, "round_psns": found.went_round}
     return {
         "packets": found.packets,

@@ -113,7 +113,7 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
     """
     try:
         state = netns.find(name)
-    except netns.LiveError as error:
+    except netns.NetnsError as error:
         raise ProcessFailed(str(error)) from error
     there = state.socket(_name(host))
     with serving(state.topology, host, there, None, lanes=state.program.lanes) as (

@@ -66,6 +66,11 @@ class ServerProcess:
         return self._ready
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def started(self) -> bool:
         """True once it was ready."""
         return self._ready is not None

@@ -21,8 +21,8 @@ from controller.core import (
     reasons,
 )
 from controller.errors import BadSpec
-from controller.policies.by_kind import JOINT
 from controller.policies.scheduling.errors import BadDecision
+from controller.policies.settings import JOINT
 from controller.vocabulary import Job, Topology
 from ina.errors import BadRun, Conflict, Unknown
 from ina.launch.executor import Executor
@@ -430,21 +430,21 @@ class Daemon(ServiceLoop):
         ledger.record([Reallocated(self.now_s, f"asked for by {by}" if by else "asked for")])
         ledger.decide()
         await self._tell()
-        question, answer = allocation.allocator.question, allocation.allocator.answer
+        problem, division = allocation.allocator.problem, allocation.allocator.division
         after = ledger.desired().places
         found: list[views.ReallocatedView] = []
         for each, place in after.items():
-            if place.tree is None or name not in ("", each) or not question or not answer:
+            if place.tree is None or name not in ("", each) or not problem or not division:
                 continue
             had = before[each].regions if each in before else {}
             found.append(
                 {
                     "job": each,
-                    "standing": answer.standing[each].value,
+                    "standing": division.standing[each].value,
                     "changed": dict(had) != dict(place.regions),
                     "before": views.slots_of(had),
                     "after": views.slots_of(place.regions),
-                    "why": reasons.of_slots(question, answer, each),
+                    "why": reasons.slots_text(problem, division, each),
                 }
             )
         if name and not found:

@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError, OutOfMemory, OutOfRows
-from controller.policies.memory.regions import Standing
+from controller.policies.memory.regions import SlotStatus
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.vocabulary import Job
@@ -365,7 +365,7 @@ class Effects:
 
 def _granted(place: Place) -> int:
     """Return the slots that only this job uses, over all switches."""
-    own = place.standing is Standing.GRANTED
+    own = place.standing is SlotStatus.GRANTED
     return sum(region.size for region in place.regions.values()) if own else 0
 
 

@@ -24,7 +24,7 @@ from controller import ControllerError, NoSuchJob, Registration
 from controller.core import Place
 from controller.errors import BadSpec, OutOfMemory, OutOfRows, SwitchRestarted
 from controller.p4runtime_shim.ports import SwitchReport
-from controller.switches.fleet import Report
+from controller.switches.fleet import ReconcileReport
 from controller.switches.layout import TreeAdmission
 from controller.switches.leases import RENEWALS_PER_LEASE, this_process
 from controller.switches.model import SwitchInfo
@@ -295,7 +295,7 @@ class FabricNetwork(Network):
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
-    ) -> Report:
+    ) -> ReconcileReport:
         """Restart processes that have ended, renew the jobs' leases, and move jobs to their slots."""
         fabric = self._fabric
         if why := self._beyond_repair():
@@ -309,7 +309,7 @@ class FabricNetwork(Network):
             self._look_for_room()
         moved = self._moved(admissions)
         if not moved and not self._fleet.moving:
-            return Report(())
+            return ReconcileReport(())
         with fabric.lock:
             report = self._fleet.reconcile(admissions, may_remove=lambda job: False)
             if report.done:

@@ -370,10 +370,10 @@ class Ledger:
         """Return the ended jobs whose age or number exceeds the retention."""
         now_s, core = self.now_s, self.core
         waiting = len(self.submitted) - len(core.jobs) - len(self.quotas.waiting)
-        oldest_s = min((each.job.finish_s or 0.0 for each in core.over[:1]), default=now_s)
+        oldest_s = min((each.job.finish_s or 0.0 for each in core.finished_jobs[:1]), default=now_s)
         if not self._retention.due(waiting, oldest_s, now_s):
             return []
-        ended = {each.job.spec.name: each.job.finish_s or 0.0 for each in core.over}
+        ended = {each.job.spec.name: each.job.finish_s or 0.0 for each in core.finished_jobs}
         ended |= {name: self.submitted[name].job.arrival_s for name in (*self.left, *core.refused)}
         held = {name for hold in self.holds.values() for name in hold.run.jobs}
         over = [(name, at_s) for name, at_s in ended.items() if name not in core.jobs and name not in held]
@@ -420,7 +420,7 @@ class Ledger:
             self.keys.pop((said.tenant, said.key), None)
             for known in (self.latest, self.left, self.again):
                 known.pop(name, None)
-        self._counted = len(self.core.over)
+        self._counted = len(self.core.finished_jobs)
         self.forgotten += len(names)
         assert self.core.log is not None
         self.core.log.keep(self.submitted, MOST_ENTRIES)
@@ -498,7 +498,7 @@ class Ledger:
             case Overdue() if self.quotas.waits(event.job) is not None:
                 self.overdue.add(event.job)
                 job = self.submitted[event.job].job
-                why = reasons.of_overdue(job, None, event.at_s)
+                why = reasons.overdue_text(job, None, event.at_s)
                 if job.on_late == "end":
                     self._leave(event.job, "missed", why, event.at_s)
                 else:
@@ -548,7 +548,7 @@ class Ledger:
 
     def _end_over(self, at_s: float) -> None:
         """Inform the quotas of ended jobs, and the core of jobs that may continue for that reason."""
-        over = self.core.over
+        over = self.core.finished_jobs
         for each in over[self._counted :]:
             self._let_in(self.quotas.end(each.job.spec.name), at_s)
         self._counted = len(over)

@@ -18,10 +18,10 @@ from functools import partial
 from msgspec import structs
 
 from controller import ControllerError
-from controller.core import Core, Entry, Log, Submitted
+from controller.core import Core, Log, LogEntry, Submitted
 from controller.policies.scheduling import BadDecision, Decision, Group, JobState, Stuck, Submission, View
 from controller.policies.scheduling.policy import Setup
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.launch.launcher import JobLog, Rendezvous
 from ina.errors import ProcessFailed
@@ -236,7 +236,7 @@ class LiveJobs:
         self,
         jobs: Sequence[Submitted],
         *,
-        on_entry: Callable[[Entry], None] = lambda entry: None,
+        on_entry: Callable[[LogEntry], None] = lambda entry: None,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         """Run jobs to their ends; call `on_tick` several times per second. Raises as `run`.
@@ -270,7 +270,7 @@ class LiveJobs:
             raise failed[0]
 
     async def run(
-        self, jobs: Sequence[Submitted], *, on_entry: Callable[[Entry], None] = lambda entry: None
+        self, jobs: Sequence[Submitted], *, on_entry: Callable[[LogEntry], None] = lambda entry: None
     ) -> None:
         """Submit each job at its time, and return when all have ended; `on_entry` gets the core's log.
 
@@ -296,7 +296,7 @@ class LiveJobs:
             for held in list(self._network.held.values()):
                 self._network.leave(held)
 
-    async def _submit(self, jobs: Sequence[Submitted], on_entry: Callable[[Entry], None]) -> None:
+    async def _submit(self, jobs: Sequence[Submitted], on_entry: Callable[[LogEntry], None]) -> None:
         loop, core = self.loop, self.core
         coming = deque(sorted(jobs, key=lambda each: each.at_s))
         while loop.ready:
@@ -327,7 +327,7 @@ class LiveJobs:
                 raise BadDecision(self.core.undecided)
             raise Stuck(f"no job runs, and {', '.join(self.core.jobs)} would wait forever")
 
-    def _tell(self, on_entry: Callable[[Entry], None]) -> None:
+    def _tell(self, on_entry: Callable[[LogEntry], None]) -> None:
         assert self.core.log is not None
         entries = self.core.log.entries
         for entry in entries[self._told :]:
@@ -431,7 +431,7 @@ class _Policies(Policies):
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core."""
-        setup = Setup(AtOnce(), Exclusive())
+        setup = Setup(AtOnce(), ExclusiveSpeed())
         return Core(self.servers(cluster), setup, rules=self._rules, log=Log())
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from controller import Fleet, SwitchSession
 from controller.core import Place
-from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
+from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, switch_in_errors
 from controller.p4runtime_shim.ports import SwitchReport, SwitchWatch
-from controller.switches.fleet import Report
-from controller.switches.layout import Deployment, TreeAdmission, deployment_of, plugged
+from controller.switches.fleet import ReconcileReport
+from controller.switches.layout import Deployment, TreeAdmission, deployment_of, members_by_switch
 from controller.switches.leases import Owner
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
@@ -142,7 +142,7 @@ class Network:
             for step in (own,) if take_over else (check, own):  # all are checked before any is marked
                 owning = {name: threads.submit(step, each) for name, each in self._fleet.controllers.items()}
                 for name, done in owning.items():
-                    with naming(name):
+                    with switch_in_errors(name):
                         done.result()
 
     def close(self) -> None:
@@ -238,7 +238,7 @@ class Network:
         admissions: Collection[TreeAdmission],
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
-    ) -> Report:
+    ) -> ReconcileReport:
         """Admit these jobs to the switches, and remove all others but those with another process's lease.
 
         A switch without a program, because it was restarted, gets one. Ordinary traffic uses working parts
@@ -364,7 +364,7 @@ def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
         region=Region(0, 0),
         generation=1,
         group=0,
-        members=tuple(plugged(cluster, hosts)[rack]),
+        members=tuple(members_by_switch(cluster, hosts)[rack]),
         fan_in=1,
         window=1,
         result_bitmap=1,

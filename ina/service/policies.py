@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from controller.core import Core, Log, Rules
 from controller.errors import BadSpec
-from controller.policies.by_kind import JOINT, SIMPLE, AllocationSettings, default_for
 from controller.policies.memory.regions import READINGS
 from controller.policies.scheduling.policy import SCHEDULER, Setup
+from controller.policies.settings import JOINT, SIMPLE, AllocationSettings, default_for
 from controller.vocabulary import Cluster, Topology, documents
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Policies:
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core. Raises BadSpec for unknown names."""
-        from controller.core.compose import networked  # a service of one command has its own policies
+        from controller.core.compose import network_policies  # a service of one command has its own policies
         from controller.policies import registry
         from controller.policies.family import SimulationConfig
 
@@ -100,7 +100,7 @@ class Policies:
         if self.allocation is None:
             setup = registry.make(self.scheduler, SimulationConfig(servers, settings=self.settings))
         else:
-            made = networked(cluster, self.scheduler, self.allocation, self.settings)
+            made = network_policies(cluster, self.scheduler, self.allocation, self.settings)
             setup, allocation = made.setup, made.allocation
         return Core(servers, self._asked(setup), allocation=allocation, rules=self._rules, log=Log())
 
@@ -132,13 +132,13 @@ class Policies:
     def change_cluster(self, core: Core, cluster: Topology) -> Changes:
         """Set another cluster in a core that has a network and these policies.
 
-        Returns the differences. Raises as `changes.renewed` and `Core.change_cluster`.
+        Returns the differences. Raises as `changes.keep_gpu_numbers` and `Core.change_cluster`.
         """
-        from controller.core.changes import renewed
+        from controller.core.changes import keep_gpu_numbers
         from controller.core.compose import servers_of, setup_of
 
         allocation = self._of_network()
-        servers = renewed(core.servers, servers_of(cluster, allocation))
+        servers = keep_gpu_numbers(core.servers, servers_of(cluster, allocation))
         setup = self._asked(setup_of(servers, self.scheduler, allocation, self.settings))
         return core.change_cluster(cluster, servers, setup)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from controller.core import Over
+from controller.core import FinishedJob
 from controller.vocabulary.errors import plural
 from ina.errors import Unknown
 from ina.launch.executor import Executor
@@ -45,7 +45,7 @@ class Reports:
         self._waits_of: dict[str, str] = {}
         self._waits_to = 0
         """Number of log lines included in `_waits_of`."""
-        self._over_of: dict[str, Over] = {}
+        self._over_of: dict[str, FinishedJob] = {}
         self._over_to = 0
         self._forgotten = 0
         """Number of forgotten jobs at the last check."""
@@ -87,9 +87,9 @@ class Reports:
             self._waits_to = log.last
         return self._waits_of
 
-    def _over(self) -> dict[str, Over]:
+    def _over(self) -> dict[str, FinishedJob]:
         """Return how each ended job ended, of a job that ran again the latest end. Each line is read once."""
-        ended = self._ledger.core.over
+        ended = self._ledger.core.finished_jobs
         for number in range(self._over_to, len(ended)):
             self._over_of[ended[number].job.spec.name] = ended[number]
         self._over_to = len(ended)
@@ -98,7 +98,7 @@ class Reports:
     def _of(
         self,
         said: Said,
-        over: Mapping[str, Over],
+        over: Mapping[str, FinishedJob],
         held: Mapping[str, HeldRun],
         waits: Mapping[str, str],
         troubles: Mapping[str, str],

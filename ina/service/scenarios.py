@@ -14,7 +14,7 @@ from typing import Any
 from bmv2_topos.faults import Kill
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
 from bmv2_topos.scenarios.runners import Runner, Virtual
-from bmv2_topos.testbeds.netns import NotCarried, Program, slug
+from bmv2_topos.testbeds.netns import Program, Unsupported, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib.launch import command_line
@@ -36,7 +36,7 @@ class Processes:
         """Raise LiveError."""
         for fault in scenario.happening:
             if not isinstance(fault, Kill):
-                raise NotCarried(f"{fault}: only virtual time has such faults while jobs run")
+                raise Unsupported(f"{fault}: only virtual time has such faults while jobs run")
         self._live.check(scenario.network, self._program(scenario))
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
@@ -66,7 +66,7 @@ def runner_of(name: str, target: str = EMBEDDED) -> Runner:
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:
-        raise NotCarried(f"{target} does not run in virtual time: want embedded")
+        raise Unsupported(f"{target} does not run in virtual time: want embedded")
     return Virtual()
 
 

@@ -102,7 +102,7 @@ class TestbedSite:
     @property
     def machines(self) -> Topology:
         """The testbed's topology with the addresses of its hosts."""
-        return netns.exported(self.bed)
+        return netns.cluster_topology(self.bed)
 
     def check(self, engine: EngineChoice) -> None:
         """Raise ServiceError for ssh: the hosts of a testbed have no ssh server."""

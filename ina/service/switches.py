@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
 from controller.errors import ControllerError
-from controller.switches.fleet import Report
+from controller.switches.fleet import ReconcileReport
 from controller.vocabulary import Topology
 from ina.service.ledger import Ledger
 from ina.service.network import Network
@@ -156,13 +156,13 @@ class Switches:
 
     def _compare(
         self, wiring: Wiring, whole: bool, silent: Collection[str]
-    ) -> tuple[Report, dict[tuple[str, str], str]]:
+    ) -> tuple[ReconcileReport, dict[tuple[str, str], str]]:
         """Compare them, all their rows if `whole`; `silent` ones, which may take long, are read only."""
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
         told = self._network.look(silent)  # before any reading: later changes are read again
         if not whole and self._network.at_rest(wanted, wiring, told):
-            return Report(()), self._network.links(wiring, told)
+            return ReconcileReport(()), self._network.links(wiring, told)
         report = self._network.reconcile(wanted, wiring, told)
         told = {name: each for name, each in told.items() if name not in report.left_out}
         return report, self._network.links(wiring, told)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import TypedDict
 
-from controller.core import Entry
+from controller.core import LogEntry
 from controller.core.reasons import Kind as Kind
 from controller.vocabulary import Region
 from ina.service.quotas import QuotaState
@@ -23,7 +23,7 @@ class LogLine(NamedTuple):
     """A line of the core's log, by number."""
 
     number: int
-    entry: Entry
+    entry: LogEntry
 
 
 class SlotsView(TypedDict):

@@ -61,6 +61,10 @@ def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
 class SwitchProcess(Protocol):
     """A switch that is a process of this machine."""
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
     def ended(self) -> str | None:
         """Return how it ended, as a text; None while it runs."""
 

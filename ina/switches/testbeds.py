@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bmv2_topos.testbeds import netns
-from bmv2_topos.testbeds.netns import NotCarried, NoTestbed, Program, State
+from bmv2_topos.testbeds.netns import NoTestbed, Program, State, Unsupported
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from bmv2_topos.testbeds.netns.embedded import HEADERS
 from bmv2_topos.testbeds.netns.targets import target_of
@@ -41,11 +41,11 @@ class TestbedSwitch:
     __test__ = False  # pytest takes classes called Test* for tests
 
     name: str
-    process: int
+    pid: int
 
     def ended(self) -> str | None:
         """Return that it has ended, or None."""
-        return None if _runs(self.process) else f"switch {self.name} (process {self.process}) has ended"
+        return None if _runs(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ class Loopback:
     def check(self, topology: Topology, program: Program) -> None:
         """Raise NotCarried for switches that need interfaces."""
         if program.target != EMBEDDED:
-            raise NotCarried(f"{program.target} needs network interfaces: loopback has none")
+            raise Unsupported(f"{program.target} needs network interfaces: loopback has none")
 
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet

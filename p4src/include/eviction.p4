@@ -2,7 +2,7 @@
 //
 // A program of your own may have another rule: define INA_EVICTION_P4 and a control Eviction with
 // these parameters, then include shared.p4. What was in the slot goes to the fallback server, so
-// whatever the rule, no sum is wrong (docs/windows.md).
+// whatever the rule, no sum is wrong (docs/guides/own-rules.md).
 #ifndef INA_EVICTION_P4
 #define INA_EVICTION_P4
 

@@ -7,7 +7,7 @@
 // must follow from what all packets of one PSN of a job have in common, and lie in the region:
 // meta.region_offset to meta.region_offset + meta.region_size - 1. A rule that breaks the first costs
 // time, for parts of a sum meet in the fallback server then; one that breaks the second disturbs other
-// jobs. No sum is ever wrong for it (docs/windows.md).
+// jobs. No sum is ever wrong for it (docs/guides/own-rules.md).
 #ifndef INA_LOCATION_P4
 #define INA_LOCATION_P4
 

@@ -1,6 +1,6 @@
 // The exclusive program for Tofino: a private region of slots for every job (SwitchML, NSDI'21).
 // One pass, and one read-modify-write of every register in it. What it does not do that the
-// v1model program does, and what was run of it, is in docs/tofino.md.
+// v1model program does, and what was run of it, is in docs/reference/tofino.md.
 //
 // The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //

@@ -1,7 +1,7 @@
 // The shared program for Tofino: slots that all jobs compete for (ATP, NSDI'21; preemption as in
 // ESA, ICNP'23). What finds no slot goes to the job's fallback server. One pass, and one
 // read-modify-write of every register in it. What it does not do that the v1model program does,
-// and what was run of it, is in docs/tofino.md.
+// and what was run of it, is in docs/reference/tofino.md.
 //
 // The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //

@@ -6,7 +6,8 @@
 `switch_tables`         the switch's ports, multicast groups, nodes and exclusions; mirror sessions
 ======================  =============================================================
 
-`docs/tofino.md` lists the served requests. Requests need no role: each client that reaches the port controls
+`docs/reference/tofino.md` lists the served requests. Requests need no role: each client that reaches the port
+controls
 the switch.
 
 This module is the service on gRPC; it alone in the folder knows gRPC's status codes. A refused update or read

@@ -10,7 +10,7 @@
 `written`               controllers' table writes, for a log and for the next program
 ======================  =============================================================
 
-`docs/p4runtime.md` lists the specification's requirements with the tests that hold them.
+`docs/reference/p4runtime.md` lists the specification's requirements with the tests that hold them.
 """
 
 from collections.abc import Callable

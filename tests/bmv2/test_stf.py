@@ -12,7 +12,7 @@ from bmv2_topos.testbeds.bmv2 import run_on_bmv2
 from bmv2_topos.testbeds.bmv2.files import port_command
 from bmv2_topos.testbeds.bmv2.stf import network_of_its_own, switch_command
 from bmv2_topos.testbeds.netns.bmv2 import missing
-from bmv2_topos.testbeds.netns.errors import NotHere
+from bmv2_topos.testbeds.netns.errors import MissingRequirement
 from softswitch.compiler import compile_file, compile_source
 from softswitch.engine.ports import MAX_PORT
 from softswitch.stf import ScriptError, Statement, parse_script, ports_of
@@ -71,7 +71,9 @@ def test_registers_are_refused_by_line(tmp_path: Path) -> None:
 
 def test_without_the_tools_it_says_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NotHere, match=r"simple_switch_grpc on PATH \(https://github.com/p4lang/behavioral"):
+    with pytest.raises(
+        MissingRequirement, match=r"simple_switch_grpc on PATH \(https://github.com/p4lang/behavioral"
+    ):
         run_on_bmv2(Path("t.p4"), compile_source(source()), [])
 
 

@@ -18,13 +18,13 @@ from bmv2_topos.testbeds import mininet, netns
 from bmv2_topos.testbeds.netns import (
     TARGETS,
     BadName,
+    MissingRequirement,
     NeedsRoot,
-    NotCarried,
     NoTestbed,
-    NotHere,
     Program,
+    Unsupported,
     check_here,
-    planned,
+    commands_of,
     testbed,
 )
 from bmv2_topos.testbeds.netns.bmv2 import help_text
@@ -37,7 +37,7 @@ from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import SwitchSession
 from controller.errors import Unreachable
-from controller.interrupts import unwinding
+from controller.interrupts import exit_on_signals
 from controller.switches import names
 from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
@@ -48,7 +48,7 @@ from tests.programs import P4SRC
 
 def test_every_link_joins_the_interfaces_of_its_two_namespaces() -> None:
     topology = named("leaf-spine:2x2x1")
-    text = [command.text for command in planned("lab", topology, Program())]
+    text = [command.text for command in commands_of("lab", topology, Program())]
     assert text[0] == "ip netns add ina.lab.s1"
     (made,) = (line for line in text if " type veth " in line)
     lines = made.splitlines()
@@ -66,7 +66,9 @@ def test_hosts_hold_their_rate_and_switches_all_the_rest() -> None:
     link = Link("a", "b", rate_bps=1e9, delay_s=1e-3, queue_packets=100, loss=0.01)
     topology = tree([1, 1], link=link)
     rates = [
-        " ".join(command.argv) for command in planned("lab", topology, Program()) if command.argv[0] == "tc"
+        " ".join(command.argv)
+        for command in commands_of("lab", topology, Program())
+        if command.argv[0] == "tc"
     ]
     assert len(rates) == 2
     assert "dev h1-eth0 parent 1: classid 1:1 htb rate 1000000000bit" in rates[1]
@@ -81,7 +83,7 @@ def test_hosts_hold_their_rate_and_switches_all_the_rest() -> None:
 
 def test_a_free_link_has_no_faults() -> None:
     topology = tree([2], link=Link("a", "b", rate_bps=0))
-    assert not any(command.argv[0] == "tc" for command in planned("lab", topology, Program()))
+    assert not any(command.argv[0] == "tc" for command in commands_of("lab", topology, Program()))
     assert "--impair" not in switch_options(topology, "s1", Program(), Path("/x"))
 
 
@@ -101,7 +103,7 @@ def test_every_host_reaches_every_other_from_everywhere(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "a.b", "-x", "a/b", "x" * 33])
 def test_names_of_testbeds_are_short_and_plain(name: str) -> None:
     with pytest.raises(BadName, match="want 1 to 32 letters"):
-        planned(name, named("single-switch"), Program())
+        commands_of(name, named("single-switch"), Program())
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_names_of_testbeds_are_short_and_plain(name: str) -> None:
 def test_names_of_nodes_have_room_in_names_of_interfaces(host: str, message: str) -> None:
     topology = Topology((Switch("s1"),), (Server(host),), (Link(host, "s1"),))
     with pytest.raises(BadName, match=message):
-        planned("lab", topology, Program())
+        commands_of("lab", topology, Program())
 
 
 ON_BMV2 = Program(lanes=32, target=BMV2)
@@ -138,7 +140,7 @@ def test_bmv2_gets_whole_frames_a_private_p4runtime_and_rates(
     monkeypatch.setenv("INA_TESTBEDS", "/x")
     help_text.cache_clear()
     topology = tree([1, 1], link=Link("a", "b", rate_bps=1e9, queue_packets=100))
-    text = [command.text for command in planned("lab", topology, ON_BMV2)]
+    text = [command.text for command in commands_of("lab", topology, ON_BMV2)]
     help_text.cache_clear()
     assert text[0].startswith(f"{tmp_path}/p4c-bm2-ss -o /x/lab/exclusive.json --arch v1model")
     (offloads,) = (line for line in text if "netns.offloads" in line)
@@ -156,7 +158,7 @@ def test_netem_delays_and_loses_at_both_ends_behind_their_rates_what_bmv2_cannot
     netem = "netem limit 100100 delay 1000us loss 1% duplicate 0.1%"
     for rate_bps, place in ((0.0, "root handle 2:"), (1e9, "parent 1:1 handle 2:")):
         topology = tree([1], link=replace(link, rate_bps=rate_bps))
-        text = [command.text for command in planned("lab", topology, ON_BMV2)]
+        text = [command.text for command in commands_of("lab", topology, ON_BMV2)]
         for node, end in (("h1", "h1-eth0"), ("s1", "s1-eth1")):
             queue = f"tc -n ina.lab.{node} qdisc add dev {end} {place} {netem}"
             assert queue in text
@@ -165,8 +167,8 @@ def test_netem_delays_and_loses_at_both_ends_behind_their_rates_what_bmv2_cannot
 
 
 def test_reordering_is_refused_on_bmv2() -> None:
-    with pytest.raises(NotCarried, match=r"link h1 - s1: reorder = 0.1: neither BMv2 nor the kernel"):
-        planned("lab", tree([1], link=Link("a", "b", reorder=0.1)), ON_BMV2)
+    with pytest.raises(Unsupported, match=r"link h1 - s1: reorder = 0.1: neither BMv2 nor the kernel"):
+        commands_of("lab", tree([1], link=Link("a", "b", reorder=0.1)), ON_BMV2)
 
 
 def test_a_kernel_without_netem_is_found_out_by_trying(
@@ -181,7 +183,7 @@ def test_a_kernel_without_netem_is_found_out_by_trying(
     slow = tree([1], link=Link("a", "b", delay_s=1e-3))
     lacks_netem.cache_clear()
     with pytest.raises(
-        NotHere, match=r"link h1 - s1: delay 1000us needs netem, .* none \(tc -n: Specified qdisc"
+        MissingRequirement, match=r"link h1 - s1: delay 1000us needs netem, .* none \(tc -n: Specified qdisc"
     ):
         TARGETS[BMV2].check_here(slow, ON_BMV2)
     (tmp_path / "tc").write_text("#!/bin/sh\n")
@@ -196,7 +198,7 @@ def test_what_would_be_run_is_told_where_nothing_of_it_is_installed(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     help_text.cache_clear()
-    text = [command.text for command in runner.planned("lab", tree([1]), ON_BMV2)]
+    text = [command.text for command in runner.commands_of("lab", tree([1]), ON_BMV2)]
     help_text.cache_clear()
     assert text[0].startswith("p4c-bm2-ss -o ")
     assert sum(" simple_switch_grpc --no-p4 " in line for line in text) == 1
@@ -207,7 +209,7 @@ def test_what_would_be_run_is_told_where_nothing_of_it_is_installed(
 def test_mininet_is_held_by_a_process_whose_nodes_get_the_names_of_namespaces() -> None:
     text = [
         command.text
-        for command in mininet.planned("lab", tree([1], link=Link("a", "b", rate_bps=1e9)), Program())
+        for command in mininet.commands_of("lab", tree([1], link=Link("a", "b", rate_bps=1e9)), Program())
     ]
     assert text[0] == "ip netns add ina.lab.mininet"
     assert text[1].startswith("ip netns exec ina.lab.mininet ")
@@ -223,13 +225,13 @@ def test_missing_tools_are_named_with_where_they_come_from(
     monkeypatch.setenv("PATH", str(tmp_path))
     target = TARGETS[BMV2]
     with pytest.raises(
-        NotHere,
+        MissingRequirement,
         match=r"simple_switch_grpc on PATH .*behavioral-model.* and p4c-bm2-ss or p4c on .*opensuse.org",
     ):
         target.check_here(tree([1]), ON_BMV2)
     tools(tmp_path, "simple_switch_grpc")
     with pytest.raises(
-        NotHere, match=r"the target bmv2 needs p4c-bm2-ss or p4c on PATH .*package p4lang-p4c"
+        MissingRequirement, match=r"the target bmv2 needs p4c-bm2-ss or p4c on PATH .*package p4lang-p4c"
     ):
         target.check_here(tree([1]), ON_BMV2)
     for tool in P4C:
@@ -237,7 +239,7 @@ def test_missing_tools_are_named_with_where_they_come_from(
         target.check_here(tree([1]), ON_BMV2)  # either is enough
         (tmp_path / tool).unlink()
     with pytest.raises(
-        NotHere, match=r"no 'ip' command: install iproute2 .* virtual and loopback do without"
+        MissingRequirement, match=r"no 'ip' command: install iproute2 .* virtual and loopback do without"
     ):
         check_here()
 
@@ -260,7 +262,7 @@ def test_a_program_of_ones_own_is_compiled_before_anything_starts(
     ):
         for runner in (netns, mininet):
             with pytest.raises(CompileError, match="broken"):
-                runner.planned("lab", topology, program)
+                runner.commands_of("lab", topology, program)
     right = of_one_switch(P4SRC / "exclusive.p4")
     TARGETS[EMBEDDED].check(right, Program())
     with pytest.raises(PipelineError, match="no C compiler: nocc is not on PATH"):
@@ -349,7 +351,7 @@ STANDS = """
 import sys
 from bmv2_topos.testbeds import netns
 from controller.vocabulary.catalog import star
-with netns.standing(sys.argv[1], star(1), netns.Program(lanes=32)):
+with netns.temporary(sys.argv[1], star(1), netns.Program(lanes=32)):
     print("up", flush=True)
     sys.stdin.read()
 """
@@ -385,6 +387,6 @@ def test_handlers_of_others_stay_and_are_there_again_after_the_block() -> None:
 
 
 def _end_inside() -> None:
-    with unwinding():
+    with exit_on_signals():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         signal.raise_signal(signal.SIGTERM)

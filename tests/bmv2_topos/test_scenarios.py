@@ -9,10 +9,18 @@ from pathlib import Path
 import pytest
 
 from bmv2_topos.faults import Congest
-from bmv2_topos.scenarios import Check, JobOutcome, Outcome, find_scenario, parse_scenario, shipped, verdicts
-from bmv2_topos.testbeds.netns import NotCarried
-from bmv2_topos.trace import LogError, explain, read_file, read_run, unseen
-from bmv2_topos.trace.runs import of_run
+from bmv2_topos.scenarios import (
+    Check,
+    JobOutcome,
+    Outcome,
+    check_results,
+    find_scenario,
+    parse_scenario,
+    shipped,
+)
+from bmv2_topos.testbeds.netns import Unsupported
+from bmv2_topos.trace import LogError, explain, missing_captures, read_file, read_run
+from bmv2_topos.trace.runs import run_records
 from controller.vocabulary import BadSpec, Link, Server, Switch, Topology, leaf_spine, star, tree
 from ina.service.scenarios import runner_of
 
@@ -105,7 +113,7 @@ def test_a_name_that_is_none_is_told_what_there_is() -> None:
 def test_every_scenario_passes_in_virtual_time(name: str) -> None:
     scenario = find_scenario(name)
     outcome = runner_of("virtual").run(scenario)
-    assert [verdict for verdict in verdicts(scenario, outcome) if not verdict.good] == []
+    assert [verdict for verdict in check_results(scenario, outcome) if not verdict.good] == []
     again = runner_of("virtual").run(scenario)
     assert replace(again, elapsed_s=0.0) == replace(outcome, elapsed_s=0.0)
 
@@ -115,7 +123,7 @@ def test_a_run_that_cannot_end_fails_with_its_reason() -> None:
         TEXT.replace("link_defaults =", "limit_s = 0.01\nlink_defaults =") + LOSS.replace("0.5", "1")
     )
     outcome = runner_of("virtual").run(scenario)
-    (verdict,) = verdicts(scenario, outcome)
+    (verdict,) = check_results(scenario, outcome)
     assert not verdict.good
     assert "after 0.01 s of virtual time" in verdict.found
 
@@ -147,19 +155,19 @@ def test_faults_of_jobs_in_a_scenario_happen_in_virtual_time() -> None:
 
 
 def test_runners_refuse_what_they_cannot_carry() -> None:
-    with pytest.raises(NotCarried, match=r"ChangeRegion.*only virtual time has such faults while jobs run"):
+    with pytest.raises(Unsupported, match=r"ChangeRegion.*only virtual time has such faults while jobs run"):
         runner_of("loopback").check(parse_scenario(TEXT + MOVE))
-    with pytest.raises(NotCarried, match="rate_bps of the link s1-h2: while jobs run, virtual time changes"):
+    with pytest.raises(Unsupported, match="rate_bps of the link s1-h2: while jobs run, virtual time changes"):
         runner_of("virtual").check(
             parse_scenario(TEXT + LOSS.replace('"loss"', '"rate_bps"') + "at_s = 0.1\n")
         )
-    with pytest.raises(NotCarried, match="the soak alone has such faults"):
+    with pytest.raises(Unsupported, match="the soak alone has such faults"):
         runner_of("virtual").check(replace(parse_scenario(TEXT), faults=(Congest(0.0, "s1", 1.0),)))
-    with pytest.raises(NotCarried, match="kill of rank 1 of job 'a': virtual time has no processes"):
+    with pytest.raises(Unsupported, match="kill of rank 1 of job 'a': virtual time has no processes"):
         runner_of("virtual").run(parse_scenario(TEXT + KILL))
-    with pytest.raises(NotCarried, match="bmv2 needs network interfaces: loopback has none"):
+    with pytest.raises(Unsupported, match="bmv2 needs network interfaces: loopback has none"):
         runner_of("loopback", "bmv2").check(parse_scenario(TEXT))
-    with pytest.raises(NotCarried, match="bmv2 does not run in virtual time: want embedded"):
+    with pytest.raises(Unsupported, match="bmv2 does not run in virtual time: want embedded"):
         runner_of("virtual", "bmv2")
 
 
@@ -179,7 +187,7 @@ def test_checks_hold_or_do_not(check: Check, good: bool) -> None:
     counted = {"sent_packets": 10.0, "resent_packets": 2.0}
     job = JobOutcome(name="a", failure=None, iterations=2, iteration_s=0.01, metrics=counted)
     outcome = Outcome(runner="virtual", target="embedded", jobs=(job,), elapsed_s=1.0)
-    assert verdicts(scenario, outcome)[-1].good is good
+    assert check_results(scenario, outcome)[-1].good is good
 
 
 def test_a_job_that_is_to_fail_must() -> None:
@@ -187,7 +195,7 @@ def test_a_job_that_is_to_fail_must() -> None:
     for failure, good in (("rank 1 died", True), ("rank 0 died", False)):
         job = JobOutcome(name="a", failure=failure, iterations=0, iteration_s=0.0, metrics={})
         outcome = Outcome(runner="loopback", target="embedded", jobs=(job,), elapsed_s=1.0)
-        assert [verdict.good for verdict in verdicts(scenario, outcome)] == [good]
+        assert [verdict.good for verdict in check_results(scenario, outcome)] == [good]
 
 
 # ---------------------------------------------------------------------------
@@ -212,7 +220,7 @@ def collective(rank: int, number: int, end: float, took: float) -> dict[str, obj
 
 def test_a_log_tells_who_was_where_and_summed_what_when() -> None:
     broken = collective(1, 1, 13.0, 0.5) | {"error": "PeerLost"}
-    facts, sums = of_run([START, collective(0, 0, 11.0, 1.0), collective(1, 0, 11.5, 0.25), broken])
+    facts, sums = run_records([START, collective(0, 0, 11.0, 1.0), collective(1, 0, 11.5, 0.25), broken])
     assert [(job.name, job.workers, job.server_port) for job in facts] == [
         ("a", (("s1", 1), ("s2", 4)), ("s1", 9))
     ]
@@ -221,13 +229,13 @@ def test_a_log_tells_who_was_where_and_summed_what_when() -> None:
         (0, 10_000_000_000, 11_000_000_000),
         (1, 11_250_000_000, 11_500_000_000),
     ]
-    assert unseen(facts, [("s1", 1), ("s1", 4)]) == ["s2/4"]
+    assert missing_captures(facts, [("s1", 1), ("s1", 4)]) == ["s2/4"]
 
 
 def test_a_rank_that_calls_late_is_a_straggler() -> None:
     lines = [START, *(collective(rank, 0, 11.0, 1.0) for rank in (0, 1))]
     lines += [collective(0, 1, 12.0, 0.9), collective(1, 1, 12.01, 0.11)]
-    facts, sums = of_run(lines)
+    facts, sums = run_records(lines)
     _, late = explain([], sums, facts)
     assert late.words().startswith("straggler")
     assert "rank 1 (s2 port 4), 800,000 µs late" in late.words()

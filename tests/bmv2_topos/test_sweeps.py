@@ -286,7 +286,8 @@ def test_the_example_has_about_twenty_lines_and_runs() -> None:
 
 
 def test_the_page_shows_the_example() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
+    page = (ROOT / "docs" / "guides" / "experiments.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert code in (ROOT / "examples" / "losses.py").read_text()
 
 

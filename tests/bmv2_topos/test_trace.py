@@ -17,10 +17,10 @@ from bmv2_topos.trace import (
     CaptureError,
     Cause,
     Event,
-    JobFacts,
+    IterationPath,
     Sum,
     Tenure,
-    Verdict,
+    TracedJob,
     events_of,
     explain,
     read_file,
@@ -312,7 +312,7 @@ def verdicts(
     faults: tuple[Fault, ...] = (),
     flows: tuple[Flow, ...] = (),
     shape: tuple[int, ...] | None = None,
-) -> list[Verdict]:
+) -> list[IterationPath]:
     """The verdicts on the first job, of a run; all add up."""
     network, placements = build(jobs, shape, servers=True, link=QUIET, trunk=QUIET)
     recorder = Recorder()
@@ -418,12 +418,12 @@ def test_hosts_seen_at_the_switch_only_will_do() -> None:
         seen(1801, 2, inbound=False, kind=wire.KIND_RESULT),
     ]
     sums = [Sum(1, 0, 0, 0, 1000, 1000, 1900), Sum(1, 0, 0, 1, 1700, 1700, 1900)]
-    (verdict,) = explain(events, sums, [JobFacts(1, "x", (("s1", 1), ("s1", 2)))])
+    (verdict,) = explain(events, sums, [TracedJob(1, "x", (("s1", 1), ("s1", 2)))])
     spent = {cause: time for cause, time in verdict.spent_ns.items() if time}
     assert spent == {Cause.COMPUTE: 1000, Cause.STRAGGLER: 700, Cause.NETWORK: 200}
     assert "rank 1 (s1 port 2)" in verdict.words()
 
 
 def test_what_was_not_seen_is_no_reason_to_fail() -> None:
-    (verdict,) = explain([], [Sum(1, 0, 0, 0, 50, 60, 100)], [JobFacts(1, "x", (("h1", None),))])
+    (verdict,) = explain([], [Sum(1, 0, 0, 0, 50, 60, 100)], [TracedJob(1, "x", (("h1", None),))])
     assert sum(verdict.spent_ns.values()) == 100

@@ -16,7 +16,10 @@ from ina.cli.commands import app
 from ina.cli.errors import Failure, verdict
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "allocation.md").read_text()
+PAGE = "".join(
+    (ROOT / "docs" / page).read_text()
+    for page in ("guides/allocation.md", "reference/allocation-policies.md")
+)
 COMMANDS = re.findall(r"^ina .*$", PAGE, flags=re.MULTILINE)
 FILES = ("--jobs", str(ROOT / "examples/allocation/jobs.toml"))
 RACK = ("--cluster", str(ROOT / "examples/allocation/rack.toml"))
@@ -257,7 +260,7 @@ def test_grid_weighs_limited_links_beside_unlimited_ones(ina: Commands, tmp_path
 
 OWN = """
 import sys
-from controller.policies.memory.policy import Answer, Standing
+from controller.policies.memory.policy import MemoryDivision, SlotStatus
 
 def nothing(*given):
     return None
@@ -270,47 +273,48 @@ def leave(*given):
 
 number = 3
 
-def numbers(question, job):
+def numbers(problem, job):
     return [1] * job.workers
 
-def nans(question, job):
+def nans(problem, job):
     return ["h1", *[float("nan")] * (job.workers - 1)]
 
-def text(question, job):
+def text(problem, job):
     return "h1"
 
-def no_standing(question):
-    return Answer({}, None)
+def no_standing(problem):
+    return MemoryDivision({}, None)
 
-def words(question):
-    return Answer({job.name: {} for job in question.jobs}, {job.name: "shared" for job in question.jobs})
+def words(problem):
+    names = [job.name for job in problem.jobs]
+    return MemoryDivision({name: {} for name in names}, dict.fromkeys(names, "shared"))
 
-def no_regions(question):
-    names = [job.name for job in question.jobs]
-    return Answer({name: {"s1": 1} for name in names}, dict.fromkeys(names, Standing.SHARED))
+def no_regions(problem):
+    names = [job.name for job in problem.jobs]
+    return MemoryDivision({name: {"s1": 1} for name in names}, dict.fromkeys(names, SlotStatus.SHARED))
 
-def no_trees(question):
-    return {job.name: 3 for job in question.jobs}
+def no_trees(problem):
+    return {job.name: 3 for job in problem.jobs}
 
-def no_number(question):
-    names = [job.name for job in question.jobs]
-    standing = dict.fromkeys(names, Standing.SHARED)
-    return Answer({name: {} for name in names}, standing, parts={names[0]: {"s1": 3}})
+def no_number(problem):
+    names = [job.name for job in problem.jobs]
+    standing = dict.fromkeys(names, SlotStatus.SHARED)
+    return MemoryDivision({name: {} for name in names}, standing, parts={names[0]: {"s1": 3}})
 """
 
 
 @pytest.mark.parametrize(
     ("command", "name", "complaint"),
     [
-        ("alloc", "nothing", "the policy's answer is None; it must be an Answer"),
+        ("alloc", "nothing", "the policy's result is None; it must be a MemoryDivision"),
         ("alloc", "no_standing", "standing is None; it must be a mapping by job"),
-        ("alloc", "words", "is of type str; it must be a Standing"),
+        ("alloc", "words", "is of type str; it must be a SlotStatus"),
         ("alloc", "no_regions", "must have a Region for each switch"),
         ("alloc", "no_number", r"parts\['.*'\] is \{'s1': 3\}, must be 1 or more"),
         ("alloc", "number", "is of type int; it must be a function"),
         ("alloc", "crash", r"crash': ZeroDivisionError: division by zero \(.*own\.py:9\)"),
         ("alloc", "leave", r"leave': SystemExit: 3 \(.*own\.py:12\)"),
-        ("route", "nothing", "the policy's answer is None; it must be a mapping of trees by job"),
+        ("route", "nothing", "the policy's result is None; it must be a mapping of trees by job"),
         ("route", "no_trees", "is of type int; it must be a Tree"),
         ("route", "crash", "crash': ZeroDivisionError"),
         ("route", "number", "is of type int; it must be a function"),

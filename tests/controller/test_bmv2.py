@@ -29,7 +29,7 @@ from controller import (
     connect,
 )
 from controller.errors import NoSuchJob, Refused, SwitchRestarted, Unreachable
-from controller.p4runtime_shim.cells import CellReader, Counted
+from controller.p4runtime_shim.cells import CellReader, CounterReading
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding
@@ -320,7 +320,7 @@ def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(
         single.remove(controller, admission)
         with CellReader(P4RuntimeClient(address)) as cells:
             ways = cells.counts(cells.counter("ways"))
-            assert ways == [Counted(cell, 0, 0) for cell in range(5)]
+            assert ways == [CounterReading(cell, 0, 0) for cell in range(5)]
             with pytest.raises(Refused, match="UNIMPLEMENTED"):
                 cells.values(cells.register("last_psn"))
         done = here("registers", "--switch", address, "last_psn")

@@ -10,7 +10,7 @@ import pytest
 
 from controller import ControllerError, Member, Part, Region, SwitchSession, Uplink
 from controller.switches import names
-from controller.switches.jobs import TABLES, Held, Row, key_of
+from controller.switches.jobs import TABLES, Row, RowCache, key_of
 from controller.switches.target import TableEntry
 from tests.controller import single
 from tests.controller.conftest import over_p4runtime
@@ -29,7 +29,7 @@ def row(job: int, value: int = 0) -> TableEntry:
 
 
 def test_rows_are_known_within_turns_that_follow_each_other() -> None:
-    held = Held(TABLES)
+    held = RowCache(TABLES)
     held.begin(undisturbed=False)
     assert held.rows() is None, "nobody has read them"
     held.read([row(1)])
@@ -47,7 +47,7 @@ def test_rows_are_known_within_turns_that_follow_each_other() -> None:
 
 
 def test_after_a_write_that_failed_only_a_later_turn_knows_what_there_is() -> None:
-    held = Held(TABLES)
+    held = RowCache(TABLES)
     held.begin(undisturbed=False)
     held.read([row(1)])
     held.lose()

@@ -19,7 +19,16 @@ from controller.policies.memory import regions
 from controller.switches import names
 from controller.switches.capabilities import capabilities
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
-from controller.switches.model import ALL_RANKS, Admission, Feature, Member, Part, Place, RegionChange, Uplink
+from controller.switches.model import (
+    ALL_RANKS,
+    Admission,
+    Feature,
+    Member,
+    Part,
+    RegionChange,
+    TreePosition,
+    Uplink,
+)
 from controller.switches.planning import check_part
 from controller.switches.programs import objects
 from controller.switches.target import (
@@ -258,9 +267,9 @@ def shared_job(*members: Member, **changes: object) -> Part:
         (shared_job(member(0), window=0), "window is 0 packets"),
         (shared_job(member(0), slots=1), "window is 0 packets"),
         (shared_job(member(0), max_age_us=1 << 32), "highest age is 4294967296 us"),
-        (shared_job(member(0), place=Place(transit=True)), "the root of a job must aggregate"),
+        (shared_job(member(0), place=TreePosition(transit=True)), "the root of a job must aggregate"),
         (
-            Part((member(1 << 15),), 8, place=Place(1, PARENT)),
+            Part((member(1 << 15),), 8, place=TreePosition(1, PARENT)),
             "rank 32768 is too high; want at most 32767",
         ),
     ],
@@ -274,7 +283,8 @@ def test_jobs_that_can_be() -> None:
     check_part(Part((member(0), member(1)), 2), max_members=2)
     check_part(shared_job(member(0), region=Region(5, 0), slots=0, window=1), max_members=2)
     check_part(
-        Part((replace(member(7), bitmap=16),), 8, place=Place(0, PARENT, 1, transit=True)), max_members=32
+        Part((replace(member(7), bitmap=16),), 8, place=TreePosition(0, PARENT, 1, transit=True)),
+        max_members=32,
     )
 
 

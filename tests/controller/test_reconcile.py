@@ -15,7 +15,7 @@ from controller import Admission, BadJob, ProgramBundle, Region, SwitchSession
 from controller.switches import names
 from controller.switches.jobs import TABLES, Row, job_row, parse
 from controller.switches.model import COLUMNS, RegionChange, SwitchInfo, Uplink
-from controller.switches.reconcile import Action, Observed, Reconciliation, Write, in_few_writes, reconcile
+from controller.switches.reconcile import Action, Reconciliation, SwitchState, Write, in_few_writes, reconcile
 from controller.switches.target import CounterCell, MulticastGroup, TableEntry
 from controller.vocabulary import Mode
 from tests import effort
@@ -52,7 +52,7 @@ class Switch:
         for write in rows:
             self.target.write("INSERT", [write])
 
-    def observe(self) -> Observed:
+    def observe(self) -> SwitchState:
         observed = self.controller.observe()
         return replace(observed, info=replace(observed.info, slots=SLOTS))
 
@@ -260,9 +260,9 @@ def shared_job(job: int, region: Region, **more: Any) -> Admission:
 GROUPS = range(1, 256)
 
 
-def seen(*jobs: Admission, info: SwitchInfo = INFO, settled: Mapping[int, int] | None = None) -> Observed:
+def seen(*jobs: Admission, info: SwitchInfo = INFO, settled: Mapping[int, int] | None = None) -> SwitchState:
     rows = [row for job in jobs for row in all_rows(job)]
-    return Observed(info, rows, parse(rows, job_groups=GROUPS), GROUPS, settled or {})
+    return SwitchState(info, rows, parse(rows, job_groups=GROUPS), GROUPS, settled or {})
 
 
 def said(decision: Reconciliation) -> list[str]:

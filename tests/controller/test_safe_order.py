@@ -15,8 +15,8 @@ from controller.switches.layout import lay_out
 from controller.switches.model import COLUMNS, OUTCOMES, RegionChange
 from controller.switches.planning import Identity, plan
 from controller.switches.reconcile import (
-    Observed,
     Reconciliation,
+    SwitchState,
     Write,
     in_few_writes,
     per_switch,
@@ -91,11 +91,11 @@ class Rows:
         self._jobs: dict[str, dict[int, Admission]] = {}
         self.settled = {name: dict.fromkeys(range(1, 9), 0) for name in SWITCHES}
 
-    def observe(self) -> dict[str, Observed]:
+    def observe(self) -> dict[str, SwitchState]:
         found = {}
         for name, rows in self.at.items():
             contents = parse(rows.values(), job_groups=GROUPS)
-            found[name] = Observed(INFO, [*rows.values()], contents, GROUPS, self.settled[name])
+            found[name] = SwitchState(INFO, [*rows.values()], contents, GROUPS, self.settled[name])
         return found
 
     def jobs(self, name: str) -> dict[int, Admission]:

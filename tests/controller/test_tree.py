@@ -18,12 +18,12 @@ from controller import (
     Fleet,
     Member,
     NoSuchJob,
-    Place,
     ProgramBundle,
     ProgramMismatch,
     Region,
     SwitchSession,
     TreeAdmission,
+    TreePosition,
     Uplink,
 )
 from controller.errors import NotPrimary, OutOfMemory, Unreachable
@@ -66,12 +66,12 @@ def test_two_racks() -> None:
         child(1, 0b01, range(1, 2), range(0, 2)),
         child(2, 0b10, range(2, 3), range(2, 4)),
     )
-    assert jobs["spine"].place == Place(0, None, 0b11)
+    assert jobs["spine"].place == TreePosition(0, None, 0b11)
     assert jobs["left"].members == (replace(worker(0, 0), bitmap=1), replace(worker(1, 1), bitmap=2))
-    assert jobs["left"].place == Place(1, up_to(0, bitmap=0b01, fan_in=2), 0b11)
+    assert jobs["left"].place == TreePosition(1, up_to(0, bitmap=0b01, fan_in=2), 0b11)
     # bits follow ranks, not the order of the description
     assert jobs["right"].members == (replace(worker(2, 2), bitmap=1), replace(worker(3, 3), bitmap=2))
-    assert jobs["right"].place == Place(2, up_to(0, bitmap=0b10, fan_in=2), 0b11)
+    assert jobs["right"].place == TreePosition(2, up_to(0, bitmap=0b10, fan_in=2), 0b11)
 
 
 def test_only_the_root_hangs_on_the_fallback_server() -> None:
@@ -90,9 +90,9 @@ def test_with_a_worker_beside_the_fallback_server_the_root_is_there() -> None:
     asked = Deployment(spine, mode="shared", window=4, fallback=ABOVE, beside=BESIDE)
     jobs = lay_out(asked, max_members=32)
     above = replace(ABOVE, node=0, bitmap=0b10, fan_in=2)
-    assert jobs["spine"].place == Place(1, above, 0b11)
+    assert jobs["spine"].place == TreePosition(1, above, 0b11)
     assert jobs["spine"].fallback is None
-    assert jobs["right"].place == Place(2, up_to(1, bitmap=0b10, fan_in=2), 0b11)
+    assert jobs["right"].place == TreePosition(2, up_to(1, bitmap=0b10, fan_in=2), 0b11)
     admitted = replace(as_admitted(jobs), beside=replace(BESIDE, bitmap=1))
     assert admitted.tree == {0: [0, -1], 1: [1, -2], 2: [2, 3]}
     assert admitted.whole
@@ -117,10 +117,10 @@ def test_what_hangs_on_a_transit_switch_counts_as_hanging_above_it() -> None:
     assert [m.bitmap for m in jobs["root"].members] == [0b00001, 0b01110, 0b10000]
     assert [m.bitmap for m in jobs["high"].members] == [0b00010, 0b01100]
     assert [m.bitmap for m in jobs["low"].members] == [0b00100, 0b01000]
-    assert jobs["high"].place == Place(0, up_to(0, bitmap=0, fan_in=5), 0b11111, transit=True)
+    assert jobs["high"].place == TreePosition(0, up_to(0, bitmap=0, fan_in=5), 0b11111, transit=True)
     assert jobs["low"].place == jobs["high"].place
-    assert jobs["leaf"].place == Place(1, up_to(0, bitmap=0b01000, fan_in=5), 0b11111)
-    assert jobs["other"].place == Place(2, up_to(0, bitmap=0b10000, fan_in=5), 0b11111)
+    assert jobs["leaf"].place == TreePosition(1, up_to(0, bitmap=0b01000, fan_in=5), 0b11111)
+    assert jobs["other"].place == TreePosition(2, up_to(0, bitmap=0b10000, fan_in=5), 0b11111)
     assert as_admitted(jobs).tree == {0: [0, 1, 2, -1, -2], 1: [3, 4], 2: [5]}
     assert [m.ranks for m in jobs["root"].members[1:]] == [range(1, 5), range(5, 6)]
     assert jobs["high"].members[1].ranks == range(2, 5)

@@ -28,13 +28,6 @@ TREES = {
     "transit at the bottom": switch("root", switch("a", switch("b", 0, 1, transit=True), 2), switch("c", 3)),
     "transit all the way": switch("root", switch("a", switch("b", 1, 0, transit=True), 2, transit=True), 3),
 }
-LOGICAL = {
-    "two racks": {0: [-1, -2], 1: [0, 1], 2: [2, 3]},
-    "three levels": {0: [-1, -3], 1: [2, -2], 2: [0, 1], 3: [3, 4]},
-    "transit in the middle": {0: [3, 2, -1, -2], 1: [0, 1], 2: [4]},
-    "transit at the bottom": {0: [-1, -2], 1: [2, 0, 1], 2: [3]},
-    "transit all the way": {0: [3, 2, 0, 1]},
-}
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""What a process of another version gets, of each protocol between processes (docs/architecture.md).
+"""What a process of another version gets, of each private protocol (docs/explanations/architecture.md).
 
 The peer is a process that says what one of an earlier version said; doors are tried in `tests/hostlib`
 (`test_connections.py`, `test_rendezvous.py`).

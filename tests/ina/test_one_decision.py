@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from controller.core import Core, Submitted, Tick, reasons
 from controller.core.compose import submission_of
-from controller.policies.by_kind import AllocationSettings
-from controller.policies.memory.policy import Answer, Question
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem
+from controller.policies.settings import AllocationSettings
 from controller.simulator.network.run import NetworkTask, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
@@ -65,28 +65,32 @@ def jobs_for(draw: random.Random, topology: Topology) -> list[Job]:
 
 
 def of_division(
-    placed: Mapping[str, Job], question: Question, answer: Answer, late: Mapping[str, float]
+    placed: Mapping[str, Job], problem: MemoryProblem, division: MemoryDivision, late: Mapping[str, float]
 ) -> Decision:
     """Return a decision as a core holds it."""
     found: dict[str, tuple[Any, ...]] = {}
     for name, job in placed.items():
         where = (job.servers, job.fallback, job.aggregate, job.tree)
         slots: tuple[Any, ...] = ("-", {}, "")
-        if name in answer.standing:
+        if name in division.standing:
             why = (
-                reasons.of_late(job, late[name]) if name in late else reasons.of_slots(question, answer, name)
+                reasons.late_text(job, late[name])
+                if name in late
+                else reasons.slots_text(problem, division, name)
             )
-            regions = {at: (each.offset, each.size) for at, each in answer.regions[name].items()}
-            slots = (answer.standing[name].value, regions, why)
-        found[name] = (*where, reasons.of_place(job), *slots)
+            regions = {at: (each.offset, each.size) for at, each in division.regions[name].items()}
+            slots = (division.standing[name].value, regions, why)
+        found[name] = (*where, reasons.place_text(job), *slots)
     return found
 
 
 def by_core(core: Core) -> Decision:
     assert core.allocation is not None
     allocator = core.allocation.allocator
-    question = allocator.question or Question((), allocator.topology)  # no job uses the network
-    return of_division(allocator.placed, question, allocator.answer or Answer({}, {}), allocator.late)
+    problem = allocator.problem or MemoryProblem((), allocator.topology)  # no job uses the network
+    return of_division(
+        allocator.placed, problem, allocator.division or MemoryDivision({}, {}), allocator.late
+    )
 
 
 def by_commands(folder: Path, placement: str, memory: str, routing: str, seed: int) -> Decision:
@@ -100,7 +104,7 @@ def by_commands(folder: Path, placement: str, memory: str, routing: str, seed: i
     found: dict[str, tuple[Any, ...]] = {}
     for job in read_jobs(Path(names[2])):
         where = (job.servers, job.fallback, job.aggregate, job.tree)
-        reason = routed["jobs"][job.name]["reason"] if job.tree else reasons.of_place(job)
+        reason = routed["jobs"][job.name]["reason"] if job.tree else reasons.place_text(job)
         if job.name not in slots:
             found[job.name] = (*where, reason, "-", {}, "")
             continue
@@ -133,9 +137,11 @@ def by_simulator(
     """Return what the first decision of ``ina cluster simulate`` is; it keeps no estimates of `late` jobs."""
     log = simulate_network(NetworkTask(jobs, topology, "fifo-backfill", chosen, keep_log=True)).log
     assert log is not None
-    _, question, answer = log.memory[0] if log.memory else (0.0, Question((), topology), Answer({}, {}))
+    _, problem, division = (
+        log.memory[0] if log.memory else (0.0, MemoryProblem((), topology), MemoryDivision({}, {}))
+    )
     placed = {name: job for when, name, job in log.places if when == 0}
-    return of_division(placed, question, answer, late)
+    return of_division(placed, problem, division, late)
 
 
 @settings(deadline=None, max_examples=effort.cases(25))

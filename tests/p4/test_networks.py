@@ -50,49 +50,6 @@ def contribution(rank: int, **changes: object) -> Packet:
 # --------------------------------------------------------------------------- one switch
 
 
-def test_what_an_evicted_job_has_lost_reaches_its_fallback_server_in_disjoint_parts() -> None:
-    meek, rude = Job(1), Job(2, preempt=True, members={5: 1, 6: 2, 7: 4, 8: 8}, uplink=10)
-    bed = Bed("shared", (meek, rude))
-    assert bed.send(contribution(0), 1) == bed.send(contribution(3), 4) == []
-    left = bed.send(contribution(0, job=2, epoch=2, priority=1), 5)
-    left += bed.send(contribution(1), 2)
-    left += bed.send(contribution(2, flags=RESEND), 3)
-    assert {packet.port for packet in left} == {9}
-    assert {packet.packet.kind for packet in left} == {PARTIAL}
-    assert [packet.packet.bitmap for packet in left] == [0b1001, 0b0010, 0b0100]
-    assert [packet.packet.values for packet in left] == [total(0, 3), values(1), values(2)]
-    assert left[0].destination == worker(9)
-    for rank in (1, 2, 3):
-        left = bed.send(contribution(rank, job=2, epoch=2), 5 + rank)
-    assert [packet.packet.values for packet in left] == [total(0, 1, 2, 3)] * 4
-    assert bed.counts(1) == {"aggregated": 2, "evicted": 1, "collided": 1, "bypassed": 1}
-    assert bed.counts(2) == {"preempted": 1, "aggregated": 2, "completed": 1}
-
-
-def test_an_occupant_of_any_priority_has_to_leave_in_the_end() -> None:
-    rival = Job(2, preempt=True, ageing=50, members={5: 1, 6: 2, 7: 4, 8: 8})
-    bed = Bed("shared", (Job(1), rival))
-    bed.send(contribution(0, priority=255), 1)
-    seen = []
-    for psn in range(10):
-        bed.send(contribution(0, job=2, epoch=2, priority=10, psn=psn), 5, after_us=1)
-        seen.append(bed.slot()["priority"])
-        if bed.counts(2).get("preempted"):
-            break
-    assert seen == [205, 155, 105, 55, 5, 10]
-
-
-def test_contributions_keep_a_slot_young_and_of_their_priority() -> None:
-    bed = Bed("shared", (Job(1), Job(2, members={5: 1, 6: 2, 7: 4, 8: 8})))
-    rival = contribution(0, job=2, epoch=2)
-    bed.send(contribution(0, priority=1), 1)
-    bed.send(contribution(1, priority=200), 2, after_us=90)
-    assert bed.slot()["priority"] == 200
-    assert bed.send(rival, 5, after_us=100)[0].packet.job == 2
-    assert bed.send(rival, 5, after_us=1)[0].packet.bitmap == 0b0011
-    assert bed.counts(2) == {"collided": 1, "reclaimed": 1}
-
-
 def test_the_clock_may_wrap() -> None:
     bed = Bed("shared", (Job(1), Job(2, members={5: 1, 6: 2, 7: 4, 8: 8})))
     bed.now_us = 5 * 2**32 - 50
@@ -100,32 +57,6 @@ def test_the_clock_may_wrap() -> None:
     bed.send(contribution(0, job=2, epoch=2), 5, after_us=99)
     bed.send(contribution(0, job=2, epoch=2), 5, after_us=2)
     assert bed.counts(2) == {"collided": 1, "reclaimed": 1}
-
-
-def test_a_late_duplicate_does_not_keep_a_slot_for_good() -> None:
-    bed = Bed("shared", (Job(1, max_age_us=10**9),))
-    for rank in range(4):
-        bed.send(contribution(rank), rank + 1)
-    bed.send(contribution(0, psn=101), 1)  # the result of PSN 100 is kept no longer
-    bed.send(contribution(0, psn=101, flags=RESEND), 1)
-    bed.send(contribution(0), 1)  # a late copy
-    assert bed.counts() == {"aggregated": 5, "completed": 1, "flushed": 1}
-    assert bed.slot()["psn"] == 100
-    bed.send(contribution(1, psn=107), 2)
-    assert bed.slot()["psn"] == 100
-    bed.send(contribution(1, psn=108), 2)
-    assert bed.slot()["psn"] == 108
-
-
-def test_a_job_that_is_gone_leaves_nothing_behind() -> None:
-    old = Job(1, generation=0x0101)
-    bed = Bed("shared", (old, Job(2, members={5: 1, 6: 2, 7: 4, 8: 8})))
-    bed.send(contribution(0), 1)
-    bed.remove(old)
-    assert bed.send(contribution(1), 2) == []
-    assert bed.send(contribution(0, job=2, epoch=2), 5, after_us=200) == []
-    assert bed.counts(0) == {"unknown_job": 1, "no_uplink": 1}
-    assert bed.counts(2) == {"reclaimed": 1}
 
 
 def test_jobs_with_overlapping_regions_meet_where_these_overlap() -> None:
@@ -144,20 +75,6 @@ def test_jobs_with_overlapping_regions_meet_where_these_overlap() -> None:
 
 
 # --------------------------------------------------------------------------- reduce
-
-
-@PROGRAMS
-def test_only_the_receiver_of_a_sum_gets_its_lanes(name: str) -> None:
-    bed = Bed(name, (Job(1),))
-    left: list[Left] = []
-    for rank in range(4):
-        left = bed.send(contribution(rank, target=2), rank + 1)
-    assert [packet.port for packet in left] == [1, 2, 3, 4]
-    assert [packet.packet.values for packet in left] == [NONE, NONE, total(0, 1, 2, 3), NONE]
-    assert [packet.packet.valid for packet in left] == [0, 0, LANES, 0]
-    assert all(packet.packet.kind == RESULT for packet in left)
-    assert [packet.destination for packet in left] == [worker(rank + 1) for rank in range(4)]
-    assert all(packet.source == (*SWITCH, 42592) for packet in left)
 
 
 @PROGRAMS
@@ -186,6 +103,7 @@ def test_a_switch_below_gets_the_lanes_that_a_rank_there_takes(
         left = bed.send(contribution(rank, target=target), rank + 1)
     assert [packet.packet.kind for packet in left] == [RESULT] * 4
     assert [packet.destination for packet in left] == [worker(rank + 1) for rank in range(4)]
+    assert all(packet.source == (*SWITCH, 42592) for packet in left)
     lanes = {packet.port: packet.packet.values for packet in left}
     assert lanes == {port: total(0, 1, 2, 3) if port in with_lanes else NONE for port in range(1, 5)}
     assert {packet.packet.valid for packet in left if not packet.packet.values} <= {0}
@@ -327,25 +245,6 @@ def test_a_lost_result_for_a_rack_without_takers_is_sent_again(name: str) -> Non
 
 
 @PROGRAMS
-def test_a_rack_keeps_the_result_for_its_workers(name: str) -> None:
-    tree = Tree(name)
-    for rank in range(4):
-        tree.send(rank)
-    check_result(tree.send(1, flags=RESEND), {"worker 1"})
-    assert tree.root.counts() == {"aggregated": 1, "completed": 1}
-
-
-@PROGRAMS
-def test_a_sum_lost_on_the_way_up_is_sent_again(name: str) -> None:
-    tree = Tree(name)
-    tree.lost = {("up", 0)}
-    for rank in range(4):
-        assert tree.send(rank) == {}
-    check_result(tree.send(1, flags=RESEND | QUERY), WORKERS)
-    assert tree.racks[0].counts()["relayed"] == 1
-
-
-@PROGRAMS
 def test_a_result_lost_on_the_way_down_comes_again(name: str) -> None:
     tree = Tree(name)
     tree.lost = {("down", 0)}
@@ -386,26 +285,6 @@ def test_reminders_find_parts_anywhere_in_the_tree() -> None:
     assert {"worker 2", "worker 3"} <= set(again)
     out = tree.send(3, flags=RESEND)
     assert (out["server"].kind, out["server"].node, out["server"].bitmap) == (PARTIAL, 2, 0b10)
-
-
-def test_a_server_that_has_put_the_parts_together_finishes_every_slot() -> None:
-    tree = Tree("shared")
-    for rank in range(3):
-        tree.send(rank)
-    answer = Packet(kind=RESULT, bitmap=0b11, values=total(0, 1, 2, 3), fan_in=2)
-    check_result(tree.at_root(answer, 9), WORKERS)
-    assert tree.root.counts()["stored"] == tree.racks[0].counts()["stored"] == 1
-    for rank in range(4):
-        check_result(tree.send(rank, flags=RESEND), {f"worker {rank}"})
-
-
-def test_a_resend_takes_one_rack_after_the_other_to_the_server() -> None:
-    tree = Tree("shared")
-    tree.send(0)
-    out = tree.send(0, flags=RESEND)
-    assert (out["server"].kind, out["server"].node, out["server"].bitmap) == (PARTIAL, 1, 0b01)
-    assert out["server"].values == values(0)
-    assert tree.root.counts() == {"passed_up": 1}
 
 
 # --------------------------------------------------------------------------- transit
@@ -465,14 +344,6 @@ def test_a_long_queue_upwards_marks_the_sum(name: str) -> None:
     for rank in range(4):
         left = bed.send(contribution(rank, node=3), rank + 1)
     assert [(packet.port, packet.packet.flags, packet.ecn) for packet in left] == [(9, ECN, 0)]
-
-
-@PROGRAMS
-def test_a_mark_on_one_contribution_is_on_the_sum_for_all(name: str) -> None:
-    bed = Bed(name, (Job(1),))
-    for rank in range(4):
-        left = bed.send(contribution(rank, flags=ECN if rank == 1 else 0), rank + 1)
-    assert [packet.packet.flags for packet in left] == [ECN] * 4
 
 
 @PROGRAMS

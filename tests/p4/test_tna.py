@@ -152,4 +152,4 @@ def test_the_page_counts_what_is_there(program: str) -> None:
     registers, bits = bits_of_slot(program, 32)
     wide, wide_bits = bits_of_slot(program, 64)
     row = f"| `{program}.p4` | {registers - 32} | {registers} | {bits // 8} B | {wide} | {wide_bits // 8} B |"
-    assert row in (ROOT / "docs" / "tofino.md").read_text(encoding="utf-8")
+    assert row in (ROOT / "docs" / "reference" / "tofino.md").read_text(encoding="utf-8")

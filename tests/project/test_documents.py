@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from bmv2_topos.harness.page import END
+from ina.cli.commands import app
+from tests.extras import needs
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -66,7 +71,7 @@ def test_lines_are_no_longer_than_the_page_is_wide(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "index", [DOCS / "README.md", DOCS / "results" / "README.md"], ids=["docs", "results"]
+    "index", [DOCS / "index.md", DOCS / "results" / "README.md"], ids=["docs", "results"]
 )
 def test_an_index_lists_every_page(index: Path) -> None:
     listed = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
@@ -99,7 +104,7 @@ def test_pages_that_the_code_names_are_there() -> None:
 
 
 def test_invariants_are_numbered_from_one_on() -> None:
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    text = (DOCS / "explanations" / "architecture.md").read_text(encoding="utf-8")
     numbers = re.findall(r"^\| (\d+) \| ", text.partition("## Invariants")[2], re.MULTILINE)
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
 
@@ -118,3 +123,19 @@ def test_extras_that_are_named_exist() -> None:
 
 def test_the_changelog_is_short_enough_to_be_read() -> None:
     assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+@needs("mkdocstrings")
+@needs("material")
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    commands = "".join(page.read_text() for page in (tmp_path / "reference" / "commands").glob("*.html"))
+    assert {*re.findall(r'id="ina-([a-z]+)', commands)} == {
+        command.name for command in app.registered_commands
+    }
+    served = (tmp_path / "reference" / "http-api.html").read_text()
+    assert "POST /v1/jobs" in served

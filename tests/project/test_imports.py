@@ -1,4 +1,4 @@
-"""Who may import what: the map of docs/architecture.md as a table, and what holds for all of it.
+"""Who may import what: the map of docs/explanations/architecture.md as a table, and what holds for all of it.
 
 Four rules, each tried by a broken example at the end:
 
@@ -407,7 +407,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
             "benchmarks.schedulers.interleave",
             "the product imports nothing of benchmarks",
         ),
-        ("ina.bench.mpi", "examples.digits", "the product imports nothing of benchmarks, examples"),
+        ("ina.bench.baselines", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
         ("p4src.programs", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),

@@ -1,4 +1,4 @@
-"""A small program for every row of docs/p4-support.md, "Constructs": what is accepted, and what is refused.
+"""A small program for every row of "Constructs" in docs/reference/p4-constructs.md: accepted, or refused.
 
 `ROWS` has them by the row's first cell. A program stands for a phrase of the row's last cell, the message
 that it is refused with, in which ``…`` is anything; or for nothing, if it is accepted.

@@ -2,7 +2,7 @@
 
 ``pytest tests/softswitch/test_compiler.py --update-golden`` rewrites what is said.
 
-The tables of docs/p4-support.md: each row has programs that are accepted, or refused as it says.
+The tables of docs/reference/p4-constructs.md: each row has programs that are accepted, or refused as it says.
 
 The verifier finds what a defect of the compiler would leave behind.
 
@@ -101,7 +101,7 @@ def test_what_is_not_supported_says_so():
     assert str(error) == "nowhere.p4:2:3: unsupported: value sets are not supported"
 
 
-PAGE = (Path(__file__).parents[2] / "docs/p4-support.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/p4-constructs.md").read_text()
 
 
 def rows() -> dict[str, tuple[str, list[str]]]:
@@ -161,7 +161,6 @@ def with_table(**changes: object) -> Callable[[ir.Program], ir.Program]:
 
 
 X = ir.Var(B8, "x", pos=POS)
-AWAY = ir.Transition((), (((), "away"),), pos=POS)
 META_X = ir.Member(B8, ir.Var(program().meta, "meta", pos=POS), "x", pos=POS)
 
 

@@ -12,10 +12,8 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from softswitch.engine.build import RUNTIME, build_c
-from tests.softswitch.script_program import have_compiler
 
 FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror")
-NO_COMPILER = pytest.mark.skipif(not have_compiler, reason="no C compiler")
 
 NEEDS_CHECKSUM, TCP4, TCP6, UDP_ANY = 1, 1, 4, 5
 _Sink = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)

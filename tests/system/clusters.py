@@ -239,7 +239,7 @@ def cluster(
             'sh -c \'cd "$0" && exec "$@"\' "$here" "$@"\n'
         )
         file = folder / "cluster.json"
-        file.write_text(json.dumps(topology_document(netns.exported(state))))
+        file.write_text(json.dumps(topology_document(netns.cluster_topology(state))))
         found = Cluster(state, file, private, enter, {name: each.pid for name, each in holders.items()})
         try:
             yield found

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.bed import BuiltBed, SwitchPool
 from bmv2_topos.soak.network import describe
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.schedule import JobPlan, SoakBed
@@ -341,7 +341,7 @@ class Case:
         return SoakBed(0, self.program, topology, tuple(placements), {}, (slots,) * len(self.jobs))
 
 
-def explore(case: Case, rack: Rack) -> Explored:
+def explore(case: Case, rack: SwitchPool) -> Explored:
     """Explore all that can happen in a case."""
     bed = case.bed
     with BuiltBed(bed, rack) as built:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bmv2_topos.soak.bed import MOVE_PREFIX, SLOT_PREFIX, BuiltBed
-from bmv2_topos.soak.recovery import lacking
+from bmv2_topos.soak.recovery import unfinished_packets
 from controller.switches.jobs import change_row, job_row
 from controller.switches.model import Admission
 from hostlib import wire
@@ -247,7 +247,7 @@ class WorkerPart:
     def outstanding(self) -> frozenset[tuple[int, int]]:
         """The packets whose result it lacks: job and number."""
         window = self._window
-        return frozenset((window.settings.job, index) for index in lacking(window))
+        return frozenset((window.settings.job, index) for index in unfinished_packets(window))
 
     def save(self) -> tuple[Hashable, Any]:
         state = self._window.state

@@ -24,7 +24,7 @@ from tests.system.command import ROOT, ina
 # --------------------------------------------------------------------- the device config that docs/p4
 
 
-PAGE = (ROOT / "docs" / "p4runtime.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "p4runtime-clients.md").read_text()
 (COMMAND,) = re.findall(r"^ina (compile .*--device-config exclusive.config)$", PAGE, flags=re.MULTILINE)
 
 
@@ -81,7 +81,7 @@ def run(text: str, folder: Path) -> list[str]:
 def test_a_program_controls_a_switch(tmp_path: Path) -> None:
     with open_switch("--program", "exclusive", "--lanes", 32) as switch:
         address = switch.address.removeprefix("grpc://")
-        said = run(program("p4runtime.md", "127.0.0.1:9559", address), tmp_path)
+        said = run(program("reference/p4runtime-clients.md", "127.0.0.1:9559", address), tmp_path)
     first, second, *counted = said
     assert first.startswith("job ")
     assert first.endswith(" has 64 of 8192 slots")
@@ -93,7 +93,7 @@ def test_a_program_sends_gradients_by_scapy(tmp_path: Path) -> None:
     pytest.importorskip("scapy")
     with open_switch("--program", "exclusive", "--lanes", 32) as switch:
         address = switch.address.removeprefix("grpc://")
-        text = program("tracing.md", "127.0.0.1:9559", address)
+        text = program("guides/captures.md", "127.0.0.1:9559", address)
         _, _, _, at, _, hosts = switch.options
         for ours, theirs in ((at, "47000"), (hosts, "48000")):
             text = text.replace(theirs, ours.rpartition(":")[2])
@@ -102,7 +102,7 @@ def test_a_program_sends_gradients_by_scapy(tmp_path: Path) -> None:
 
 def test_a_program_talks_to_a_controller(tmp_path: Path) -> None:
     with serving(tmp_path) as bed:
-        text = program("controller.md", "http://127.0.0.1:9580", bed.url)
+        text = program("guides/controller-api.md", "http://127.0.0.1:9580", bed.url)
         first, *servers = run(text, tmp_path)
         assert first.startswith("running - ")
         assert [line.split()[1:4] for line in servers].count(["2", "of", "2"]) == 1

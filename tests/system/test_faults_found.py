@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bmv2_topos.soak.bed import Rack
-from bmv2_topos.soak.campaign import Racks, Tally, soak_seeds
+from bmv2_topos.soak.bed import SwitchPool
+from bmv2_topos.soak.campaign import SwitchPools, Tally, soak_seeds
 from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S
 from bmv2_topos.soak.schedule import BED_SEEDS
@@ -46,7 +46,9 @@ def usual_share(tally: Tally) -> float:
     return quantiles([each.share for each in tally.recoveries if not each.begun_in_calm], n=10)[-1]
 
 
-def run(program: Mode, racks: Racks, most: int, cores: Cores = COMPILED, first_bed: int = FIRST_BED) -> Tally:
+def run(
+    program: Mode, racks: SwitchPools, most: int, cores: Cores = COMPILED, first_bed: int = FIRST_BED
+) -> Tally:
     """Run schedules of a program until one fails or there have been so many."""
     tally = Tally()
     number = first_bed
@@ -60,15 +62,15 @@ def run(program: Mode, racks: Racks, most: int, cores: Cores = COMPILED, first_b
 
 
 @pytest.fixture
-def racks() -> Iterator[Racks]:
-    racks = Racks()
+def racks() -> Iterator[SwitchPools]:
+    racks = SwitchPools()
     yield racks
     racks.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
-def test_without_a_defect_nothing_is_found(program: Mode, racks: Racks) -> None:
+def test_without_a_defect_nothing_is_found(program: Mode, racks: SwitchPools) -> None:
     tally = run(program, racks, SOME)
     assert not tally.failures, tally.failures[0]
     assert 0 < usual_share(tally) <= USUAL_SHARE
@@ -81,8 +83,8 @@ def test_without_a_defect_nothing_is_found(program: Mode, racks: Racks) -> None:
 @pytest.mark.parametrize(
     "mutant", [pytest.param(PROGRAMS[name], id=name) for name in effort.some(PROGRAMS, every=4)]
 )
-def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: Racks) -> None:
-    racks.put(mutant.program, Rack(mutant.compile()))
+def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: SwitchPools) -> None:
+    racks.put(mutant.program, SwitchPool(mutant.compile()))
     tally = run(mutant.program, racks, SOME if mutant.hides else MOST, first_bed=mutant.found_on)
     hidden = mutant.hides and tally.counts[f"switch: {mutant.hides}"] == 0
     assert hidden or tally.failures, f"not found in {tally.schedules} schedules"
@@ -226,7 +228,7 @@ SLOW = [reminds_as_rarely_as_it_may, sends_again_as_late_as_it_may]
 @pytest.mark.slow
 @pytest.mark.parametrize("change", effort.some(CORES, every=4))
 def test_a_defect_of_a_core_is_found(
-    change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[pytest.MonkeyPatch], None], racks: SwitchPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
     tally = run("shared", racks, MOST, TWINS)
@@ -236,7 +238,7 @@ def test_a_defect_of_a_core_is_found(
 @pytest.mark.slow
 @pytest.mark.parametrize("change", effort.some(SLOW, every=2))
 def test_slow_repairs_are_found(
-    change: Callable[[pytest.MonkeyPatch], None], racks: Racks, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[pytest.MonkeyPatch], None], racks: SwitchPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
     tally = run("shared", racks, SOME, TWINS)

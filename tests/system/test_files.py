@@ -139,9 +139,9 @@ def test_jobs_and_clusters_on_pages_are_read(page: Path, kind: str, text: str) -
 
 def test_pages_describe_jobs_a_cluster_and_a_topology() -> None:
     assert {str(each.id).rpartition("-")[0] for each in DESCRIPTIONS} >= {
-        "docs/first-sum.md",
-        "docs/schedulers/files.md",
-        "docs/testbeds.md",
+        "docs/tutorials/first-sum.md",
+        "docs/reference/schedule-files.md",
+        "docs/guides/testbeds.md",
     }
 
 
@@ -161,14 +161,14 @@ def used(commands: tuple[str, ...]) -> str:
 
 
 def test_the_page_of_keys_is_that_of_the_schema() -> None:
-    page = (ROOT / "docs" / "files.md").read_text()
+    page = (ROOT / "docs" / "reference" / "files.md").read_text()
     listed = [line for line in page.splitlines() if line.startswith("| `")]
     expected = [row for kind in schema.TABLES for row in rows(kind)]
     assert listed == expected, "python -m tests.system.test_files writes the tables"
 
 
 def write_page() -> None:
-    path = ROOT / "docs" / "files.md"
+    path = ROOT / "docs" / "reference" / "files.md"
     text = path.read_text()
     for kind in schema.TABLES:
         head = f"<!-- keys of {kind or 'the top'} -->\n"

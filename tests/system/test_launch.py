@@ -90,7 +90,7 @@ def test_a_worker_that_left_its_process_group_ends_with_a_run_that_is_terminated
     ended(process, by=signal.SIGTERM)
     assert process.returncode == 128 + signal.SIGTERM
     left = set(filter(runs, all_of_them))
-    for pid in left:  # its own child is out of reach (docs/limitations.md)
+    for pid in left:  # its own child is out of reach (docs/reference/limitations.md)
         os.kill(pid, signal.SIGKILL)
     assert len(left) <= 1
 

@@ -13,8 +13,8 @@ import pytest
 
 from controller import connect
 from controller.core import Submitted
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.scheduling import Submission
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Region, Topology, documents, parse_topology, topology_of
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import LiveJobs, WorkerOptions
@@ -150,12 +150,12 @@ def test_jobs_of_a_cluster_without_a_fallback_server_have_that_of_the_command(tm
             with connect(fabric.fleet.controllers["s1"].address) as controller:
                 (job,) = controller.jobs()
             while fabric.fallback is None or not fabric.fallback.statistics(job).get("merged", 0.0):
-                assert bed.core.jobs, bed.core.over
+                assert bed.core.jobs, bed.core.finished_jobs
                 time.sleep(0.1)
         finally:
             bed.end("easy")
             bed.join()
-        assert [each.outcome for each in bed.core.over] == ["completed"]
+        assert [each.outcome for each in bed.core.finished_jobs] == ["completed"]
 
 
 @pytest.mark.parametrize("port_kind", ["shm", "udp"])
@@ -177,7 +177,7 @@ def test_a_running_job_makes_room_for_one_with_a_deadline_and_gets_it_back(
             bed.end("easy")
             bed.join()
         assert beside["easy"].size < alone["easy"].size
-        assert {each.job.spec.name: each.outcome for each in bed.core.over} == {
+        assert {each.job.spec.name: each.outcome for each in bed.core.finished_jobs} == {
             "easy": "completed",
             "urgent": "completed",
         }

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from bmv2_topos.soak.bed import Rack
-from bmv2_topos.soak.campaign import Racks
+from bmv2_topos.soak.bed import SwitchPool
+from bmv2_topos.soak.campaign import SwitchPools
 from controller.vocabulary import Mode, Region
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
@@ -45,8 +45,8 @@ OTHER_SLOT = Region(1, 1)
 
 
 @pytest.fixture(scope="module")
-def racks() -> Iterator[Racks]:
-    racks = Racks()
+def racks() -> Iterator[SwitchPools]:
+    racks = SwitchPools()
     yield racks
     racks.close()
 
@@ -77,7 +77,7 @@ def check(found: Explored, states: int, rounds: int = ROUNDS_PER_PACKET) -> None
         every=4,
     ),
 )
-def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, states: int) -> None:
+def test_every_order_of_everything_ends_with_the_sums(racks: SwitchPools, case: Case, states: int) -> None:
     found = explore(case, racks.of("shared"))
     check(found, states)
     assert found.done > 10
@@ -97,7 +97,7 @@ def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, 
     ),
 )
 def test_so_it_does_below_a_switch_without_takers(
-    racks: Racks, program: Mode, budget: Budget, states: int
+    racks: SwitchPools, program: Mode, budget: Budget, states: int
 ) -> None:
     """Only the rank at the root takes the sum: no lanes come down to the two at the other switch."""
     places = ("s1", "s2", "s2")
@@ -115,7 +115,7 @@ def test_so_it_does_below_a_switch_without_takers(
 
 
 @pytest.mark.slow
-def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: Racks) -> None:
+def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: SwitchPools) -> None:
     """With the least memory, and no slots. Rank 1 does not take the sum: it answers with what it contributed.
 
     That begins nothing at the server, and it is raw: the server has to ask rank 0 for its raw values too.
@@ -153,7 +153,7 @@ def exclusive(psns: int, slots: int, budget: Budget) -> Case:
         every=4,
     ),
 )
-def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> None:
+def test_so_it_does_in_exclusive_mode(racks: SwitchPools, case: Case, states: int) -> None:
     check(explore(case, racks.of("exclusive")), states)
 
 
@@ -186,7 +186,7 @@ def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> 
         every=4,
     ),
 )
-def test_so_it_does_for_two_jobs_that_want_the_slot(racks: Racks, case: Case, states: int) -> None:
+def test_so_it_does_for_two_jobs_that_want_the_slot(racks: SwitchPools, case: Case, states: int) -> None:
     check(explore(case, racks.of("shared")), states)
 
 
@@ -227,7 +227,7 @@ def one_by_one(psns: int, budget: Budget) -> Case:
     ),
 )
 def test_so_it_does_when_a_job_is_given_other_slots(
-    racks: Racks, case: Case, to: Region, states: int
+    racks: SwitchPools, case: Case, to: Region, states: int
 ) -> None:
     """At any point; where each packet waits for the one before, the next but one meets the new region."""
     case = replace(case, budget=case.budget._replace(changes=1), other_region=to)
@@ -238,14 +238,14 @@ def test_so_it_does_when_a_job_is_given_other_slots(
 
 
 def test_a_wrong_sum_is_found() -> None:
-    rack = Rack(PROGRAMS["a contributor's bit is not looked at"].compile())
+    rack = SwitchPool(PROGRAMS["a contributor's bit is not looked at"].compile())
     try:
         assert explore(Case(1, Budget(doubles=1)), rack).wrong
     finally:
         rack.close()
 
 
-def test_a_dead_end_is_found(racks: Racks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_end_is_found(racks: SwitchPools, monkeypatch: pytest.MonkeyPatch) -> None:
     # workers send nothing again, so nobody ever learns of what was lost on its way to the switch
     monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
     found = explore(Case(1, Budget(losses=1)), racks.of("shared"))
@@ -254,7 +254,7 @@ def test_a_dead_end_is_found(racks: Racks, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_worker_that_heeds_one_time_out_in_eight_is_found(
-    racks: Racks, monkeypatch: pytest.MonkeyPatch
+    racks: SwitchPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, most = 0x200, 0xE00  # counted in bits of the chains' status that have no meaning
     on_timeout = Window.on_timeout

@@ -34,13 +34,17 @@ NO_BMV2 = NO_NAMESPACES or bmv2.missing()
 BMV2 = [pytest.mark.netns, pytest.mark.bmv2, pytest.mark.skipif(bool(NO_BMV2), reason=NO_BMV2)]
 
 
-def steps_of(page: str) -> list[tuple[str, list[str]]]:
-    return [*steps((ROOT / "docs" / f"{page}.md").read_text())]
+def text_of(*pages: str) -> str:
+    return "\n".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in pages)
+
+
+def steps_of(*pages: str) -> list[tuple[str, list[str]]]:
+    return [*steps(text_of(*pages))]
 
 
 def test_captures(tmp_path: Path) -> None:
     missing = "tshark" if shutil.which("tshark") is None else None
-    ran = [step for step in steps_of("tracing") if step[0].split()[0] != missing]
+    ran = [step for step in steps_of("guides/tracing", "guides/captures") if step[0].split()[0] != missing]
     folder = make_folder(tmp_path)
     for step in ran:
         run_step(folder, *step)
@@ -51,14 +55,14 @@ def test_captures(tmp_path: Path) -> None:
 def test_windows(tmp_path: Path) -> None:
     folder = make_folder(tmp_path)
     (folder / "p4src").symlink_to(ROOT / "p4src")  # as in a clone, where the examples find it
-    for step in (ran := steps_of("windows")):
+    for step in (ran := steps_of("guides/own-rules")):
         run_step(folder, *step)
     assert len(ran) == 6
 
 
-# --------------------------------------------------------------------------- docs/tutorial.md
+# ------------------------------------------- docs/tutorials/first-p4-program.md, second-p4-program.md
 
-TUTORIAL = steps_of("tutorial")
+TUTORIAL = steps_of("tutorials/first-p4-program", "tutorials/second-p4-program")
 
 
 def part(command: str) -> str:
@@ -102,12 +106,33 @@ def test_the_tutorial_with_root(
     assert len(ran) == 8
 
 
-# --------------------------------------------------------------------------- docs/testbeds.md
+# ----------------------------------------------------------------- docs/tutorials/first-testbed.md
+
+FIRST_TESTBED = steps_of("tutorials/first-testbed")
+
+
+@pytest.mark.parametrize("name", [pytest.param("embedded", marks=NETNS), pytest.param("bmv2", marks=BMV2)])
+def test_the_first_testbed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    (tmp_path / "page").mkdir()
+    folder = make_folder(tmp_path / "page")
+    ran = [step for step in FIRST_TESTBED if ("bmv2" in step[0]) == (name == "bmv2")]
+    try:
+        for step in ran:
+            run_step(folder, *step)
+    finally:
+        ina("topo", "down", "--all")
+    assert len(ran) == (3 if name == "bmv2" else 10)
+
+
+# --------------------------------------------------------------------------- docs/guides/testbeds.md
 
 LINES = [
     line
     for _, block in re.findall(
-        r"^```(\w*)\n(.*?)^```", (ROOT / "docs" / "testbeds.md").read_text(), flags=re.DOTALL | re.MULTILINE
+        r"^```(\w*)\n(.*?)^```",
+        text_of("guides/testbeds", "guides/bmv2", "guides/scenarios"),
+        flags=re.DOTALL | re.MULTILINE,
     )
     for line in block.splitlines()
     if line.startswith(("ina topo ", "ina scenario "))
@@ -158,7 +183,7 @@ def test_what_needs_no_root_runs(line: str, tmp_path: Path) -> None:
     assert run_lines([line], tmp_path) != [""]
 
 
-# --------------------------------------------------------------------------- docs/controller.md
+# --------------------------------------------------------------------------- docs/guides/controller.md
 
 
 def check_answers(controller: Controller) -> None:
@@ -197,7 +222,7 @@ def test_from_an_empty_machine_to_three_jobs_of_a_controller(
         supervisor.settimeout(120)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         try:
-            for command, shown in steps_of("controller"):
+            for command, shown in steps_of("tutorials/first-shared-cluster"):
                 if command.startswith("export "):
                     monkeypatch.setenv("INA_CONTROLLER", controller.url)
                     continue
@@ -216,12 +241,12 @@ def test_from_an_empty_machine_to_three_jobs_of_a_controller(
     assert re.search(r"info +\[decision=\d+ event=started jobs=urgent\] on (2 GPUs|GPU .*): ", written)
 
 
-# --------------------------------------------------------------------- the programs of docs/hostlib.m
+# --------------------------------------------------------------------- the programs of guides
 
 
-PAGE, TORCH_PAGE, HOROVOD_PAGE = (
-    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torch", "horovod")
-)
+PAGE = text_of(*(f"guides/{name}" for name in ("hostlib", "numbers", "errors", "priorities")))
+TORCH_PAGE = text_of(*(f"guides/{name}" for name in ("torchrun", "torch-launchers", "torch-errors")))
+HOROVOD_PAGE = text_of("guides/horovod")
 
 
 def programs(page: str) -> dict[str, str]:
@@ -279,8 +304,9 @@ def test_the_guide_names_every_error() -> None:
     assert {name for name in errors if f"`{name}`" not in PAGE} <= {"InaError"}
 
 
-@pytest.mark.parametrize("page", [PAGE, TORCH_PAGE], ids=["hostlib", "torch"])
-def test_the_contents_of_a_guide_are_its_sections(page: str) -> None:
+@pytest.mark.parametrize("name", ["hostlib", "torchrun"])
+def test_the_contents_of_a_guide_are_its_sections(name: str) -> None:
+    page = text_of(f"guides/{name}")
     contents = re.findall(r"^- \[(.*?)\]\(#", page, re.MULTILINE)
     assert contents == re.findall(r"^## (.*)$", page, re.MULTILINE)
 

@@ -12,7 +12,7 @@ import pytest
 from controller import Deployment, Fleet, Region, SwitchSession, TreeAdmission, Uplink
 from controller.errors import NotPrimary
 from controller.p4runtime_shim.target import P4RuntimeTarget
-from controller.switches.fleet import Report
+from controller.switches.fleet import ReconcileReport
 from ina.switches.programs import bundle
 from ina.switches.switch_process import EmbeddedSwitch
 from tests.controller.failing import Recording
@@ -69,7 +69,7 @@ def test_a_switch_started_anew_is_programmed_as_before_and_the_other_is_left_alo
     before = bed.fleet.read()
     bed.written()
 
-    assert bed.fleet.reconcile(desired, program=program) == Report(())
+    assert bed.fleet.reconcile(desired, program=program) == ReconcileReport(())
     assert [target.turns for target in bed.targets.values()] == [0, 0], "nothing to do takes no turn"
 
     bed.processes["a"].stop()
@@ -89,7 +89,7 @@ def test_a_switch_started_anew_is_programmed_as_before_and_the_other_is_left_alo
         assert all("it is not there" in str(action) for action in report.actions[1:])
         assert set(bed.written()) == {"a"}
         assert bed.fleet.read() == before
-        assert bed.fleet.reconcile(desired, program=program) == Report(())
+        assert bed.fleet.reconcile(desired, program=program) == ReconcileReport(())
         assert bed.written() == {}
         assert [target.turns for target in bed.targets.values()] == [0, 0]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bmv2_topos.faults import LinkFault
-from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.bed import BuiltBed, SwitchPool
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
@@ -47,7 +47,7 @@ def one_rank_is_cut_off(congestion: CongestionName, packets: int = 12_000) -> So
     return SoakSchedule(*(0, BED, (plan,), links, 0, 100_000, 0, (cut,), 300 + CUT_US))
 
 
-def recovery_of(schedule: SoakSchedule, rack: Rack, cores: Cores = COMPILED) -> Recovery:
+def recovery_of(schedule: SoakSchedule, rack: SwitchPool, cores: Cores = COMPILED) -> Recovery:
     """Run the schedule; return how its collective recovered."""
     with BuiltBed(BED, rack) as built:
         (recovery,) = run_schedule(schedule, built, cores=cores).recoveries
@@ -55,8 +55,8 @@ def recovery_of(schedule: SoakSchedule, rack: Rack, cores: Cores = COMPILED) -> 
 
 
 @pytest.fixture(scope="module")
-def rack() -> Iterator[Rack]:
-    rack = Rack.of("shared")
+def rack() -> Iterator[SwitchPool]:
+    rack = SwitchPool.of("shared")
     yield rack
     rack.close()
 
@@ -68,7 +68,9 @@ def allowed_ns(recovery: Recovery) -> float:
 
 
 @pytest.mark.parametrize("congestion", CONGESTION_NAMES)
-def test_windows_are_open_again_soon_after_one_rank_lost_all(rack: Rack, congestion: CongestionName) -> None:
+def test_windows_are_open_again_soon_after_one_rank_lost_all(
+    rack: SwitchPool, congestion: CongestionName
+) -> None:
     recovery = recovery_of(one_rank_is_cut_off(congestion), rack)
     assert recovery.packets > 8000
     assert recovery.round_trip_ns == 40_000
@@ -76,7 +78,7 @@ def test_windows_are_open_again_soon_after_one_rank_lost_all(rack: Rack, congest
     assert recovery.duration_ns <= allowed_ns(recovery)
 
 
-def test_a_window_that_stays_small_is_found(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_that_stays_small_is_found(rack: SwitchPool, monkeypatch: pytest.MonkeyPatch) -> None:
     def collapse(self: Aimd, outcome: Round) -> Limits:
         self._packets = 1.0
         return self._limits()
@@ -86,7 +88,9 @@ def test_a_window_that_stays_small_is_found(rack: Rack, monkeypatch: pytest.Monk
     assert recovery.duration_ns > allowed_ns(recovery)
 
 
-def test_who_is_too_slow_is_told_with_what_is_lacking(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_too_slow_is_told_with_what_is_lacking(
+    rack: SwitchPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
     monkeypatch.setattr(twin_kernel, "_take_reminder", lambda state, header, chain, now: None)
     schedule = one_rank_is_cut_off("fixed", packets=5000)

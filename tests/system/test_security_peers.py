@@ -1,4 +1,4 @@
-"""Another user of the machine sends whatever to all UDP ports of a run (docs/security.md).
+"""Another user of the machine sends whatever to all UDP ports of a run (docs/explanations/security.md).
 
 In a network namespace of its own, so that no other run is attacked beside it.
 """

@@ -20,8 +20,8 @@ from typer.testing import CliRunner, Result
 
 import p4src
 from bmv2_topos.soak import ProcessDied, draw_schedule, missing, replay, soak
-from bmv2_topos.soak.bed import BuiltBed, Rack
-from bmv2_topos.soak.campaign import Racks, Tally
+from bmv2_topos.soak.bed import BuiltBed, SwitchPool
+from bmv2_topos.soak.campaign import SwitchPools, Tally
 from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.network import PacketLog
 from bmv2_topos.soak.run import run_schedule
@@ -117,7 +117,7 @@ def test_late_answers_do_not_take_the_least_memory_of_a_fallback_server() -> Non
     Each such answer began it anew, with a lower PSN than the one that all ranks lacked.
     """
     schedule = replace(draw_schedule(4100000036142), server_capacity=3)
-    racks = Racks()
+    racks = SwitchPools()
     with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
         course = run_schedule(schedule, built)
     racks.close()
@@ -142,7 +142,7 @@ def test_whoever_waits_for_a_rank_that_died_names_it_in_schedules_that_nobody_ha
     """
     first = secrets.randbelow(1 << 40) * BED_SEEDS
     print(f"first seed of schedules in which a rank of each job dies: {first}")
-    racks, raised = Racks(), 0
+    racks, raised = SwitchPools(), 0
     for number in range(NEW_DEATHS):
         seed = first + number // 4 * BED_SEEDS + number % 4  # four schedules of each bed
         schedule = draw_schedule(seed)
@@ -162,7 +162,7 @@ def test_whoever_waits_for_a_rank_that_died_names_it_in_schedules_that_nobody_ha
 def test_a_schedule_is_the_same_alone_as_after_others(number: int) -> None:
     bed = draw_bed(number)
     first, last = number * BED_SEEDS, number * BED_SEEDS + BED_SEEDS - 1
-    racks = Racks()
+    racks = SwitchPools()
     rack = racks.of(bed.program)
     alone, after_others = [], []
     for seed in range(first, last + 1, 5):
@@ -224,11 +224,11 @@ def test_a_failure_is_shown_with_its_schedule_and_the_command_that_repeats_it(
 ) -> None:
     broken = PROGRAMS["a contributor's bit is not looked at"].compile()
 
-    def take_broken(program: Mode, own: str | None) -> Rack:
+    def take_broken(program: Mode, own: str | None) -> SwitchPool:
         assert program == "shared"
-        return Rack(broken)
+        return SwitchPool(broken)
 
-    monkeypatch.setattr(Rack, "of", take_broken)
+    monkeypatch.setattr(SwitchPool, "of", take_broken)
     seed = next(seed for seed in range(100) if _fails(seed))
     done = run_command("--replay", seed, "--packets", 5)
     assert done.exit_code == 1

@@ -1,4 +1,4 @@
-"""Captures of runs and simulations, and what ``ina trace`` tells of them; see docs/tracing.md, too."""
+"""Captures of runs and simulations, and what ``ina trace`` tells of them; see docs/guides/tracing.md, too."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from itertools import count, islice
 
 import pytest
 
-from bmv2_topos.soak.bed import BuiltBed, Rack
+from bmv2_topos.soak.bed import BuiltBed, SwitchPool
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
 from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, SoakSchedule
@@ -35,7 +35,7 @@ def packets(schedule: SoakSchedule, built: BuiltBed, cores: Cores) -> list[Packe
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
 def test_the_cores_and_their_twins_send_the_same_packets_at_the_same_times(program: Mode) -> None:
-    rack = Rack.of(program)
+    rack = SwitchPool.of(program)
     beds = (bed for bed in map(draw_bed, count(2000)) if bed.program == program)
     try:
         for bed in islice(beds, BEDS):

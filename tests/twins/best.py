@@ -6,21 +6,20 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from controller.policies.placement.flows import steady_state
-from controller.policies.placement.policy import Question, settle
+from controller.policies.placement.policy import PlacementProblem, settle
 from controller.policies.placement.trees import racks_of
 from controller.policies.routing.grid import candidates
-from controller.policies.routing.policy import Question as RoutingQuestion
-from controller.policies.routing.policy import score
+from controller.policies.routing.policy import RoutingProblem, score
 from controller.vocabulary import Job, Tree
 
 
-def best_placement(question: Question, job: Job) -> list[str] | None:
+def best_placement(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Return the placement with which most GPUs compute; None if there is no room."""
-    room = question.room(job)
+    room = problem.room(job)
     best: tuple[float, list[str]] | None = None
     for servers in _deals(list(room.items()), job.workers):
-        jobs = (*question.running, settle(question, job, servers))
-        value = steady_state(question.topology, jobs).value
+        jobs = (*problem.running, settle(problem, job, servers))
+        value = steady_state(problem.topology, jobs).value
         if best is None or value > best[0]:
             best = (value, servers)
     return None if best is None else best[1]
@@ -35,28 +34,28 @@ def _deals(room: Sequence[tuple[str, int]], workers: int) -> Iterator[list[str]]
             yield from ([name] * here + rest for rest in _deals(others, workers - here))
 
 
-def best_trees(question: RoutingQuestion) -> dict[str, Tree]:
+def best_trees(problem: RoutingProblem) -> dict[str, Tree]:
     """Return the trees of shortest paths whose lowest rate is highest."""
-    racks = [(job, rack) for job in question.routed for rack in racks_of(question.topology, job)]
+    racks = [(job, rack) for job in problem.routed for rack in racks_of(problem.topology, job)]
     choices = [
         [
             (pick, way)
-            for pick in candidates(question, job, rack)
-            for way in question.ways(rack, pick, question.roots[job.name])
+            for pick in candidates(problem, job, rack)
+            for way in problem.ways(rack, pick, problem.roots[job.name])
         ]
         for job, rack in racks
     ]
     best: tuple[tuple[float, float], dict[str, Tree]] | None = None
     for chosen in itertools.product(*choices):
-        ways: dict[str, dict[str, list[str]]] = {job.name: {} for job in question.routed}
-        picked: dict[str, list[str]] = {job.name: [] for job in question.routed}
+        ways: dict[str, dict[str, list[str]]] = {job.name: {} for job in problem.routed}
+        picked: dict[str, list[str]] = {job.name: [] for job in problem.routed}
         for (job, rack), (pick, way) in zip(racks, chosen, strict=True):
             ways[job.name][rack] = way
             picked[job.name].append(pick)
-        trees = {job.name: question.merged(job, ways[job.name], picked[job.name]) for job in question.routed}
-        wider = {job.name: question.summing_everywhere(job, trees[job.name]) for job in question.routed}
+        trees = {job.name: problem.merged(job, ways[job.name], picked[job.name]) for job in problem.routed}
+        wider = {job.name: problem.summing_everywhere(job, trees[job.name]) for job in problem.routed}
         for candidate in (trees, wider):
-            worth = score(question.evaluate(candidate))
+            worth = score(problem.evaluate(candidate))
             if best is None or worth > best[0]:
                 best = (worth, candidate)
     return {} if best is None else best[1]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.policies.placement.waterfill import NONE, SAME, Floats, Ints, JobFlows, Steady
+from controller.policies.placement.waterfill import NONE, SAME, Floats, Ints, JobFlows, SteadyRates
 
 
-def waterfill(flows: JobFlows) -> Steady:
+def waterfill(flows: JobFlows) -> SteadyRates:
     """Return the rates at which all jobs are frozen."""
     return Filling(flows).run()
 
@@ -61,7 +61,7 @@ class Filling:
         self.nodes_by_resource = nodes[order]
         self.begin = np.searchsorted(resources[order], np.arange(self.nowhere + 2))
 
-    def run(self) -> Steady:
+    def run(self) -> SteadyRates:
         level = 0.0
         while self.active.any():
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -79,7 +79,7 @@ class Filling:
                 self._fill_links(full[full < self.links], level)
             else:
                 self._fill_pool(int(full[0]) - self.links, level)
-        return Steady(self.rate, self.bound, self._load(level), self.full)
+        return SteadyRates(self.rate, self.bound, self._load(level), self.full)
 
     def _load(self, level: float) -> Floats:
         at = np.where(self.users > 0, self.slope * (level if np.isfinite(level) else 0.0), 0.0)

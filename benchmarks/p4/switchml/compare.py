@@ -22,7 +22,7 @@ from hostlib.wire import FRAME_PREFIX_BYTES, HEADER_DTYPE
 _LOSSES = (0.0, 0.001, 0.01)
 _SEEDS = 3
 _BYTES_OF_A_SLOT = {"SwitchML": 2 * (4 * VALUES + 4 + 1 + 2), "exclusive": 2 * (4 * VALUES + 21)}
-"""Of the two cells of a packet under way: values, bitmap, count, exponents; see docs/tofino.md for ours."""
+"""The two cells of a packet under way: values, bitmap, count, exponent. Ours: docs/reference/tofino.md."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from benchmarks.replicas.lucid.rules import (
     two_queues,
 )
 from benchmarks.replicas.steps import SteppedRun
-from controller.policies.family import Family, SimulationConfig, readable
+from controller.policies.family import Family, SimulationConfig, raising_bad_trace
 from controller.policies.scheduling.errors import BadSpec
-from controller.policies.scheduling.lucid.family import dress, measurements, usage_of
+from controller.policies.scheduling.lucid.family import complete_jobs, measurements, usage_of
 from controller.policies.scheduling.lucid.measured import Config, config_by_columns, read_labels
 from controller.policies.scheduling.lucid.usage import Size, sizes_from_pairs
 from controller.policies.scheduling.model import Submission
@@ -71,7 +71,7 @@ FAMILY = Family(
         "lucid": "two nodes profile; by expected service, first a partner, else a node",
     },
     make,
-    dress,
+    complete_jobs,
 )
 
 
@@ -117,6 +117,6 @@ def _sizes(config: SimulationConfig) -> dict[Config, Size]:
     """Return the sharing scores: as the profiles' authors give them, or else what the pairs say."""
     given: dict[Config, Size] = {}
     if config.profiles is not None:
-        with readable(config.profiles):
+        with raising_bad_trace(config.profiles):
             given = read_labels(config.profiles)
     return given or sizes_from_pairs(measurements(config)[1])

@@ -8,7 +8,7 @@ from benchmarks.replicas.muri.loop import MuriRun
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import TiresiasReplica, srsf, srtf
 from benchmarks.replicas.muri.speed import SLOTS, AntManSpeed, MuriSpeed
-from controller.policies.family import Family, Setting, SimulationConfig, declared, resolve_settings
+from controller.policies.family import Family, Setting, SimulationConfig, declared_settings, resolve_settings
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import Policy
 from controller.policies.scheduling.sharing.antman import AntMan
@@ -57,7 +57,7 @@ SETTINGS = {
     "worst_order": Setting("1: muri interleaves as badly as possible", 0, 0, 1, whole=True),
     "in_order": Setting("1: muri groups neighbours in the queue", 0, 0, 1, whole=True),
     "unpack": Setting("0: muri keeps groups that do not pay (--autopack False there)", 1, 0, 1, whole=True),
-    **{name: declared(PaperOptions)[name] for name in ("short", "width")},
+    **{name: declared_settings(PaperOptions)[name] for name in ("short", "width")},
 }
 
 

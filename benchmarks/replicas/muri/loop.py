@@ -16,7 +16,7 @@ from controller.policies.scheduling.errors import BadDecision
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.simulator.engine import PolicyRun, ProgressWatch, admitted, stuck
-from controller.simulator.record import Result, RunRecorder
+from controller.simulator.record import RunRecorder, SimulationResult
 from controller.vocabulary import Cluster
 
 SAME_PART = 1e-3
@@ -72,7 +72,7 @@ class MuriRun(PolicyRun):
         detail: bool = False,
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Result:
+    ) -> SimulationResult:
         """Simulate `specs` on `cluster`."""
         queue = admitted(specs, cluster)
         recorder = RunRecorder(cluster, detail=detail)

@@ -41,7 +41,7 @@ from benchmarks.replicas.muri.speed import (
     stages_of,
 )
 from controller.policies.scheduling.errors import BadSpec, SchedulingError
-from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs
 from controller.vocabulary import Cluster
@@ -195,7 +195,7 @@ class MuriReplica:
         for size in {*held, *self._waiting.sizes()}:
             most = self._members * (cluster.gpus // size)
             queues[size] = sorted([*held.get(size, ()), *self._waiting.bucket(size)[:most]])[:most]
-        counts = Counts(cluster)
+        counts = FreeGpuCounts(cluster)
         places: dict[int, int] = {}
         taken: dict[int, int] = {}
 
@@ -316,7 +316,7 @@ class MuriReplica:
                 else:
                     ranked.append((min(values), size, node))
         ranked.sort(key=lambda entry: entry[0])
-        counts = Counts(cluster)
+        counts = FreeGpuCounts(cluster)
         kept: dict[int, list[Members]] = {}
         for _, size, node in ranked:
             if counts.take(size):
@@ -333,7 +333,7 @@ class MuriReplica:
         self, groups: dict[int, list[Members]], heads: dict[int, list[Entry]], cluster: Cluster
     ) -> list[Group]:
         """Give each group its GPUs: large ones first, among equals the one with the first job."""
-        slots = Slots(cluster)
+        slots = FreeGpus(cluster)
         placed: list[Group] = []
         for size in sorted(groups, reverse=True):
             position = {entry[1]: number for number, entry in enumerate(heads[size])}

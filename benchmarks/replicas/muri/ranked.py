@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.policies.scheduling.placement import Slots
+from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import WaitingJobs, walk
+from controller.policies.scheduling.queue import WaitingJobs, choose_by_rank
 from controller.policies.scheduling.tiresias import Tiresias
 
 
 class TiresiasReplica(Tiresias):
     """Discretised 2D-LAS on any GPUs that are free."""
 
-    def _take(self, slots: Slots, gpus: int) -> tuple[int, ...] | None:
+    def _take(self, slots: FreeGpus, gpus: int) -> tuple[int, ...] | None:
         return slots.take_scattered(gpus)
 
 
@@ -37,7 +37,7 @@ class Repacked:
                 self._waiting.discard(job)  # it came to its end while it was being stopped
         for job in view.arrived:
             self._waiting.add(job, rank(job, now_s))
-        slots = Slots(view.cluster)
+        slots = FreeGpus(view.cluster)
         places: list[tuple[int, ...]] = []
 
         def fits(gpus: int) -> bool:
@@ -47,7 +47,7 @@ class Repacked:
             return place is not None
 
         held = [(rank(job, now_s), order, job) for order, job in self._running.items()]
-        chosen, started = walk(self._waiting, held, fits)
+        chosen, started = choose_by_rank(self._waiting, held, fits)
         for size, count in started.items():
             self._waiting.drop_first(size, count)
         self._running = {job.order: job for job in chosen}

@@ -13,7 +13,7 @@ from benchmarks.replicas.synergy.rules import WITH_OPT, RoundSpeed, replica_dema
 from controller.policies.family import Family, SimulationConfig
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.synergy.demand import ServerShape
-from controller.policies.scheduling.synergy.family import dress, profiles_of
+from controller.policies.scheduling.synergy.family import complete_jobs, profiles_of
 from controller.policies.scheduling.synergy.matrix_csv import ModelProfile
 from controller.policies.scheduling.synergy.policy import servers_of
 from controller.simulator.engine import PolicyRun
@@ -74,5 +74,5 @@ FAMILY = Family(
         if mode != "opt" or order in WITH_OPT
     },
     make,
-    dress,
+    complete_jobs,
 )

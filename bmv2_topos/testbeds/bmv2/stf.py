@@ -11,7 +11,7 @@ from pathlib import Path
 from bmv2_topos.testbeds.bmv2.files import FileSwitch, ToolFailed
 from bmv2_topos.testbeds.bmv2.plane import P4RuntimePlane
 from bmv2_topos.testbeds.netns.bmv2 import SWITCH, help_text, missing
-from bmv2_topos.testbeds.netns.errors import NotHere
+from bmv2_topos.testbeds.netns.errors import MissingRequirement
 from controller.errors import ControllerError, ProgramMismatch
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.switches.programs import p4c_command, p4c_output
@@ -42,7 +42,7 @@ def run_on_bmv2(
     script does not fit the program or uses something that BMv2 does not support.
     """
     if lacking := missing():
-        raise NotHere(f"scripts on BMv2 need {lacking}; the embedded switch needs neither")
+        raise MissingRequirement(f"scripts on BMv2 need {lacking}; the embedded switch needs neither")
     with tempfile.TemporaryDirectory(prefix="ina-stf-") as name:
         folder = Path(name)
         command = p4c_command(source, defines or {}, folder, include_dirs=include_dirs)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bmv2_topos.testbeds.mininet.package import find
-from bmv2_topos.testbeds.mininet.runner import planned, up
+from bmv2_topos.testbeds.mininet.runner import commands_of, up
 
 if TYPE_CHECKING:
     from bmv2_topos.testbeds.mininet.switch import Bmv2Switch, EmbeddedSwitch
 
-__all__ = ["Bmv2Switch", "EmbeddedSwitch", "find", "planned", "up"]
+__all__ = ["Bmv2Switch", "EmbeddedSwitch", "commands_of", "find", "up"]
 
 
 def __getattr__(name: str) -> object:

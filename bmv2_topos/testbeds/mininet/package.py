@@ -8,7 +8,7 @@ import warnings
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from bmv2_topos.testbeds.netns import NotHere
+from bmv2_topos.testbeds.netns import MissingRequirement
 
 DEBIAN = Path("/usr/lib/python3/dist-packages/mininet")
 
@@ -19,7 +19,7 @@ def find() -> None:
         return
     spec = _spec()
     if spec is None or spec.loader is None:
-        raise NotHere("the runner mininet needs Mininet: apt-get install mininet")
+        raise MissingRequirement("the runner mininet needs Mininet: apt-get install mininet")
     sys.modules["mininet"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     try:
@@ -27,7 +27,9 @@ def find() -> None:
             warnings.simplefilter("ignore")  # it compares versions with distutils, and has odd escapes
             importlib.import_module("mininet.net")
     except ImportError as error:
-        raise NotHere(f"Mininet does not load with this Python: {error}; pip install setuptools") from error
+        raise MissingRequirement(
+            f"Mininet does not load with this Python: {error}; pip install setuptools"
+        ) from error
 
 
 def _spec() -> ModuleSpec | None:

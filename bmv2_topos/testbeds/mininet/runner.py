@@ -15,7 +15,7 @@ from bmv2_topos.testbeds.netns import Program, State, StepFailed, check_here
 from bmv2_topos.testbeds.netns.commands import Command, neighbour_lines, rates
 from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.targets import target_of
-from bmv2_topos.testbeds.netns.testbed import bring, compiling, run_step
+from bmv2_topos.testbeds.netns.testbed import compiling, run_step, start
 from controller.vocabulary import Topology
 from hostlib.launch import command_line
 
@@ -34,10 +34,10 @@ def up(
     """Start a testbed in Mininet; see `bmv2_topos.testbeds.netns.up`. Raises NotHere without Mininet."""
     check_here()
     find()
-    return bring(State(name, MININET, topology, program), _make, on_step)
+    return start(State(name, MININET, topology, program), _make, on_step)
 
 
-def planned(name: str, topology: Topology, program: Program) -> list[Command]:
+def commands_of(name: str, topology: Topology, program: Program) -> list[Command]:
     """Return every command that `up` would run, in order; nothing of them need be here.
 
     Mininet makes nodes and links by itself: a node's process is called ``PID-of-NODE``, and the switches are

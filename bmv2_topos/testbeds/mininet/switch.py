@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bmv2_topos.testbeds.mininet.package import find
-from bmv2_topos.testbeds.netns import NotHere, bmv2, namespaces
+from bmv2_topos.testbeds.netns import MissingRequirement, bmv2, namespaces
 from bmv2_topos.testbeds.netns.offloads import turn_off
 from bmv2_topos.testbeds.netns.serving import await_service
 from controller import SwitchSession, connect
@@ -181,7 +181,7 @@ class Bmv2Switch(P4Switch):
             NotHere: a tool is missing; says which, and where it comes from.
         """
         if lacking := bmv2.missing():
-            raise NotHere(f"Bmv2Switch needs {lacking}; EmbeddedSwitch needs neither")
+            raise MissingRequirement(f"Bmv2Switch needs {lacking}; EmbeddedSwitch needs neither")
         super().__init__(name, **parameters)
         self._program = program
         self._lanes = lanes

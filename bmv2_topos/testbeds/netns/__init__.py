@@ -7,48 +7,56 @@ on it::
     execute("office", "h1", ["ip", "addr"])
     down("office")
 
-`standing` does so for the time of a block.
+`temporary` does so for the time of a block.
 """
 
 from bmv2_topos.testbeds.netns.commands import Program
 from bmv2_topos.testbeds.netns.errors import (
     BadName,
-    LiveError,
+    MissingRequirement,
+    NameTaken,
     NeedsRoot,
-    NotCarried,
+    NetnsError,
     NoTestbed,
-    NotHere,
     StepFailed,
-    Taken,
+    Unsupported,
 )
 from bmv2_topos.testbeds.netns.names import check_name, slug
 from bmv2_topos.testbeds.netns.namespaces import check_here
 from bmv2_topos.testbeds.netns.store import State, known, missing
 from bmv2_topos.testbeds.netns.targets import TARGETS
-from bmv2_topos.testbeds.netns.testbed import down, execute, exported, find, planned, standing, up
+from bmv2_topos.testbeds.netns.testbed import (
+    cluster_topology,
+    commands_of,
+    down,
+    execute,
+    find,
+    temporary,
+    up,
+)
 
 __all__ = [
     "TARGETS",
     "BadName",
-    "LiveError",
+    "MissingRequirement",
+    "NameTaken",
     "NeedsRoot",
+    "NetnsError",
     "NoTestbed",
-    "NotCarried",
-    "NotHere",
     "Program",
     "State",
     "StepFailed",
-    "Taken",
+    "Unsupported",
     "check_here",
     "check_name",
+    "cluster_topology",
+    "commands_of",
     "down",
     "execute",
-    "exported",
     "find",
     "known",
     "missing",
-    "planned",
     "slug",
-    "standing",
+    "temporary",
     "up",
 ]

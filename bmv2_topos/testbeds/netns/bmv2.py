@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bmv2_topos.impairments import LEAST_DELAY_S
 from bmv2_topos.testbeds.netns.commands import Command, Program, rate_commands
-from bmv2_topos.testbeds.netns.errors import NotCarried, NotHere
+from bmv2_topos.testbeds.netns.errors import MissingRequirement, Unsupported
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.namespaces import lacks_netem
 from controller import ProgramBundle, SwitchSession
@@ -44,13 +44,13 @@ class Bmv2Target:
         source_of(program.name, program.lanes)
         for switch in topology.switches:
             if switch.program or switch.runtime or switch.cpu_port:
-                raise NotCarried(
+                raise Unsupported(
                     f"switch {switch.name}: programs, entries and CPU ports of single switches are for the "
                     "target embedded"
                 )
         for link in topology.links:
             if link.reorder:
-                raise NotCarried(
+                raise Unsupported(
                     f"link {link.a} - {link.b}: reorder = {link.reorder:g}: neither BMv2 nor the kernel"
                     " reorders packets by chance; the target embedded does"
                 )
@@ -58,10 +58,10 @@ class Bmv2Target:
     def check_here(self, topology: Topology, program: Program) -> None:
         """Raise NotHere without its tools, or if the kernel lacks what the links need."""
         if lacking := missing():
-            raise NotHere(f"the target bmv2 needs {lacking}; the target embedded needs neither")
+            raise MissingRequirement(f"the target bmv2 needs {lacking}; the target embedded needs neither")
         for link in topology.links:
             if (what := _netem(link)) and (why := lacks_netem()):
-                raise NotHere(
+                raise MissingRequirement(
                     f"link {link.a} - {link.b}: {' '.join(what)} needs netem, for BMv2 cannot do it, and this"
                     f" kernel has none ({why}); the target embedded needs none"
                 )

@@ -13,40 +13,40 @@ LiveError
 from __future__ import annotations
 
 
-class LiveError(Exception):
+class NetnsError(Exception):
     """Base of everything that this package raises."""
 
     exit_code = 1
 
 
-class NotHere(LiveError):
+class MissingRequirement(NetnsError):
     """This machine or user cannot have network namespaces."""
 
 
-class NeedsRoot(NotHere):
+class NeedsRoot(MissingRequirement):
     """Only root can have network namespaces, and this user is another one."""
 
     as_root = True
     """The command may be run again, as root."""
 
 
-class NotCarried(LiveError):
+class Unsupported(NetnsError):
     """A runner or a kind of switch cannot carry out a request."""
 
 
-class BadName(LiveError):
+class BadName(NetnsError):
     """A testbed or a node cannot be called that."""
 
     exit_code = 2
 
 
-class Taken(LiveError):
+class NameTaken(NetnsError):
     """A testbed, or something of its name, already exists."""
 
 
-class NoTestbed(LiveError):
+class NoTestbed(NetnsError):
     """No such testbed is up."""
 
 
-class StepFailed(LiveError):
+class StepFailed(NetnsError):
     """A command failed, or a switch did not start."""

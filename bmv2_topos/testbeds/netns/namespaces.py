@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from bmv2_topos.testbeds.netns.errors import NeedsRoot, NotHere, StepFailed
+from bmv2_topos.testbeds.netns.errors import MissingRequirement, NeedsRoot, StepFailed
 
 T = TypeVar("T")
 Identity = tuple[int, int]
@@ -35,7 +35,9 @@ def check_here() -> None:
     alternative = "the runners virtual and loopback do without"
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
-            raise NotHere(f"no {tool!r} command: install iproute2 (apt-get install iproute2); {alternative}")
+            raise MissingRequirement(
+                f"no {tool!r} command: install iproute2 (apt-get install iproute2); {alternative}"
+            )
     if os.geteuid() != 0:
         raise NeedsRoot(f"network namespaces need root ({alternative})")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from bmv2_topos.testbeds.netns.commands import Program
-from bmv2_topos.testbeds.netns.errors import NoTestbed, Taken
+from bmv2_topos.testbeds.netns.errors import NameTaken, NoTestbed
 from controller.vocabulary import Topology
 
 
@@ -108,7 +108,7 @@ def locked(name: str) -> Iterator[None]:
             if not os.path.samestat(os.fstat(handle.fileno()), place.stat()):
                 raise BlockingIOError  # the previous owner has removed it
         except (BlockingIOError, FileNotFoundError):
-            raise Taken(f"testbed {name!r} is being started or stopped by another process") from None
+            raise NameTaken(f"testbed {name!r} is being started or stopped by another process") from None
         try:
             yield
         finally:

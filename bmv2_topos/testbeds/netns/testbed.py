@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from bmv2_topos.testbeds.netns import namespaces, store
 from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up, host_commands
-from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
+from bmv2_topos.testbeds.netns.errors import MissingRequirement, NameTaken, NoTestbed, StepFailed
 from bmv2_topos.testbeds.netns.forwarding import entries, offered
 from bmv2_topos.testbeds.netns.names import check_name, check_nodes, interface, namespace, prefix
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
@@ -20,7 +20,7 @@ from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from controller import SwitchSession, connect
 from controller.errors import UnknownName
-from controller.interrupts import interrupts_held, unwinding
+from controller.interrupts import delay_interrupts, exit_on_signals
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
 from controller.vocabulary.graphs import pinned
@@ -29,7 +29,7 @@ NETNS = "netns"
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def planned(name: str, topology: Topology, program: Program) -> list[Command]:
+def commands_of(name: str, topology: Topology, program: Program) -> list[Command]:
     """Return every command that `up` would run, in order; nothing of them need be here.
 
     Raises LiveError, ProgramMismatch.
@@ -67,10 +67,10 @@ def up(
 
     Raises LiveError, with nothing left behind; an interrupt leaves nothing behind, either.
     """
-    return bring(State(name, NETNS, topology, program), _make, on_step)
+    return start(State(name, NETNS, topology, program), _make, on_step)
 
 
-def bring(
+def start(
     state: State,
     make: Callable[[State, Callable[[str], None]], dict[str, int]],
     on_step: Callable[[str], None] = lambda text: None,
@@ -117,12 +117,12 @@ def down(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def standing(name: str, topology: Topology, program: Program) -> Iterator[State]:
+def temporary(name: str, topology: Topology, program: Program) -> Iterator[State]:
     """Keep a testbed for the time of the block: an interrupt, or SIGTERM, takes it down, too.
 
     Raises LiveError.
     """
-    with unwinding():
+    with exit_on_signals():
         state = up(name, topology, program)
         try:
             yield state
@@ -138,7 +138,7 @@ def find(name: str | None) -> State:
     return state
 
 
-def exported(state: State) -> Topology:
+def cluster_topology(state: State) -> Topology:
     """Return a testbed's topology for a cluster file: every address, port and interface as it is there."""
     topology = pinned(state.topology)
     return replace(
@@ -166,7 +166,7 @@ def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:
     try:
         os.execvp("ip", ["ip", "netns", "exec", node, *command])
     except OSError as error:
-        raise NotHere(f"cannot run ip: {error.strerror}") from error
+        raise MissingRequirement(f"cannot run ip: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ def run_step(command: Command) -> None:
     """Run a command; after an interrupt it has ended, too. Raises StepFailed, with its output."""
     pipe, process = subprocess.PIPE, None
     try:
-        with interrupts_held(_ENDS, blocked=False):
+        with delay_interrupts(_ENDS, blocked=False):
             process = subprocess.Popen(command.argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         _, said = process.communicate("\n".join(command.lines))
     except BaseException:
@@ -242,7 +242,7 @@ def _check_free(name: str) -> None:
     elif left := namespaces.existing(prefix(name)):
         what = f"network namespace {left[0]} already exists"
     if what:
-        raise Taken(f"{what}: take it down (ina topo down {name}), or give another name (--name)")
+        raise NameTaken(f"{what}: take it down (ina topo down {name}), or give another name (--name)")
 
 
 def _switch_commands(state: State) -> dict[str, Command]:

@@ -13,19 +13,19 @@ from bmv2_topos.testbeds.virtual.allocation import Policy, Reallocation, Regions
 from bmv2_topos.testbeds.virtual.jobs import RunningJob
 from bmv2_topos.testbeds.virtual.placement import Placement, build, shortest_tree
 from bmv2_topos.testbeds.virtual.recorder import Recorder
-from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
+from bmv2_topos.testbeds.virtual.report import FlowReport, JobReport, Occupancy, Prediction, Report
 from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings, WrongSum
-from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed, not_carried
+from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed, unsupported
 from bmv2_topos.testbeds.virtual.traffic import Flow, random_flows
 
 __all__ = [
     "Flow",
     "FlowReport",
-    "Foreseen",
     "JobReport",
     "Occupancy",
     "Placement",
     "Policy",
+    "Prediction",
     "Reallocation",
     "Recorder",
     "Regions",
@@ -37,7 +37,7 @@ __all__ = [
     "VirtualTestbed",
     "WrongSum",
     "build",
-    "not_carried",
     "random_flows",
     "shortest_tree",
+    "unsupported",
 ]

@@ -16,19 +16,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bmv2_topos.testbeds.virtual.placement import Placement
-from bmv2_topos.testbeds.virtual.report import Directed, Foreseen
+from bmv2_topos.testbeds.virtual.report import Directed, Prediction
 from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
 from controller.core.allocator import allocate
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.flows import Pools, flows_of
 from controller.policies.placement.waterfill import waterfill
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Region, Topology, Tree
 from hostlib import wire
 from hostlib.wire.encodings import per_lane
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class PolicyResults:
     """The policies' decisions for jobs: hosts, trees and slots."""
 
     jobs: tuple[Job, ...]
@@ -37,14 +37,14 @@ class Decided:
     """The jobs that use the network, a rank for each server, in the testbed's form."""
     placements: tuple[Placement, ...]
     """Placements of `ranks`."""
-    foreseen: Foreseen
+    foreseen: Prediction
     policies: Mapping[str, str]
     """The policies' names, by the kind of decision."""
 
 
 def decide(
     topology: Topology, jobs: Sequence[Job], policies: AllocationSettings, settings: VirtualSettings
-) -> Decided:
+) -> PolicyResults:
     """Return the testbed's topology, placements and jobs as decided by the policies.
 
     Args:
@@ -76,9 +76,9 @@ def decide(
         )
     if ended := allocator.divide(0.0):
         raise TestbedError(f"job {ended[0]!r} cannot meet its deadline, says memory policy {policies.memory}")
-    assert allocator.answer is not None
+    assert allocator.division is not None
     placed = tuple(allocator.placed[job.name] for job in jobs)
-    regions = allocator.answer.regions
+    regions = allocator.division.regions
     ranks, placements = [], []
     for job in placed:
         if len(job.hosts) > 1:
@@ -88,12 +88,12 @@ def decide(
     steady = waterfill(allocator.flows())
     rates = {job.name: float(bps) for job, bps in zip(allocator.crossing, steady.rate_bps, strict=True)}
     crossing = [job for job in placed if len(job.hosts) > 1]
-    foreseen = Foreseen(
+    foreseen = Prediction(
         rate_bps=rates,
         iteration_s={job.name: job.iteration_at_s(rates[job.name]) for job in crossing},
         link_bytes=_link_bytes(network, crossing, settings),
     )
-    return Decided(placed, tuple(ranks), tuple(placements), foreseen, policies.names)
+    return PolicyResults(placed, tuple(ranks), tuple(placements), foreseen, policies.names)
 
 
 def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *, shares: bool) -> Placement:

@@ -91,7 +91,7 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedPackets:
     """Frames back to back; `lengths` of each."""
 
     data: bytearray
@@ -236,7 +236,7 @@ class Fabric:
         """Return True if a host's link has loss in addition to its own."""
         return self._hosts[host].losses.probability > 0
 
-    def receive(self, host: str) -> Received | None:
+    def receive(self, host: str) -> ReceivedPackets | None:
         """Take the next frame that has arrived at a host; None: there is none."""
         at = self._hosts[host]
         data, lengths, times_us = self._switch_of(at).drain_batch(at.end.port)
@@ -248,7 +248,7 @@ class Fabric:
             self._recorder.arrived(host, data, lengths, times_us, None if kept is None else kept.tolist())
         if kept is not None:
             data, lengths = _without(data, lengths, kept)
-        return Received(data, lengths) if lengths else None
+        return ReceivedPackets(data, lengths) if lengths else None
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
         """Send packets from a host, now.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bmv2_topos.testbeds.virtual.fabric import Bytes, Fabric, Received
+from bmv2_topos.testbeds.virtual.fabric import Bytes, Fabric, ReceivedPackets
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports
 from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.switches.model import INA_UDP_PORT
@@ -62,7 +62,7 @@ class Interfaces:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self._open: dict[str, set[int]] = {}
-        self._waiting: dict[tuple[str, int], Received] = {}
+        self._waiting: dict[tuple[str, int], ReceivedPackets] = {}
 
     def open(self, host: str, port: int) -> Socket:
         """Bind a port of a host: return an interface that receives and sends there."""
@@ -77,7 +77,7 @@ class Interfaces:
         """Return True if received packets of a host wait for their receivers."""
         return any((host, port) in self._waiting for port in self._open[host])
 
-    def receive(self, host: str, port: int) -> Received | None:
+    def receive(self, host: str, port: int) -> ReceivedPackets | None:
         """Take the next frame that has arrived at a port; None: there is none."""
         arrival = self.fabric.receive(host)
         if self.alone(host):
@@ -86,13 +86,13 @@ class Interfaces:
             self._sort(host, arrival)
         return self._waiting.pop((host, port), None)
 
-    def _sort(self, host: str, arrival: Received) -> None:
+    def _sort(self, host: str, arrival: ReceivedPackets) -> None:
         for data, length in arrival.segments():
             frames = data.reshape(-1, length)
             ports = frames[:, _UDP_DESTINATION : _UDP_DESTINATION + 2].copy().view(">u2")[:, 0]
             for port in self._open[host].intersection(ports.tolist()):
                 chosen = frames[ports == port]
-                waiting = self._waiting.setdefault((host, port), Received(bytearray(), array("I")))
+                waiting = self._waiting.setdefault((host, port), ReceivedPackets(bytearray(), array("I")))
                 waiting.data.extend(chosen.tobytes())
                 waiting.lengths.extend([length] * len(chosen))
 
@@ -105,7 +105,7 @@ class Socket:
     port: int
     _interfaces: Interfaces
 
-    def receive(self) -> Received | None:
+    def receive(self) -> ReceivedPackets | None:
         """Take the next frame that has arrived here; None: there is none."""
         return self._interfaces.receive(self.host, self.port)
 

@@ -22,13 +22,13 @@ from bmv2_topos.testbeds.virtual.settings import (
     VirtualSettings,
 )
 from bmv2_topos.testbeds.virtual.worker import (
+    CheckedCongestion,
     ExactGradients,
-    Rule,
+    RankAgreement,
     Training,
     TrainingWorker,
-    Watched,
 )
-from bmv2_topos.trace import JobFacts
+from bmv2_topos.trace import TracedJob
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
@@ -101,7 +101,7 @@ class RunningJob:
                 socket = self.interfaces.open(host, self.ports.server)
                 self.server = PolledServer(socket, self.topology, self.settings)
             self.server.add_job(FallbackJob(self.id, epoch, tree, window=self.request.window))
-        rule = Rule()
+        rule = RankAgreement()
         self.workers = [self._worker(rank, now, epoch, tree, rule) for rank in range(self.entry.workers)]
 
     @property
@@ -180,7 +180,7 @@ class RunningJob:
             refused=self.refused,
         )
 
-    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: Rule) -> TrainingWorker:
+    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: RankAgreement) -> TrainingWorker:
         entry, settings = self.entry, self.settings
         socket = self.interfaces.open(self.placement.workers[rank], self.ports.workers[rank])
         core = CoreSettings(
@@ -220,7 +220,7 @@ class RunningJob:
             worker.on_sum = self.recorder.sums.append
         return worker
 
-    def facts(self) -> JobFacts:
+    def facts(self) -> TracedJob:
         """Return where its packets are captured."""
         host = self.request.placement.server
         port: End | None = None
@@ -229,12 +229,12 @@ class RunningJob:
             port = switch, self.topology.port_to(switch, host)
         workers: tuple[End, ...] = tuple((worker, None) for worker in self.placement.workers)
         server = None if host is None else (host, None)
-        return JobFacts(self.id, self.entry.name, workers, server, port, round(self.entry.arrival_s * 1e9))
+        return TracedJob(self.id, self.entry.name, workers, server, port, round(self.entry.arrival_s * 1e9))
 
-    def _congestion(self, rule: Rule) -> Congestion:
+    def _congestion(self, rule: RankAgreement) -> Congestion:
         name = self.entry.congestion
         made = find(name).make()
-        return Watched(made, rule, may_bypass=self.settings.shares) if is_outside(name) else made
+        return CheckedCongestion(made, rule, may_bypass=self.settings.shares) if is_outside(name) else made
 
 
 def request_of(

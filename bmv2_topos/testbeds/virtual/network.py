@@ -2,7 +2,7 @@
 
 A node receives packets: a switch, or a host and its stations (`Station`). A link's effect on
 to a packet is drawn from the network's seed; for other faults, override `Network.send` or
-`Network.corrupted`. Times are nanoseconds; an `Agenda` has its user's unit.
+`Network.corrupted`. Times are nanoseconds; an `EventQueue` has its user's unit.
 
 The testbed's links are the engine's own, with rates and queues (`fabric.py`).
 """
@@ -32,7 +32,7 @@ Trace = Callable[[int, str, str, bytes, str], None]
 """Called with every packet sent: time, sender, receiver, its bytes, its fate."""
 
 
-class Agenda(Generic[T]):
+class EventQueue(Generic[T]):
     """Events by time; at the same time, in the order in which they were added."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Network:
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
         """Events of packets under way, by name."""
-        self._agenda: Agenda[tuple[Callable[..., None], tuple[Any, ...]]] = Agenda()
+        self._agenda: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
 
     # ------------------------------------------------------------------ time
 

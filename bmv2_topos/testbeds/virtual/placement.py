@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.switches.layout import Branch, grow, plugged
+from controller.switches.layout import Branch, branch_of, members_by_switch
 from controller.switches.model import INA_UDP_PORT
 from controller.vocabulary import BadSpec, Job, Link, Region, Topology, Tree
 from controller.vocabulary.catalog import star, tree
@@ -184,10 +184,10 @@ def branches(
         region: The slots that a shared job may use, unless its placement has regions; None: all.
         ports: UDP ports of the workers; None: all use `INA_UDP_PORT`.
     """
-    members = plugged(topology, placement.workers, None if ports is None else ports.workers)
+    members = members_by_switch(topology, placement.workers, None if ports is None else ports.workers)
     tree = placement.tree_on(topology)
     own = placement.regions or {}
     without = {switch.name for switch in topology.switches if not switch.aggregates}
     transit = (without - own.keys()) | (set(tree.switches) - tree.aggregators)
     regions = dict.fromkeys(topology.switch, region) | dict(own)
-    return grow(topology, tree.root, tree.parents, members, regions=regions, transit=transit)
+    return branch_of(topology, tree.root, tree.parents, members, regions=regions, transit=transit)

@@ -9,7 +9,7 @@ from array import array
 from collections import defaultdict
 from pathlib import Path
 
-from bmv2_topos.trace import Event, JobFacts, Record, Sum, Verdict, events_of, explain
+from bmv2_topos.trace import Event, IterationPath, Record, Sum, TracedJob, events_of, explain
 from bmv2_topos.trace.captures import read
 from hostlib import wire
 from softswitch import CaptureSettings, Switch, file_header, packet_block
@@ -25,7 +25,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.sums: list[Sum] = []
-        self.jobs: list[JobFacts] = []
+        self.jobs: list[TracedJob] = []
         self._switches: dict[tuple[str, int], bytearray] = defaultdict(bytearray)
         self._hosts: list[Record] = []
 
@@ -75,7 +75,7 @@ class Recorder:
         comment = "fate=lost" if lost else ""
         self._hosts.append(Record(time_us * 1000, host, inbound, bytes(head), comment))
 
-    def explain(self) -> list[Verdict]:
+    def explain(self) -> list[IterationPath]:
         """Return a verdict for each iteration: the causes of its time."""
         return explain(self.events(), self.sums, self.jobs)
 

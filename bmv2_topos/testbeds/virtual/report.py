@@ -19,7 +19,7 @@ Directed = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class Prediction:
     """Predictions of the policies that decided on jobs, by water-filling."""
 
     rate_bps: Mapping[str, float]
@@ -133,7 +133,7 @@ class Report:
     """Packets that passed a link, each counted at each."""
     switches: tuple[str, ...] = ()
     """Their names, in the order of the topology."""
-    foreseen: Foreseen | None = None
+    foreseen: Prediction | None = None
     """Predictions of the policies, if any decided."""
     wall_s: float = field(default=0.0, compare=False)
     """Real time of the simulation."""

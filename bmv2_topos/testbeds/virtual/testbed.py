@@ -41,7 +41,7 @@ from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Report
 from bmv2_topos.testbeds.virtual.settings import COMPILED, Stalled, TestbedError, VirtualSettings
 from bmv2_topos.testbeds.virtual.traffic import Flow, running_flows
-from bmv2_topos.testbeds.virtual.turns import HostTurns, Seated
+from bmv2_topos.testbeds.virtual.turns import HostTurns, Pollable
 from controller.vocabulary import Job, Topology
 from hostlib.core.congestion import BadLimits
 from hostlib.core.state import NEVER
@@ -89,7 +89,7 @@ class VirtualTestbed:
         workers = {entry.name: entry.workers for entry in jobs}
         for fault in faults:
             wrong = impossible(fault, topology, workers)
-            if why := wrong[1] if wrong else not_carried(fault):
+            if why := wrong[1] if wrong else unsupported(fault):
                 raise TestbedError(why)
         self._faults = sorted(_in_turn(faults), key=lambda fault: fault.at_s, reverse=True)
         for flow in flows:
@@ -231,7 +231,7 @@ class VirtualTestbed:
         if self._seated:
             return
         self._seated = True
-        seats: list[tuple[Seated, str]] = [(flow, "") for flow in self._flows]
+        seats: list[tuple[Pollable, str]] = [(flow, "") for flow in self._flows]
         for job in self._left:
             seats += [(worker, job.entry.name) for worker in job.workers]
             if job.server is not None:
@@ -310,7 +310,7 @@ class VirtualTestbed:
         )
 
 
-def not_carried(fault: Fault) -> str:
+def unsupported(fault: Fault) -> str:
     """Return the reason why virtual time cannot apply a fault while jobs run; "": it can."""
     match fault:
         case Kill(job=job, rank=rank):

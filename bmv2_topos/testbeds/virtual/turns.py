@@ -51,7 +51,7 @@ _SEAT: Final = np.dtype(
 """``struct seat`` of turns.c."""
 
 
-class Seated(Protocol):
+class Pollable(Protocol):
     """What sits at a host. Times are nanoseconds."""
 
     host: str
@@ -90,11 +90,11 @@ class HostTurns:
         self._fabric = fabric
         self._interfaces = interfaces
         self._quick = _Quick(fabric.cabling) if quick else None
-        self._seated: list[Seated] = []
+        self._seated: list[Pollable] = []
         self._seats = np.zeros(0, _SEAT)
         self._by_end = _ByEnd(np.zeros(0, np.uint32), fabric.hosts)
 
-    def seat(self, seated: Sequence[Seated]) -> None:
+    def seat(self, seated: Sequence[Pollable]) -> None:
         """Give seats to these and no others, and a turn to each at the next tick."""
         self.settle()
         self._seated = list(seated)

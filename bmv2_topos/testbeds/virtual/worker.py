@@ -214,7 +214,7 @@ class ExactGradients:
 # are not compared.
 
 
-class Rule:
+class RankAgreement:
     """The ranks' answers of one job so far."""
 
     def __init__(self) -> None:
@@ -234,10 +234,10 @@ class Rule:
             )
 
 
-class Watched:
+class CheckedCongestion:
     """The congestion control of one rank, whose answers are compared with the others'."""
 
-    def __init__(self, inner: Congestion, rule: Rule, *, may_bypass: bool) -> None:
+    def __init__(self, inner: Congestion, rule: RankAgreement, *, may_bypass: bool) -> None:
         self.name = getattr(inner, "name", type(inner).__name__)
         self.wants_rounds = inner.wants_rounds
         self._inner = inner

@@ -18,8 +18,8 @@ next job as many of the remaining ones, and so on; the rest is shared.
 ...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10,
 ...     servers=("h1", "h2"),
 ... )
->>> question = Question((job,), fabrics.star(2))
->>> deadline(question).regions, preemptive(question).regions
+>>> problem = MemoryProblem((job,), fabrics.star(2))
+>>> deadline(problem).regions, preemptive(problem).regions
 ({'a': {'s1': Region(offset=0, size=98)}}, {'a': {'s1': Region(offset=0, size=977)}})
 """
 
@@ -31,12 +31,12 @@ from collections.abc import Collection, Mapping, Sequence
 from controller.errors import OutOfMemory
 from controller.policies.memory.demand import DeadlineNeed, slots_for
 from controller.policies.memory.policy import (
-    Answer,
-    Question,
-    Standing,
+    MemoryDivision,
+    MemoryProblem,
+    SlotStatus,
     demands,
-    everywhere,
     refuse_exclusive,
+    regions_of,
 )
 from controller.policies.memory.regions import allocate, holes
 from controller.vocabulary import Job, Region
@@ -48,12 +48,12 @@ LEAST_IN_FLIGHT = 8
 hardly any link, and packets without a slot have the fallback server."""
 
 
-def deadline(question: Question) -> Answer:
+def deadline(problem: MemoryProblem) -> MemoryDivision:
     """Grant the slots for deadlines and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
-    return _divide(question, lazy=False)
+    return _divide(problem, lazy=False)
 
 
-def deadline_lazy(question: Question) -> Answer:
+def deadline_lazy(problem: MemoryProblem) -> MemoryDivision:
     """Grant regions only to jobs for whose deadlines an equal part of the shared slots is too small.
 
     A private region is idle while its job computes, and keeps a job that could end early running until its
@@ -61,64 +61,64 @@ def deadline_lazy(question: Question) -> Answer:
     until no such job is left; called again as time passes, this grants regions to jobs that fall behind.
     O(grants * jobs). Raises as `deadline`.
     """
-    return _divide(question, lazy=True)
+    return _divide(problem, lazy=True)
 
 
-def _divide(question: Question, *, lazy: bool) -> Answer:
-    refuse_exclusive(question)
-    wanted = demands(question, question.jobs)
-    standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
-    standing |= {name: Standing.ENDED for name, need in wanted.items() if not need.feasible}
-    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
-    for name, fitting in grants(question, wanted, lazy=lazy).items():
-        standing[name] = Standing.GRANTED
+def _divide(problem: MemoryProblem, *, lazy: bool) -> MemoryDivision:
+    refuse_exclusive(problem)
+    wanted = demands(problem, problem.jobs)
+    standing = dict.fromkeys((job.name for job in problem.jobs), SlotStatus.SHARED)
+    standing |= {name: SlotStatus.ENDED for name, need in wanted.items() if not need.feasible}
+    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in problem.topology.switches}
+    for name, fitting in grants(problem, wanted, lazy=lazy).items():
+        standing[name] = SlotStatus.GRANTED
         for at, size in fitting.items():
             sizes[at][name] = size
-    return divided(question, sizes, standing)
+    return divided(problem, sizes, standing)
 
 
 def divided(
-    question: Question, sizes: Mapping[str, Mapping[str, int]], standing: Mapping[str, Standing]
-) -> Answer:
-    """Return the answer with a region of each size, by switch and job; jobs that share have the rest."""
-    regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
+    problem: MemoryProblem, sizes: Mapping[str, Mapping[str, int]], standing: Mapping[str, SlotStatus]
+) -> MemoryDivision:
+    """Return the division with a region of each size, by switch and job; jobs that share have the rest."""
+    regions: dict[str, dict[str, Region]] = {job.name: {} for job in problem.jobs}
     rest: dict[str, Region] = {}
-    for switch in question.topology.switches:
-        held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
+    for switch in problem.topology.switches:
+        held = {name: on[switch.name] for name, on in problem.held.items() if switch.name in on}
         placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
         for name, region in placed.items():
             regions[name][switch.name] = region
-    sharing = [job for job in question.jobs if standing[job.name] is Standing.SHARED]
+    sharing = [job for job in problem.jobs if standing[job.name] is SlotStatus.SHARED]
     for job in sharing:
-        regions[job.name] = everywhere(question, job, rest)
-    parts = _parts(question, sharing, rest)
-    return Answer(regions, standing, demands(question, question.jobs), parts)
+        regions[job.name] = regions_of(problem, job, rest)
+    parts = _parts(problem, sharing, rest)
+    return MemoryDivision(regions, standing, demands(problem, problem.jobs), parts)
 
 
-def _parts(question: Question, sharing: Sequence[Job], rest: Mapping[str, Region]) -> dict[str, int]:
+def _parts(problem: MemoryProblem, sharing: Sequence[Job], rest: Mapping[str, Region]) -> dict[str, int]:
     """Return how many packets each of the jobs that share slots may have in flight: an equal part of them."""
-    at = Counter(switch for job in sharing for switch in question.switches[job.name])
+    at = Counter(switch for job in sharing for switch in problem.switches[job.name])
     return {
         job.name: max(LEAST_IN_FLIGHT, min(rest[switch].size // at[switch] for switch in where))
         for job in sharing
-        if (where := question.switches[job.name])
+        if (where := problem.switches[job.name])
     }
 
 
 def grants(
-    question: Question, wanted: Mapping[str, DeadlineNeed], *, lazy: bool
+    problem: MemoryProblem, wanted: Mapping[str, DeadlineNeed], *, lazy: bool
 ) -> dict[str, dict[str, int]]:
     """Return the slots that jobs are granted at each of their switches."""
-    left = {switch.name: switch.slots for switch in question.topology.switches}
-    there = [job for job in question.jobs if job.name not in wanted or wanted[job.name].feasible]
-    sharing = Counter(at for job in there for at in question.switches[job.name])
+    left = {switch.name: switch.slots for switch in problem.topology.switches}
+    there = [job for job in problem.jobs if job.name not in wanted or wanted[job.name].feasible]
+    sharing = Counter(at for job in there for at in problem.switches[job.name])
     waiting = {job.name: job for job in sorted(there, key=_urgency) if job.name in wanted}
     granted: dict[str, dict[str, int]] = {}
     again = True
     while again:
         again = False
         for name, job in list(waiting.items()):
-            need = _needed(question, job, wanted[name].rate_bps)
+            need = _needed(problem, job, wanted[name].rate_bps)
             if lazy and all(size <= left[at] // sharing[at] for at, size in need.items()):
                 continue
             if need and all(size <= left[at] for at, size in need.items()):
@@ -134,10 +134,10 @@ def _urgency(job: Job) -> tuple[float, str]:
     return (job.due_s if job.due_s is not None else float("inf"), job.name)
 
 
-def _needed(question: Question, job: Job, rate_bps: float) -> dict[str, int]:
+def _needed(problem: MemoryProblem, job: Job, rate_bps: float) -> dict[str, int]:
     """Return the slots that a job needs at each of its switches."""
-    at = [question.topology.switch[name] for name in question.switches[job.name]]
-    return {switch.name: slots_for(job, switch, rate_bps, question.reading) for switch in at}
+    at = [problem.topology.switch[name] for name in problem.switches[job.name]]
+    return {switch.name: slots_for(job, switch, rate_bps, problem.reading) for switch in at}
 
 
 def arrange(
@@ -183,65 +183,65 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
     return placed, Region(begin, total - begin)
 
 
-def earliest(question: Question) -> Answer:
+def earliest(problem: MemoryProblem) -> MemoryDivision:
     """Grant needs and the rest by deadline, and end the jobs that cannot meet theirs even alone.
 
     A simple policy to compare `deadline` with: the rest goes, in the same order, to jobs with deadlines,
     as much as their links can use, so that one that could end early does not hold its slots until its
     deadline. Raises BadSpec for unplaced and exclusive jobs.
     """
-    refuse_exclusive(question)
-    wanted = demands(question, question.jobs)
+    refuse_exclusive(problem)
+    wanted = demands(problem, problem.jobs)
     ended = frozenset(name for name, need in wanted.items() if not need.feasible)
-    return by_urgency(question, grants(question, wanted, lazy=False), ended, best_effort=False)
+    return by_urgency(problem, grants(problem, wanted, lazy=False), ended, best_effort=False)
 
 
-def preemptive(question: Question) -> Answer:
+def preemptive(problem: MemoryProblem) -> MemoryDivision:
     """Grant the slots that links can use, by deadline, then by work left. O(n log n).
 
     Raises BadSpec for unplaced and exclusive jobs.
     """
-    return by_urgency(question, {}, frozenset())
+    return by_urgency(problem, {}, frozenset())
 
 
 def by_urgency(
-    question: Question,
+    problem: MemoryProblem,
     needs: Mapping[str, Mapping[str, int]],
     ended: Collection[str],
     *,
     best_effort: bool = True,
-) -> Answer:
-    """Return the answer that grants needs, then the slots that links can use, by urgency.
+) -> MemoryDivision:
+    """Return the division that grants needs, then the slots that links can use, by urgency.
 
     Args:
-        question: The jobs; none of them exclusive.
+        problem: The jobs; none of them exclusive.
         needs: Slots at each switch that jobs are granted before all others, by job; they fit together.
         ended: Names of the jobs to end.
         best_effort: Whether jobs without a deadline are granted slots, too; otherwise they share the rest.
     """
-    refuse_exclusive(question)
+    refuse_exclusive(problem)
     sizes = {
         switch.name: {name: need[switch.name] for name, need in needs.items() if switch.name in need}
-        for switch in question.topology.switches
+        for switch in problem.topology.switches
     }
     left = {
-        switch.name: switch.slots - sum(sizes[switch.name].values()) for switch in question.topology.switches
+        switch.name: switch.slots - sum(sizes[switch.name].values()) for switch in problem.topology.switches
     }
     standing = {
-        job.name: Standing.ENDED if job.name in ended else Standing.SHARED for job in question.jobs
-    } | dict.fromkeys(needs, Standing.GRANTED)
-    wanting = (job for job in question.jobs if best_effort or job.deadline_s is not None)
+        job.name: SlotStatus.ENDED if job.name in ended else SlotStatus.SHARED for job in problem.jobs
+    } | dict.fromkeys(needs, SlotStatus.GRANTED)
+    wanting = (job for job in problem.jobs if best_effort or job.deadline_s is not None)
     for job in sorted((job for job in wanting if job.name not in ended), key=_due_then_work):
-        at = question.switches[job.name]
+        at = problem.switches[job.name]
         granted = {name: sizes[name].get(job.name, 0) for name in at}
         if not at or not min(left[name] + granted[name] for name in at):
             continue
-        standing[job.name] = Standing.GRANTED
+        standing[job.name] = SlotStatus.GRANTED
         for name in at:
-            wanted = slots_for(job, question.topology.switch[name], question.link_bps(job), question.reading)
+            wanted = slots_for(job, problem.topology.switch[name], problem.link_bps(job), problem.reading)
             sizes[name][job.name] = max(granted[name], min(wanted, left[name] + granted[name]))
             left[name] -= sizes[name][job.name] - granted[name]
-    return divided(question, sizes, standing)
+    return divided(problem, sizes, standing)
 
 
 def _due_then_work(job: Job) -> tuple[float, float, str]:

@@ -5,59 +5,61 @@ from __future__ import annotations
 import math
 
 from controller.policies.memory.demand import rate_of, slot_time_s, slots_for
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
 from controller.vocabulary import Job, Region, Switch
 from controller.vocabulary.errors import plural
 
 
-def explain(question: Question, answer: Answer, job: Job) -> list[str]:
+def explain(problem: MemoryProblem, division: MemoryDivision, job: Job) -> list[str]:
     """Return sentences: each switch's slots and what limits them, the gain of one more slot.
 
     `controller.core.reasons` says why it has them.
     """
-    if not question.switches[job.name]:
+    if not problem.switches[job.name]:
         why = "aggregate is off" if not job.aggregate else "it stays on one server, or no switch sums"
         return [f"It uses no switch memory: {why}."]
     return [
         line
-        for name, region in answer.regions[job.name].items()
-        for line in _at_switch(question, answer, job, question.topology.switch[name], region)
+        for name, region in division.regions[job.name].items()
+        for line in _at_switch(problem, division, job, problem.topology.switch[name], region)
     ]
 
 
-def _at_switch(question: Question, answer: Answer, job: Job, switch: Switch, region: Region) -> list[str]:
-    time_s = slot_time_s(job, switch, question.reading)
-    held = "a round trip" if job.hold_s is None or question.reading == "article" else "as measured"
-    rate_bps = rate_of(job, switch, region.size, question.reading)
+def _at_switch(
+    problem: MemoryProblem, division: MemoryDivision, job: Job, switch: Switch, region: Region
+) -> list[str]:
+    time_s = slot_time_s(job, switch, problem.reading)
+    held = "a round trip" if job.hold_s is None or problem.reading == "article" else "as measured"
+    rate_bps = rate_of(job, switch, region.size, problem.reading)
     begin = (
         f"{switch.name}: {region.size} of {plural(switch.slots, 'slot')}"
         + (f", {region.offset} to {region.end - 1}" if region.size else "")
-        + f" ({answer.standing[job.name]}). A slot carries {switch.payload_bytes} bytes in"
+        + f" ({division.standing[job.name]}). A slot carries {switch.payload_bytes} bytes in"
         f" {time_s * 1e6:.4g} µs, {held}: {rate_bps / 1e9:.4g} Gb/s in all."
     )
     lines = [begin]
-    need = answer.demands.get(job.name)
-    if answer.standing[job.name] is Standing.SHARED:
-        sharers = [n for n, on in answer.regions.items() if on.get(switch.name) == region]
+    need = division.demands.get(job.name)
+    if division.standing[job.name] is SlotStatus.SHARED:
+        sharers = [n for n, on in division.regions.items() if on.get(switch.name) == region]
         lines.append(f"{switch.name}: {len(sharers)} jobs share these slots: {', '.join(sharers[:8])}.")
         if need is not None and need.feasible:
-            wanted = slots_for(job, switch, need.rate_bps, question.reading)
+            wanted = slots_for(job, switch, need.rate_bps, problem.reading)
             granted = sum(
                 on[switch.name].size
-                for n, on in answer.regions.items()
-                if switch.name in on and answer.standing[n] is Standing.GRANTED
+                for n, on in division.regions.items()
+                if switch.name in on and division.standing[n] is SlotStatus.GRANTED
             )
             lines.append(
                 f"{switch.name}: its deadline needs {wanted} slots; more urgent jobs have {granted}, and"
                 f" {switch.slots - granted} are left."
             )
-    return [*lines, _one_more(question, job, switch, region)]
+    return [*lines, _one_more(problem, job, switch, region)]
 
 
-def _one_more(question: Question, job: Job, switch: Switch, region: Region) -> str:
-    link_bps = question.link_bps(job)
+def _one_more(problem: MemoryProblem, job: Job, switch: Switch, region: Region) -> str:
+    link_bps = problem.link_bps(job)
     now_bps, more_bps = (
-        min(link_bps, rate_of(job, switch, size, question.reading)) for size in (region.size, region.size + 1)
+        min(link_bps, rate_of(job, switch, size, problem.reading)) for size in (region.size, region.size + 1)
     )
     if more_bps <= now_bps:
         full = now_bps >= link_bps

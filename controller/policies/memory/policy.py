@@ -1,10 +1,10 @@
 """The interface of memory policies.
 
-A policy is a function of a `Question`; its answer gives every job at every switch of its tree a region::
+A policy is a function of a `MemoryProblem`. It returns a region for each job at each switch of its tree::
 
-    def nothing(question: Question) -> Answer:
-        names = [job.name for job in question.jobs]
-        return Answer({name: {} for name in names}, dict.fromkeys(names, Standing.SHARED))
+    def nothing(problem: MemoryProblem) -> MemoryDivision:
+        names = [job.name for job in problem.jobs]
+        return MemoryDivision({name: {} for name in names}, dict.fromkeys(names, SlotStatus.SHARED))
 
 A policy of your own is named ``path.py:nothing``, or a package's entry point of the group ``ina.memory``.
 
@@ -20,14 +20,14 @@ from functools import cached_property
 
 from controller.errors import BadSpec
 from controller.policies.memory.demand import DeadlineNeed, Reading, demand
-from controller.policies.memory.regions import Standing as Standing
+from controller.policies.memory.regions import SlotStatus as SlotStatus
 from controller.policies.placement.trees import slowest_link_bps, tree_of
 from controller.vocabulary import Job, Region, Topology, Tree
 from controller.vocabulary.errors import kind
 
 
 @dataclass(frozen=True)
-class Question:
+class MemoryProblem:
     """The placed jobs, the cluster, the time, and the regions that jobs have now, by switch."""
 
     jobs: tuple[Job, ...]
@@ -51,7 +51,7 @@ class Question:
             for job in self.jobs
         }
 
-    def at(self, switch: str) -> list[Job]:
+    def jobs_at(self, switch: str) -> list[Job]:
         """Return the jobs that are summed at a switch."""
         return [job for job in self.jobs if switch in self.switches[job.name]]
 
@@ -67,18 +67,18 @@ def _communicates(job: Job) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MemoryDivision:
     """A division of memory.
 
     Attributes:
         regions: Regions by job and switch.
-        standing: How each job stands.
+        standing: How each job got its slots.
         demands: The demands of the jobs that have deadlines.
         parts: Packets that jobs which share slots may have in flight, by name; those left out are not bound.
     """
 
     regions: Mapping[str, Mapping[str, Region]]
-    standing: Mapping[str, Standing]
+    standing: Mapping[str, SlotStatus]
     demands: Mapping[str, DeadlineNeed] = field(default_factory=dict)
     parts: Mapping[str, int] = field(default_factory=dict)
 
@@ -89,38 +89,42 @@ class Answer:
         they would go to the fallback server, whose link other jobs use, too, and the whole window would wait
         for them.
         """
-        if self.standing[job] is Standing.GRANTED:
+        if self.standing[job] is SlotStatus.GRANTED:
             return min((region.size for region in self.regions[job].values()), default=0)
         return self.parts.get(job, 0)
 
 
-Policy = Callable[[Question], Answer]
+Policy = Callable[[MemoryProblem], MemoryDivision]
 
 
-def check(question: Question, answer: Answer) -> Answer:
-    """Return the answer. Raises BadSpec if a region exceeds its switch, or a granted one overlaps another."""
-    if not isinstance(answer, Answer):
-        raise BadSpec(f"the policy's answer is {kind(answer)}; it must be an Answer")
+def check(problem: MemoryProblem, division: MemoryDivision) -> MemoryDivision:
+    """Return the division. Raises BadSpec if a region exceeds its switch, or a granted one meets another."""
+    if not isinstance(division, MemoryDivision):
+        raise BadSpec(f"the policy's result is {kind(division)}; it must be a MemoryDivision")
     for part in ("regions", "standing", "demands", "parts"):
-        if not isinstance(value := getattr(answer, part), Mapping):
-            raise BadSpec(f"the policy's answer: {part} is {kind(value)}; it must be a mapping by job")
-    for name, each in answer.standing.items():
-        if not isinstance(each, Standing):
-            raise BadSpec(f"the policy's answer: standing[{name!r}] is {kind(each)}; it must be a Standing")
-    for name, held in answer.regions.items():
+        if not isinstance(value := getattr(division, part), Mapping):
+            raise BadSpec(f"the policy's result: {part} is {kind(value)}; it must be a mapping by job")
+    for name, each in division.standing.items():
+        if not isinstance(each, SlotStatus):
+            raise BadSpec(f"the policy's result: standing[{name!r}] is {kind(each)}; it must be a SlotStatus")
+    for name, held in division.regions.items():
         if not isinstance(held, Mapping) or not all(isinstance(each, Region) for each in held.values()):
-            raise BadSpec(f"the policy's answer: regions[{name!r}] must have a Region for each switch")
-    jobs = {job.name: job for job in question.jobs}
-    if bad := [name for name, packets in answer.parts.items() if not isinstance(packets, int) or packets < 1]:
-        raise BadSpec(f"the policy's answer: parts[{bad[0]!r}] is {answer.parts[bad[0]]}, must be 1 or more")
-    if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
+            raise BadSpec(f"the policy's result: regions[{name!r}] must have a Region for each switch")
+    jobs = {job.name: job for job in problem.jobs}
+    if bad := [
+        name for name, packets in division.parts.items() if not isinstance(packets, int) or packets < 1
+    ]:
+        raise BadSpec(
+            f"the policy's result: parts[{bad[0]!r}] is {division.parts[bad[0]]}, must be 1 or more"
+        )
+    if unknown := (division.standing.keys() ^ jobs.keys()) | (division.regions.keys() ^ jobs.keys()):
         wanted = "a standing and regions for each job that it was asked about"
-        raise BadSpec(f"the policy's answer: want {wanted}; {min(unknown)!r} differs")
+        raise BadSpec(f"the policy's result: want {wanted}; {min(unknown)!r} differs")
     at: dict[str, list[tuple[str, Region]]] = {}
-    for name, regions in answer.regions.items():
+    for name, regions in division.regions.items():
         for place, region in regions.items():
             at.setdefault(place, []).append((name, region))
-    for switch in question.topology.switches:
+    for switch in problem.topology.switches:
         own: list[tuple[Region, str]] = []
         for name, region in at.get(switch.name, ()):
             if region.offset < 0 or region.size < 0 or region.end > switch.slots:
@@ -129,16 +133,16 @@ def check(question: Question, answer: Answer) -> Answer:
                 )
             if region.size:
                 own.append((region, name))
-        _check_apart(switch.name, own, answer.standing)
-    return answer
+        _check_apart(switch.name, own, division.standing)
+    return division
 
 
-def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mapping[str, Standing]) -> None:
+def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mapping[str, SlotStatus]) -> None:
     """Raise BadSpec if a region that is granted to one job overlaps another job's."""
     end, last = 0, ""
     granted_end, granted = 0, ""
     for region, name in sorted(regions, key=lambda each: (each[0].offset, each[1])):
-        mine = standing[name] is Standing.GRANTED
+        mine = standing[name] is SlotStatus.GRANTED
         if (mine and region.offset < end) or region.offset < granted_end:
             raise BadSpec(
                 f"the policy grants slots of {switch!r} twice: to {last if mine else granted!r} and {name!r}"
@@ -149,30 +153,30 @@ def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mappi
             granted_end, granted = region.end, name
 
 
-def everywhere(question: Question, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
+def regions_of(problem: MemoryProblem, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
     """Return the regions of a job at its own switches, out of one for each switch."""
-    return {switch: regions[switch] for switch in question.switches[job.name]}
+    return {switch: regions[switch] for switch in problem.switches[job.name]}
 
 
-def demands(question: Question, jobs: Iterable[Job]) -> dict[str, DeadlineNeed]:
+def demands(problem: MemoryProblem, jobs: Iterable[Job]) -> dict[str, DeadlineNeed]:
     """Return the demands of the jobs that have deadlines."""
     return {
-        job.name: demand(job, now_s=question.now_s, link_bps=question.link_bps(job), reading=question.reading)
+        job.name: demand(job, now_s=problem.now_s, link_bps=problem.link_bps(job), reading=problem.reading)
         for job in jobs
         if job.deadline_s is not None
     }
 
 
-def refuse_exclusive(question: Question) -> None:
+def refuse_exclusive(problem: MemoryProblem) -> None:
     """Raise BadSpec for jobs that cannot share slots."""
-    if exclusive := [job.name for job in question.jobs if job.mode == "exclusive"]:
+    if exclusive := [job.name for job in problem.jobs if job.mode == "exclusive"]:
         raise BadSpec(
             f'job {exclusive[0]!r} is exclusive, and this policy shares slots; want mode = "shared",'
             " or the policy static"
         )
 
 
-def static(question: Question) -> Answer:
+def static(problem: MemoryProblem) -> MemoryDivision:
     """Divide each switch equally among the jobs that are summed there (SwitchML, NSDI'21).
 
     Slots that a job does not use stay idle. Raises BadSpec for unplaced jobs.
@@ -181,15 +185,15 @@ def static(question: Question) -> Answer:
     >>> from controller.vocabulary import fabrics
     >>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
     >>> cluster = fabrics.star(2, fabrics.Parts(slots=100))
-    >>> static(Question((job, replace(job, name="b")), cluster)).regions["b"]
+    >>> static(MemoryProblem((job, replace(job, name="b")), cluster)).regions["b"]
     {'s1': Region(offset=50, size=50)}
     """
-    regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
-    for switch in question.topology.switches:
-        here = question.at(switch.name)
+    regions: dict[str, dict[str, Region]] = {job.name: {} for job in problem.jobs}
+    for switch in problem.topology.switches:
+        here = problem.jobs_at(switch.name)
         for number, job in enumerate(here):
             regions[job.name][switch.name] = _part(switch.slots, number, len(here), job)
-    return Answer(regions, dict.fromkeys(regions, Standing.GRANTED), demands(question, question.jobs))
+    return MemoryDivision(regions, dict.fromkeys(regions, SlotStatus.GRANTED), demands(problem, problem.jobs))
 
 
 def _part(slots: int, number: int, count: int, job: Job) -> Region:
@@ -200,12 +204,12 @@ def _part(slots: int, number: int, count: int, job: Job) -> Region:
     return Region(begin, size)
 
 
-def common(question: Question) -> Answer:
+def common(problem: MemoryProblem) -> MemoryDivision:
     """Give every job all slots of its switches: first come, first served (ATP, NSDI'21; A2TP, EuroSys'23).
 
     Raises BadSpec for unplaced and exclusive jobs.
     """
-    refuse_exclusive(question)
-    whole = {switch.name: Region(0, switch.slots) for switch in question.topology.switches}
-    regions = {job.name: everywhere(question, job, whole) for job in question.jobs}
-    return Answer(regions, dict.fromkeys(regions, Standing.SHARED), demands(question, question.jobs))
+    refuse_exclusive(problem)
+    whole = {switch.name: Region(0, switch.slots) for switch in problem.topology.switches}
+    regions = {job.name: regions_of(problem, job, whole) for job in problem.jobs}
+    return MemoryDivision(regions, dict.fromkeys(regions, SlotStatus.SHARED), demands(problem, problem.jobs))

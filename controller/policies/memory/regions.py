@@ -20,7 +20,7 @@ Reading = Literal["article", "measured"]
 READINGS: tuple[Reading, ...] = ("article", "measured")
 
 
-class Standing(StrEnum):
+class SlotStatus(StrEnum):
     """How a job stands after a division."""
 
     GRANTED = "granted"

@@ -1,6 +1,6 @@
 """Placements to compare with: random, balanced, packed, by locality, even (Optimus, EuroSys'18).
 
-Each is a function of the question and the job; all are O(servers · log servers) but for `gpu_balance`, which
+Each is a function of the problem and the job; all are O(servers · log servers) but for `gpu_balance`, which
 adds O(workers · log servers).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping
 
-from controller.policies.placement.policy import Question
+from controller.policies.placement.policy import PlacementProblem
 from controller.vocabulary import Job
 
 
@@ -27,16 +27,16 @@ def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
     return None
 
 
-def at_random(question: Question, job: Job) -> list[str] | None:
+def at_random(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Fill servers in random order."""
-    room = list(question.room(job).items())
-    question.rng.shuffle(room)
+    room = list(problem.room(job).items())
+    problem.rng.shuffle(room)
     return fill(room, job.workers)
 
 
-def gpu_balance(question: Question, job: Job) -> list[str] | None:
+def gpu_balance(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Place each worker where most GPUs are free, so that servers are equally busy."""
-    heap = [(-free, name) for name, free in question.free.items() if free >= job.gpus_per_worker]
+    heap = [(-free, name) for name, free in problem.free.items() if free >= job.gpus_per_worker]
     heapq.heapify(heap)
     servers: list[str] = []
     while heap and len(servers) < job.workers:
@@ -47,54 +47,54 @@ def gpu_balance(question: Question, job: Job) -> list[str] | None:
     return sorted(servers) if len(servers) == job.workers else None
 
 
-def least_fragmentation(question: Question, job: Job) -> list[str] | None:
+def least_fragmentation(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Fill the server that fits best; without one, the servers with fewest free GPUs.
 
     That leaves few servers half full.
     """
-    room = sorted(question.room(job).items(), key=lambda each: each[1])
+    room = sorted(problem.room(job).items(), key=lambda each: each[1])
     fitting = [each for each in room if each[1] >= job.workers]
     return fill(fitting[:1] or room, job.workers)
 
 
-def locality_first(question: Question, job: Job) -> list[str] | None:
+def locality_first(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Keep to one server, then to one rack, then to few racks."""
-    return _local(question, question.room(job), job.workers)
+    return _local(problem, problem.room(job), job.workers)
 
 
-def locality_on_fast_links(question: Question, job: Job) -> list[str] | None:
+def locality_on_fast_links(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Fill the server with the slowest link; if none has room, go by locality on the fastest links that do.
 
     A job is as fast as its slowest link.
     """
-    room, link_bps = question.room(job), question.topology.link_bps_of
+    room, link_bps = problem.room(job), problem.topology.link_bps_of
     alone = [name for name, count in room.items() if count >= job.workers]
     if alone:
         return [min(alone, key=lambda name: (link_bps[name], room[name]))] * job.workers
     for least in sorted({link_bps[name] for name in room}, reverse=True):
         fast = {name: count for name, count in room.items() if link_bps[name] >= least}
-        if (servers := _local(question, fast, job.workers)) is not None:
+        if (servers := _local(problem, fast, job.workers)) is not None:
             return servers
     return None
 
 
-def _local(question: Question, free: Mapping[str, int], workers: int) -> list[str] | None:
+def _local(problem: PlacementProblem, free: Mapping[str, int], workers: int) -> list[str] | None:
     room = sorted(free.items(), key=lambda each: -each[1])
     fitting = [each for each in room if each[1] >= workers]
     if fitting:
         return fill(fitting[-1:], workers)
     racks: dict[str, list[tuple[str, int]]] = {}
     for each in room:
-        racks.setdefault(question.topology.rack_of[each[0]], []).append(each)
+        racks.setdefault(problem.topology.rack_of[each[0]], []).append(each)
     by_room = sorted(racks.values(), key=lambda rack: -sum(count for _, count in rack))
     fits = [rack for rack in by_room if sum(count for _, count in rack) >= workers]
     chosen = fits[-1] if fits else [each for rack in by_room for each in rack]
     return fill(chosen, workers)
 
 
-def optimus(question: Question, job: Job) -> list[str] | None:
+def optimus(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Spread workers evenly over the fewest servers that have room for that, the freest first."""
-    room = sorted(question.room(job).items(), key=lambda each: -each[1])
+    room = sorted(problem.room(job).items(), key=lambda each: -each[1])
     for count in range(1, min(len(room), job.workers) + 1):
         parts = [job.workers // count + (place < job.workers % count) for place in range(count)]
         if all(part <= there for part, (_, there) in zip(parts, room, strict=False)):

@@ -26,7 +26,7 @@ from controller.policies.placement.waterfill import (
     Floats,
     FlowNode,
     JobFlows,
-    Steady,
+    SteadyRates,
     waterfill,
 )
 from controller.vocabulary import Job, Topology
@@ -38,7 +38,7 @@ class FlowState:
 
     topology: Topology
     jobs: tuple[Job, ...]
-    steady: Steady
+    steady: SteadyRates
 
     def rate_bps(self, job: Job) -> float:
         """Return the rate of a job's gradients, bits per second."""

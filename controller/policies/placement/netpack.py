@@ -18,7 +18,7 @@ Complexity: O(servers + candidates · (workers² + events of the jobs near it)).
 >>> from controller.vocabulary import fabrics
 >>> racks = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=2))
 >>> job = Job(name="a", workers=5, layers_bytes=(1000,), compute_s=0.1)
->>> netpack(Question(racks, (), random.Random(0)), job)
+>>> netpack(PlacementProblem(racks, (), random.Random(0)), job)
 ['h1', 'h1', 'h2', 'h2', 'h3']
 """
 
@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.policies.placement.flows import speed, steady_state
-from controller.policies.placement.policy import Question, settle
+from controller.policies.placement.policy import PlacementProblem, settle
 from controller.vocabulary import Job
 
 FLOW, LEFT, RACK = 0.5, 0.02, 1.0
@@ -46,19 +46,19 @@ class _Choice(NamedTuple):
     bandwidth: float
 
 
-def netpack(question: Question, job: Job) -> list[str] | None:
+def netpack(problem: PlacementProblem, job: Job) -> list[str] | None:
     """Return the servers of highest value for a job; None if there is no room."""
-    room = question.room(job)
+    room = problem.room(job)
     if sum(room.values()) < job.workers:
         return None
     alone = [name for name, count in room.items() if count >= job.workers]
     if alone:
-        link_bps = question.topology.link_bps_of
+        link_bps = problem.topology.link_bps_of
         return [min(alone, key=lambda name: (link_bps[name], room[name]))] * job.workers
-    most = job.gpus * speed(job, question.topology.fastest_bps)
+    most = job.gpus * speed(job, problem.topology.fastest_bps)
     best, chosen = -np.inf, None
-    for servers in _candidates(question, room, job.workers):
-        value = gain(question, job, servers)
+    for servers in _candidates(problem, room, job.workers):
+        value = gain(problem, job, servers)
         if value > best:
             best, chosen = value, servers
         if best >= most * (1 - 1e-9):
@@ -66,42 +66,42 @@ def netpack(question: Question, job: Job) -> list[str] | None:
     return chosen
 
 
-def _candidates(question: Question, room: dict[str, int], workers: int) -> list[list[str]]:
+def _candidates(problem: PlacementProblem, room: dict[str, int], workers: int) -> list[list[str]]:
     """Return placements to compare, on the servers with the fastest links that have room for a job.
 
     One slow link slows a job down as a whole, which no sum of values over servers expresses.
     """
-    link_bps = question.topology.link_bps_of
+    link_bps = problem.topology.link_bps_of
     for least in sorted({link_bps[name] for name in room}, reverse=True):
         fast = {name: count for name, count in room.items() if link_bps[name] >= least}
         if sum(fast.values()) >= workers:
             break
-    racks = _racks(question, fast, workers)
+    racks = _racks(problem, fast, workers)
     found = [_best(rack, workers) for rack in racks]
     if len(racks) > 1:
         found.append(_best_across(racks, workers))
     return [placed for placed in found if placed is not None]
 
 
-def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
+def gain(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> float:
     """Return the worth of a placement on these servers, with shortest paths (`worth`)."""
-    return worth(question, settle(question, job, servers))
+    return worth(problem, settle(problem, job, servers))
 
 
-def worth(question: Question, placed: Job, *, measured: bool = False) -> float:
+def worth(problem: PlacementProblem, placed: Job, *, measured: bool = False) -> float:
     """Return the GPUs that a placed job lets compute, less those that it delays, on average over time.
 
     Considers only running jobs at the switches of its tree: one water-filling, or two.
 
     Args:
-        question: The cluster and the running jobs; it remembers what these are worth without the job.
+        problem: The cluster and the running jobs; it remembers what these are worth without the job.
         placed: The job, with servers and tree.
-        measured: See `steady_state`; the same in all calls for a question.
+        measured: See `steady_state`; the same in all calls for a problem.
     """
     if placed.tree is None:
         return placed.gpus * speed(placed, float("inf"))
     switches = {*placed.tree.switches}
-    crossing, values = question.crossing, question.values
+    crossing, values = problem.crossing, problem.values
     near = tuple(
         number
         for number, other in enumerate(crossing)
@@ -111,21 +111,21 @@ def worth(question: Question, placed: Job, *, measured: bool = False) -> float:
     before = values.get(near)
     if before is None:
         before = values[near] = (
-            steady_state(question.topology, beside, measured=measured).value if beside else 0.0
+            steady_state(problem.topology, beside, measured=measured).value if beside else 0.0
         )
-    return steady_state(question.topology, [*beside, placed], measured=measured).value - before
+    return steady_state(problem.topology, [*beside, placed], measured=measured).value - before
 
 
-def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[_Choice]]:
+def _racks(problem: PlacementProblem, room: dict[str, int], workers: int) -> list[list[_Choice]]:
     """Return the racks with most value, their servers in order, as many as hold twice the workers."""
     racks: dict[str, list[_Choice]] = {}
     flows: dict[str, int] = {}
-    for other in question.running:
+    for other in problem.running:
         for host in other.hosts if len(other.hosts) > 1 else ():
             flows[host] = flows.get(host, 0) + 1
-    busy, link_bps = question.busy, question.topology.link_bps_of
+    busy, link_bps = problem.busy, problem.topology.link_bps_of
     fastest_bps = max(link_bps[name] for name in room)
-    rack_of, neighbours = question.topology.rack_of, question.topology.neighbours
+    rack_of, neighbours = problem.topology.rack_of, problem.topology.neighbours
     for name, count in room.items():
         rack = rack_of[name]
         left = max(1 - busy[neighbours[name][rack]], 1 / (1 + flows.get(name, 0)))

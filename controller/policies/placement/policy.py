@@ -1,10 +1,10 @@
 """The interface of placement policies, and the placement of a batch of jobs by one.
 
-A policy is a function of a `Question` and a job; it returns the server of each worker, or None if there is
-no room::
+A policy is a function of a `PlacementProblem` and a job. It returns the server of each worker, or None if
+there is no room::
 
-    def first_fit(question: Question, job: Job) -> list[str] | None:
-        free = [name for name, room in question.room(job).items() for _ in range(room)]
+    def first_fit(problem: PlacementProblem, job: Job) -> list[str] | None:
+        free = [name for name, room in problem.room(job).items() for _ in range(room)]
         return free[: job.workers] if len(free) >= job.workers else None
 
 A policy of your own is named ``path.py:first_fit``, or a package's entry point of group ``ina.placement``.
@@ -40,7 +40,7 @@ from controller.vocabulary.errors import kind, plural
 
 
 @dataclass(frozen=True)
-class Question:
+class PlacementProblem:
     """A cluster with its running jobs; `rng` is the source of random choices."""
 
     topology: Topology
@@ -56,9 +56,9 @@ class Question:
                 left[server] -= job.gpus_per_worker
         return left
 
-    def beside(self, job: Job) -> Question:
-        """Return the question after a job has been placed."""
-        after = Question(self.topology, (*self.running, job), self.rng)
+    def with_job(self, job: Job) -> PlacementProblem:
+        """Return the problem after a job has been placed."""
+        after = PlacementProblem(self.topology, (*self.running, job), self.rng)
         left = dict(self.free)
         for server in job.servers:
             left[server] -= job.gpus_per_worker
@@ -96,7 +96,7 @@ class Question:
         return busy
 
 
-Choose = Callable[[Question, Job], Sequence[str] | None]
+Choose = Callable[[PlacementProblem, Job], Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class PlacementPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacementResult:
     """A placed batch: the state of all running jobs, and the names of the jobs that wait."""
 
     state: FlowState
@@ -122,7 +122,7 @@ def place(
     *,
     running: Sequence[Job] = (),
     seed: int = 0,
-) -> Placed:
+) -> PlacementResult:
     """Place a batch of jobs beside the running ones.
 
     Jobs are placed one by one. NetPack's policy takes larger jobs first, and leaves out the jobs that fill
@@ -135,10 +135,10 @@ def place(
         running: Jobs that keep their servers.
         seed: Seed of the policy's random choices.
 
-    Raises BadSpec for an impossible answer of the policy.
+    Raises BadSpec for an impossible result of the policy.
     """
     there, waiting = place_among(topology, batch, policy, running, random.Random(seed))
-    return Placed(steady_state(topology, there), waiting)
+    return PlacementResult(steady_state(topology, there), waiting)
 
 
 def place_among(
@@ -162,42 +162,42 @@ def place_among(
     Returns:
         All running jobs, earlier ones first, and the names of the jobs that wait.
     """
-    question = Question(topology, tuple(running), rng)
+    problem = PlacementProblem(topology, tuple(running), rng)
     if free is not None:
-        vars(question)["free"] = dict(free)  # what it would count again
-    order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
+        vars(problem)["free"] = dict(free)  # what it would count again
+    order = _fullest(batch, sum(problem.free.values())) if policy.netpack else list(batch)
     names = {job.name for job in order}
     waiting = [job.name for job in batch if job.name not in names]
     for job in order:
-        servers = policy.choose(question, job)
+        servers = policy.choose(problem, job)
         if servers is None:
             waiting.append(job.name)
             continue
-        _check(question, job, servers)
-        question = question.beside(settle(question, job, servers))
-    there = list(question.running)
+        _check(problem, job, servers)
+        problem = problem.with_job(settle(problem, job, servers))
+    there = list(problem.running)
     if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
         there = without_useless_sums(topology, there)
     return there, tuple(waiting)
 
 
-def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
+def settle(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> Job:
     """Return the job on these servers, with its tree and a fallback server."""
     placed = job.on(servers, job.fallback, None)
     if len(placed.hosts) == 1:
         return placed
     if job.mode == "shared":
-        placed = job.on(servers, choose_fallback(question.state, placed), None)
-    return job.on(servers, placed.fallback, tree_of(question.topology, placed))
+        placed = job.on(servers, choose_fallback(problem.state, placed), None)
+    return job.on(servers, placed.fallback, tree_of(problem.topology, placed))
 
 
-def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
+def _check(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> None:
     wrong = "" if isinstance(servers, list | tuple) else f"is {kind(servers)}"
     if not wrong and (others := [each for each in servers if not isinstance(each, str)]):
         wrong = f"has {reprlib.repr(others[0])}, {kind(others[0])}"
     if wrong:
         raise BadSpec(
-            f"the policy's answer for {job.name!r} {wrong}; it must be a list with the name of each worker's"
+            f"the policy's result for {job.name!r} {wrong}; it must be a list with the name of each worker's"
             " server, or None"
         )
     if len(servers) != job.workers:
@@ -205,7 +205,7 @@ def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
             f"the policy places {plural(len(servers), 'worker')} of {job.name!r}, which has {job.workers}"
         )
     for name in set(servers):
-        room = question.free.get(name, 0) // job.gpus_per_worker
+        room = problem.free.get(name, 0) // job.gpus_per_worker
         if servers.count(name) > room:
             placed = plural(servers.count(name), "worker")
             raise BadSpec(
@@ -238,7 +238,7 @@ def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
 
 def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
     """Return the error of jobs that share a server with too few GPUs for them, or None."""
-    free = Question(topology, tuple(running), random.Random(0)).free
+    free = PlacementProblem(topology, tuple(running), random.Random(0)).free
     short = next((name for name, left in free.items() if left < 0), None)
     if short is None:
         return None

@@ -118,7 +118,7 @@ class JobFlows:
 
 
 @dataclass(frozen=True)
-class Steady:
+class SteadyRates:
     """The result of a water-filling.
 
     `rate_bps` is infinite for a job without a limit. `bound_by` is the resource that froze each job: a
@@ -132,7 +132,7 @@ class Steady:
     spilled_at_bps: Floats
 
 
-def waterfill(flows: JobFlows) -> Steady:
+def waterfill(flows: JobFlows) -> SteadyRates:
     """Return the rates at which all jobs are frozen. Raises NativeMissing, and MemoryError."""
     links, pools = len(flows.link_bps), len(flows.pool_bps)
     rates = (flows.link_bps, flows.pool_bps, flows.limit_bps)
@@ -147,7 +147,7 @@ def waterfill(flows: JobFlows) -> Steady:
         *(flows.jobs, len(flows.job), links, pools),
         *(column.ctypes.data for column in columns),
     )
-    steady = Steady(
+    steady = SteadyRates(
         np.empty(flows.jobs), np.empty(flows.jobs, np.int64), np.empty(links + pools), np.empty(pools)
     )
     into = (steady.rate_bps, steady.bound_by, steady.load_bps, steady.spilled_at_bps)

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from controller.policies.placement.explain import explain as explain_rate
 from controller.policies.placement.trees import fan_in
-from controller.policies.routing.policy import Question
+from controller.policies.routing.policy import RoutingProblem
 from controller.vocabulary import Job, Tree
 
 
-def explain(question: Question, trees: Mapping[str, Tree], job: Job) -> list[str]:
+def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> list[str]:
     """Return sentences: the tree, its resulting rate and what limits it, and the rate on shortest paths."""
     if job.name not in trees:
         return [f"{job.name} stays on one server: it needs no tree."]
     tree = trees[job.name]
-    fan_ins = fan_in(question.topology, job, tree)
+    fan_ins = fan_in(problem.topology, job, tree)
     near = f"it sums nearest to {job.fallback}" if job.fallback else "all its racks are nearest to it"
     lines = [f"Root {tree.root}: of the switches that can sum, {near}."]
     for name, parent in tree.parents.items():
-        able = question.topology.switch[name].aggregates
+        able = problem.topology.switch[name].aggregates
         if name in tree.aggregators:
             does = f"sums {fan_ins[name]} flows"
         elif not able:
@@ -29,13 +29,13 @@ def explain(question: Question, trees: Mapping[str, Tree], job: Job) -> list[str
         else:
             does = f"could sum, and passes {fan_ins[name]} flows on"
         lines.append(f"{name} {does}, to {parent}.")
-    state = question.evaluate(trees)
+    state = problem.evaluate(trees)
     placed = next(each for each in state.jobs if each.name == job.name)
     lines += explain_rate(state, placed)[2:]
-    straight = question.summing_everywhere(job, question.grow(job, {}))
+    straight = problem.summing_everywhere(job, problem.grow(job, {}))
     if straight == tree:
         return [*lines, "It is the tree of shortest paths."]
-    other = question.evaluate({**trees, job.name: straight})
+    other = problem.evaluate({**trees, job.name: straight})
     rate_bps = other.rate_bps(replace(placed, tree=straight))
     rate = (
         f"it would come to {rate_bps / 1e9:.4g} Gb/s" if math.isfinite(rate_bps) else "nothing would limit it"

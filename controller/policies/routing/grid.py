@@ -15,7 +15,7 @@ merged, so that the result is a tree, and water-filling evaluates it, both with 
 and with sums at all switches of the tree that can. Other draws have all racks go straight to the root, which
 is all that there is to pick where few switches sum. The paths are the same shortest ones for all jobs, or
 drawn for each, as by equal-cost multi-path. The best draw is then refined, which the paper does not do: each
-job in turn gets trees of new draws, and keeps the one that is better beside all others. In small questions
+job in turn gets trees of new draws, and keeps the one that is better beside all others. In small problems
 (`SMALL` switches, `FEW` jobs) one branch or one sum of a job, or of two jobs at once, is then exchanged until
 nothing is better: draws pick among shortest paths and sum where they can, but where links or memory are short
 the best trees make detours, or leave sums out. Roots stay where they are.
@@ -26,7 +26,7 @@ O((draws + jobs) · events).
 >>> from controller.vocabulary import fabrics
 >>> racks = fabrics.leaf_spine(2, 3, 2)
 >>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
->>> sorted(grid(Question(racks, (job,)))["a"].aggregators)
+>>> sorted(grid(RoutingProblem(racks, (job,)))["a"].aggregators)
 ['leaf1', 'leaf3', 'spine1']
 """
 
@@ -42,7 +42,7 @@ import numpy as np
 from controller.errors import BadSpec
 from controller.policies.placement.flows import directions
 from controller.policies.placement.trees import racks_of, tidy, way_to_fallback
-from controller.policies.routing.policy import Question, path, score
+from controller.policies.routing.policy import RoutingProblem, path, score
 from controller.vocabulary import Job, Topology, Tree
 
 DETOUR = 2
@@ -73,29 +73,29 @@ Shares = Mapping[tuple[str, str], Mapping[str, float]]
 """By job and rack: the part of its rate that each switch sums."""
 
 
-def grid(question: Question) -> dict[str, Tree]:
+def grid(problem: RoutingProblem) -> dict[str, Tree]:
     """Return the best trees of all draws. Raises BadSpec if scipy is missing, or there are too many jobs."""
-    if not question.routed:
+    if not problem.routed:
         return {}
-    return best_of_draws(question, relaxed(question), passes=PASSES)
+    return best_of_draws(problem, relaxed(problem), passes=PASSES)
 
 
-def best_of_draws(question: Question, shares: Shares | None, *, passes: int) -> dict[str, Tree]:
+def best_of_draws(problem: RoutingProblem, shares: Shares | None, *, passes: int) -> dict[str, Tree]:
     """Return the best trees of all draws, refined.
 
     Args:
-        question: The placed jobs.
+        problem: The placed jobs.
         shares: From which switches are drawn; None: all racks go straight to the root.
         passes: Times that each job's tree is drawn anew beside all other jobs' trees.
     """
-    worth, best = _better(question, ((-1.0, 0.0), {}), _draws(question, shares))
+    worth, best = _better(problem, ((-1.0, 0.0), {}), _draws(problem, shares))
     for _ in range(passes):
-        for job in question.routed:
-            alone = replace(question, jobs=(job,))
+        for job in problem.routed:
+            alone = replace(problem, jobs=(job,))
             drawn = (_straight(alone, spread=True), *([_drawn(alone, shares)] if shares else []))
-            worth, best = _better(question, (worth, best), drawn)
-    if len(question.topology.switches) <= SMALL and len(question.routed) <= FEW:
-        worth, best = _exchanged(question, (worth, best))
+            worth, best = _better(problem, (worth, best), drawn)
+    if len(problem.topology.switches) <= SMALL and len(problem.routed) <= FEW:
+        worth, best = _exchanged(problem, (worth, best))
     return best
 
 
@@ -103,35 +103,35 @@ Rated = tuple[tuple[float, float], dict[str, Tree]]
 """Trees with their `score` beside all jobs."""
 
 
-def _better(question: Question, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
+def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
     """Return the trees with those `others` exchanged that are best together."""
     worth, best = rated
     trees = best
     for other in others:
-        for candidate in (other, _everywhere(question, other)):
+        for candidate in (other, _everywhere(problem, other)):
             exchanged = {**trees, **candidate}
-            found = score(question.evaluate(exchanged))
+            found = score(problem.evaluate(exchanged))
             if found > worth:
                 worth, best = found, exchanged
     return worth, best
 
 
-def _exchanged(question: Question, rated: Rated) -> Rated:
+def _exchanged(problem: RoutingProblem, rated: Rated) -> Rated:
     """Return trees that are no better with another branch or place of sums of one job, or of two."""
-    together = [*((job,) for job in question.routed), *combinations(question.routed, 2)]
+    together = [*((job,) for job in problem.routed), *combinations(problem.routed, 2)]
     at = 0
     while at < len(together):
         names = [job.name for job in together[at]]
-        near = [list(_near(question, job, rated[1][job.name])) for job in together[at]]
+        near = [list(_near(problem, job, rated[1][job.name])) for job in together[at]]
         tried = islice(product(*near), MOST_EXCHANGED)
-        found = _better(question, rated, (dict(zip(names, trees, strict=True)) for trees in tried))
+        found = _better(problem, rated, (dict(zip(names, trees, strict=True)) for trees in tried))
         at, rated = (0 if found[0] > rated[0] else at + 1), found
     return rated
 
 
-def _near(question: Question, job: Job, tree: Tree) -> Iterator[Tree]:
+def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
     """Yield the trees with sums at one switch more or less, and those with one branch on another way up."""
-    topology, root = question.topology, tree.root
+    topology, root = problem.topology, tree.root
     for name in tree.switches:
         if topology.switch[name].aggregates:
             yield tidy(topology, job, Tree(root, tree.parents, tree.aggregators ^ {name}))
@@ -164,62 +164,62 @@ def _passes(tree: Tree, start: str, name: str) -> bool:
     return start == name
 
 
-def _draws(question: Question, shares: Shares | None) -> Iterator[dict[str, Tree]]:
+def _draws(problem: RoutingProblem, shares: Shares | None) -> Iterator[dict[str, Tree]]:
     """Yield trees straight to the root, of the likeliest picks and of drawn ones, on both kinds of paths."""
     for spread in (False, True):
-        yield _straight(question, spread=spread)
+        yield _straight(problem, spread=spread)
         if shares:
-            yield _likeliest(question, shares, spread=spread)
-    for number in range(question.draws):
-        yield _straight(question, spread=True)
+            yield _likeliest(problem, shares, spread=spread)
+    for number in range(problem.draws):
+        yield _straight(problem, spread=True)
         if shares:
-            yield _drawn(question, shares, spread=number % 2 == 1)
+            yield _drawn(problem, shares, spread=number % 2 == 1)
 
 
-def _straight(question: Question, *, spread: bool) -> dict[str, Tree]:
-    return {job.name: question.grow(job, {}, spread=spread) for job in question.routed}
+def _straight(problem: RoutingProblem, *, spread: bool) -> dict[str, Tree]:
+    return {job.name: problem.grow(job, {}, spread=spread) for job in problem.routed}
 
 
-def _everywhere(question: Question, trees: Mapping[str, Tree]) -> dict[str, Tree]:
+def _everywhere(problem: RoutingProblem, trees: Mapping[str, Tree]) -> dict[str, Tree]:
     """Return the trees with sums at all switches that can."""
     return {
-        job.name: question.summing_everywhere(job, trees[job.name])
-        for job in question.routed
+        job.name: problem.summing_everywhere(job, trees[job.name])
+        for job in problem.routed
         if job.name in trees
     }
 
 
-def _likeliest(question: Question, shares: Shares, *, spread: bool) -> dict[str, Tree]:
+def _likeliest(problem: RoutingProblem, shares: Shares, *, spread: bool) -> dict[str, Tree]:
     def pick(parts: Mapping[str, float]) -> str:
         return max(parts, key=lambda name: parts[name])
 
-    return _picked(question, shares, pick, spread=spread)
+    return _picked(problem, shares, pick, spread=spread)
 
 
-def _drawn(question: Question, shares: Shares, *, spread: bool = True) -> dict[str, Tree]:
+def _drawn(problem: RoutingProblem, shares: Shares, *, spread: bool = True) -> dict[str, Tree]:
     def pick(parts: Mapping[str, float]) -> str:
-        return question.rng.choices(list(parts), list(parts.values()))[0]
+        return problem.rng.choices(list(parts), list(parts.values()))[0]
 
-    return _picked(question, shares, pick, spread=spread)
+    return _picked(problem, shares, pick, spread=spread)
 
 
 def _picked(
-    question: Question, shares: Shares, pick: Callable[[Mapping[str, float]], str], *, spread: bool
+    problem: RoutingProblem, shares: Shares, pick: Callable[[Mapping[str, float]], str], *, spread: bool
 ) -> dict[str, Tree]:
     """Return the trees in which every rack's flows go to the switch that `pick` chooses by its shares."""
     return {
-        job.name: question.grow(
+        job.name: problem.grow(
             job,
-            {rack: pick(shares[job.name, rack]) for rack in racks_of(question.topology, job)},
+            {rack: pick(shares[job.name, rack]) for rack in racks_of(problem.topology, job)},
             spread=spread,
         )
-        for job in question.routed
+        for job in problem.routed
     }
 
 
-def candidates(question: Question, job: Job, rack: str) -> list[str]:
+def candidates(problem: RoutingProblem, job: Job, rack: str) -> list[str]:
     """Return the switches that could sum a rack's flows: the root, and those that are near enough."""
-    topology, root = question.topology, question.roots[job.name]
+    topology, root = problem.topology, problem.roots[job.name]
     there, onward = topology.hops(rack), topology.hops(root)
     at = topology.number_of
     most = there[at[root]] + DETOUR
@@ -258,23 +258,23 @@ class _Program:
         self.entries.append((row, column, factor))
 
 
-def relaxed(question: Question) -> Shares:
+def relaxed(problem: RoutingProblem) -> Shares:
     """Solve the relaxation. Rates are in units of the fastest link that has a limit.
 
     Raises BadSpec if scipy is missing, and for jobs whose program is too large.
     """
     program = _Program()
     least = program.variable()
-    rates = [program.variable() for _ in question.routed]
+    rates = [program.variable() for _ in problem.routed]
     of_rack: dict[tuple[str, str], dict[str, int]] = {}
-    for rate, job in zip(rates, question.routed, strict=True):
+    for rate, job in zip(rates, problem.routed, strict=True):
         row = program.row(0.0)  # the least rate is at most every job's
         program.add(row, least, 1.0)
         program.add(row, rate, -1.0)
-        _add_job(program, question, job, rate, of_rack)
+        _add_job(program, problem, job, rate, of_rack)
         if program.columns > MOST:
             raise BadSpec(
-                f"the linear program of {len(question.routed)} jobs has more than {MOST} variables; want"
+                f"the linear program of {len(problem.routed)} jobs has more than {MOST} variables; want"
                 " fewer jobs at a time, or --policy shortest-path or tor-only"
             )
     values = _solve(program, least, rates)
@@ -286,12 +286,12 @@ def relaxed(question: Question) -> Shares:
 
 def _add_job(
     program: _Program,
-    question: Question,
+    problem: RoutingProblem,
     job: Job,
     rate: int,
     of_rack: dict[tuple[str, str], dict[str, int]],
 ) -> None:
-    topology, root = question.topology, question.roots[job.name]
+    topology, root = problem.topology, problem.roots[job.name]
     unit = max(link.rate_bps for link in topology.links) or 1e12
     leaving: dict[str, int] = {}
 
@@ -324,7 +324,7 @@ def _add_job(
         enough = program.row(0.0)
         program.add(enough, rate, 1.0)
         of_rack[job.name, rack] = {}
-        for name in candidates(question, job, rack) if job.aggregate else [root]:
+        for name in candidates(problem, job, rack) if job.aggregate else [root]:
             column = of_rack[job.name, rack][name] = program.variable()
             program.add(enough, column, -1.0)
             climb(rack, name, column, here)

@@ -1,9 +1,9 @@
 """The interface of routing policies, and the comparison of trees.
 
-A policy is a function of a `Question`; it returns a tree for each job that uses more than one server::
+A policy is a function of a `RoutingProblem`; it returns a tree for each job that uses more than one server::
 
-    def stars(question: Question) -> dict[str, Tree]:
-        return {job.name: question.grow(job, {}) for job in question.routed}
+    def stars(problem: RoutingProblem) -> dict[str, Tree]:
+        return {job.name: problem.grow(job, {}) for job in problem.routed}
 
 A policy of your own is named ``path.py:stars``, or a package's entry point of the group ``ina.routing``.
 """
@@ -25,7 +25,7 @@ from controller.vocabulary.files import check_job
 
 
 @dataclass(frozen=True)
-class Question:
+class RoutingProblem:
     """Placed jobs on a cluster; `rng` is the source of random choices, of which there are `draws`."""
 
     topology: Topology
@@ -110,13 +110,13 @@ class Question:
 
     def evaluate(self, trees: Mapping[str, Tree]) -> FlowState:
         """Return the steady state of the jobs on these trees: rates in bits per second, and loads."""
-        return steady_state(self.topology, routed_by(self.jobs, trees))
+        return steady_state(self.topology, with_trees(self.jobs, trees))
 
 
-Policy = Callable[[Question], Mapping[str, Tree]]
+Policy = Callable[[RoutingProblem], Mapping[str, Tree]]
 
 
-def routed_by(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
+def with_trees(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
     """Return the jobs with these trees."""
     return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
@@ -128,17 +128,17 @@ def score(state: FlowState) -> tuple[float, float]:
     return (round(min(rates, default=0.0), 3), sum(rates))
 
 
-def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
+def check(problem: RoutingProblem, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
     """Return the trees of a policy. Raises BadSpec if a job has no tree, or an impossible one."""
     if not isinstance(trees, Mapping):
-        raise BadSpec(f"the policy's answer is {kind(trees)}; it must be a mapping of trees by job")
-    for job in question.routed:
+        raise BadSpec(f"the policy's result is {kind(trees)}; it must be a mapping of trees by job")
+    for job in problem.routed:
         if job.name not in trees:
             raise BadSpec(f"the policy returned no tree for {job.name!r}")
         if not isinstance(trees[job.name], Tree):
             raise BadSpec(f"the policy's tree for {job.name!r} is {kind(trees[job.name])}; it must be a Tree")
-        check_job(replace(job, tree=trees[job.name]), question.topology)
-        if unable := [n for n in trees[job.name].aggregators if not question.topology.switch[n].aggregates]:
+        check_job(replace(job, tree=trees[job.name]), problem.topology)
+        if unable := [n for n in trees[job.name].aggregators if not problem.topology.switch[n].aggregates]:
             raise BadSpec(f"the policy sums {job.name!r} at {unable[0]!r}, which has no slots")
     return trees
 
@@ -166,30 +166,30 @@ def path(topology: Topology, start: str, end: str) -> list[str]:
 # O(jobs * switches); `ecmp` is O(jobs * racks * links of a switch * depth).
 
 
-def tor_only(question: Question) -> dict[str, Tree]:
+def tor_only(problem: RoutingProblem) -> dict[str, Tree]:
     """Sum at the root and at the switches that servers are linked to, where these can sum."""
     return {
-        job.name: question.grow(job, {rack: rack for rack in racks_of(question.topology, job)})
-        for job in question.routed
+        job.name: problem.grow(job, {rack: rack for rack in racks_of(problem.topology, job)})
+        for job in problem.routed
     }
 
 
-def ecmp(question: Question) -> dict[str, Tree]:
+def ecmp(problem: RoutingProblem) -> dict[str, Tree]:
     """Sum as `tor_only`, each job over random shortest paths of its own, as equal-cost multi-path does."""
     return {
-        job.name: question.grow(job, {rack: rack for rack in racks_of(question.topology, job)}, spread=True)
-        for job in question.routed
+        job.name: problem.grow(job, {rack: rack for rack in racks_of(problem.topology, job)}, spread=True)
+        for job in problem.routed
     }
 
 
-def ecmp_everywhere(question: Question) -> dict[str, Tree]:
+def ecmp_everywhere(problem: RoutingProblem) -> dict[str, Tree]:
     """Sum at every switch that can, each job over random shortest paths of its own."""
     return {
-        job.name: question.summing_everywhere(job, question.grow(job, {}, spread=True))
-        for job in question.routed
+        job.name: problem.summing_everywhere(job, problem.grow(job, {}, spread=True))
+        for job in problem.routed
     }
 
 
-def shortest_path(question: Question) -> dict[str, Tree]:
+def shortest_path(problem: RoutingProblem) -> dict[str, Tree]:
     """Sum at every switch of the shortest paths to the root that can."""
-    return {job.name: question.summing_everywhere(job, question.grow(job, {})) for job in question.routed}
+    return {job.name: problem.summing_everywhere(job, problem.grow(job, {})) for job in problem.routed}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from controller.policies.scheduling.beliefs import TRUTH, Told
+from controller.policies.scheduling.estimates import EXACT, DurationEstimates
 from controller.policies.scheduling.policy import JobState
-from controller.policies.scheduling.ranked import Moves, Ranked
+from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 
 
 def _told_s(job: JobState) -> float:
@@ -15,40 +15,40 @@ def _told_s(job: JobState) -> float:
     return job.spec.iterations * job.alone_s if told is None else told
 
 
-def fifo(*, backfill: bool = False) -> Ranked:
+def fifo(*, backfill: bool = False) -> RankedPolicy:
     """Return first in, first out: the head of the queue blocks the jobs behind it, unless `backfill`."""
     name = "fifo-backfill" if backfill else "fifo"
-    return Ranked(name, _order, moves=Moves.NEVER, backfill=backfill)
+    return RankedPolicy(name, _order, moves=Preemption.NEVER, backfill=backfill)
 
 
-def sjf(told: Told = TRUTH) -> Ranked:
+def sjf(told: DurationEstimates = EXACT) -> RankedPolicy:
     """Return shortest job first, not preemptive, durations known."""
-    return Ranked("sjf", told.remaining_s, moves=Moves.NEVER)
+    return RankedPolicy("sjf", told.remaining_s, moves=Preemption.NEVER)
 
 
-def srtf(told: Told = TRUTH) -> Ranked:
+def srtf(told: DurationEstimates = EXACT) -> RankedPolicy:
     """Return shortest remaining time first."""
-    return Ranked("srtf", told.remaining_s, moves=Moves.PREEMPT)
+    return RankedPolicy("srtf", told.remaining_s, moves=Preemption.PREEMPT)
 
 
-def srsf(told: Told = TRUTH) -> Ranked:
+def srsf(told: DurationEstimates = EXACT) -> RankedPolicy:
     """Return shortest remaining service (time x GPUs) first (Tiresias, NSDI'19)."""
-    return Ranked("srsf", partial(_remaining_service_s, told), moves=Moves.PREEMPT)
+    return RankedPolicy("srsf", partial(_remaining_service_s, told), moves=Preemption.PREEMPT)
 
 
-def las(*, quantum_s: float = 360.0) -> Ranked:
+def las(*, quantum_s: float = 360.0) -> RankedPolicy:
     """Return least attained service first, service counted in time; ties go to the earlier."""
-    return Ranked("las", _attained_s, moves=Moves.PREEMPT, quantum_s=quantum_s)
+    return RankedPolicy("las", _attained_s, moves=Preemption.PREEMPT, quantum_s=quantum_s)
 
 
-def las_2d(*, quantum_s: float = 360.0) -> Ranked:
+def las_2d(*, quantum_s: float = 360.0) -> RankedPolicy:
     """Return least attained service first, service counted in time x GPUs, continuous."""
-    return Ranked("2d-las", _attained_service_s, moves=Moves.PREEMPT, quantum_s=quantum_s)
+    return RankedPolicy("2d-las", _attained_service_s, moves=Preemption.PREEMPT, quantum_s=quantum_s)
 
 
-def qssf() -> Ranked:
+def qssf() -> RankedPolicy:
     """Return quasi-shortest service first (Helios, SC'21): predicted duration x GPUs, not preemptive."""
-    return Ranked("qssf", _told_service_s, moves=Moves.NEVER)
+    return RankedPolicy("qssf", _told_service_s, moves=Preemption.NEVER)
 
 
 # Named functions, and not lambdas: a policy can be copied with its state, also to a file.
@@ -58,7 +58,7 @@ def _order(job: JobState, now_s: float) -> float:
     return job.order
 
 
-def _remaining_service_s(told: Told, job: JobState, now_s: float) -> float:
+def _remaining_service_s(told: DurationEstimates, job: JobState, now_s: float) -> float:
     return told.remaining_s(job, now_s) * job.spec.gpus
 
 

@@ -10,7 +10,7 @@ others on a fraction f of the GPUs needs 1 + c · f times its time alone, and c 
 whose speeds are known.
 
 Remaining times are believed as far as ended jobs lasted as long as reported. With an error e
-(a logarithm, `scheduling.beliefs.Spread`; few jobs leave a larger one likely) a job may need
+(a logarithm, `scheduling.estimates.EstimateError`; few jobs leave a larger one likely) a job may need
 exp(e) times as long, and is urgent earlier. It is given up, and is as one without a deadline, because GPUs
 taken from others for it would be wasted, only if it would be late alone even in exp(-`SURE` · e) of its
 remaining time. Before any job has ended, all deadlines are urgent until they have passed. So the order is by
@@ -34,10 +34,10 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from controller.policies.scheduling.beliefs import TRUTH, Spread, Told
+from controller.policies.scheduling.estimates import EXACT, DurationEstimates, EstimateError
 from controller.policies.scheduling.policy import Decision, JobState, View
 from controller.policies.scheduling.queue import Rank
-from controller.policies.scheduling.ranked import Moves, Ranked
+from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 
 FULL = 0.5
 """Part of all GPU-seconds until a deadline that jobs due by then may need before they are urgent."""
@@ -62,7 +62,7 @@ LEAST = 0.05
 AloneS = Callable[[JobState], float]
 
 
-def by_itself(job: JobState) -> float:
+def seconds_alone(job: JobState) -> float:
     """Return the seconds per iteration of a job alone, as its speed model has them."""
     return job.alone_s
 
@@ -76,13 +76,15 @@ class DeadlineUrgency:
         learns: False: c is taken for zero; an ablation.
     """
 
-    def __init__(self, told: Told = TRUTH, *, alone_s: AloneS = by_itself, learns: bool = True) -> None:
+    def __init__(
+        self, told: DurationEstimates = EXACT, *, alone_s: AloneS = seconds_alone, learns: bool = True
+    ) -> None:
         self._told = told
         self._alone_s = alone_s
         self._learns = learns
         self.slower = FIRST if learns else 0.0
         """The estimate of c."""
-        self._spread = Spread()
+        self._spread = EstimateError()
         self._urgent: set[int] = set()  # by order of arrival
 
     def update(self, view: View) -> float:
@@ -163,12 +165,12 @@ def due_s(job: JobState) -> float:
     return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
 
 
-def edf(told: Told = TRUTH) -> Ranked:
+def edf(told: DurationEstimates = EXACT) -> RankedPolicy:
     """Return earliest deadline first; jobs without one by shortest remaining service, after the others."""
-    return Ranked("edf", partial(_earliest, told), moves=Moves.PREEMPT)
+    return RankedPolicy("edf", partial(_earliest, told), moves=Preemption.PREEMPT)
 
 
-def _earliest(told: Told, job: JobState, now_s: float) -> Rank:
+def _earliest(told: DurationEstimates, job: JobState, now_s: float) -> Rank:
     return due_s(job), told.remaining_s(job, now_s) * job.spec.gpus
 
 
@@ -177,9 +179,9 @@ class OnTime:
 
     name = "on-time"
 
-    def __init__(self, told: Told = TRUTH, *, learns: bool = True) -> None:
+    def __init__(self, told: DurationEstimates = EXACT, *, learns: bool = True) -> None:
         self.urgency = DeadlineUrgency(told, learns=learns)
-        self._ranked = Ranked(self.name, self.urgency.rank, moves=Moves.PREEMPT)
+        self._ranked = RankedPolicy(self.name, self.urgency.rank, moves=Preemption.PREEMPT)
 
     def decide(self, view: View) -> Decision:
         """Return the jobs of lowest rank, and ask to be woken when the next waiting ones become urgent."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.policy import Group, JobState, View
 from controller.vocabulary import Cluster
 
@@ -49,7 +49,7 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
     If the holes are then too small for the others, all are placed again, large ones first, which moves some.
     Groups that fit neither way are left out.
     """
-    counts = Counts(view.cluster)
+    counts = FreeGpuCounts(view.cluster)
     kept: list[Draft] = []
     refused: set[int] = set()  # sizes for which there is no room any more
     for draft in drafts:
@@ -76,7 +76,7 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
             placed[number] = old if same else draft.on(old.gpus)
     if fresh and not _fill(fresh, _beside(placed.values(), view.cluster), placed):
         placed = {}
-        _fill(list(enumerate(kept)), Slots(view.cluster), placed)
+        _fill(list(enumerate(kept)), FreeGpus(view.cluster), placed)
         for number, group in placed.items():
             old = before.get(group.jobs[0].order)
             if old is not None and old.gpus == group.gpus and kept[number].same_members(old):
@@ -84,15 +84,15 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
     return [placed[number] for number in sorted(placed)]
 
 
-def _beside(groups: Iterable[Group], cluster: Cluster) -> Slots:
+def _beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
     """Return the slots of `cluster` that `groups` leave free."""
-    slots = Slots(cluster)
+    slots = FreeGpus(cluster)
     for group in groups:
         slots.keep(group.gpus)
     return slots
 
 
-def _fill(drafts: list[tuple[int, Draft]], slots: Slots, placed: dict[int, Group]) -> bool:
+def _fill(drafts: list[tuple[int, Draft]], slots: FreeGpus, placed: dict[int, Group]) -> bool:
     """Place large drafts first; return whether all fit."""
     complete = True
     for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):

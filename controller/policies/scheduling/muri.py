@@ -17,17 +17,17 @@ from dataclasses import dataclass
 
 from controller.policies.grouping.efficiency import Interleaving, Profile, best
 from controller.policies.grouping.rounds import GroupPlan, group
-from controller.policies.scheduling.beliefs import Profiler
 from controller.policies.scheduling.drafts import Draft, place
+from controller.policies.scheduling.estimates import Profiler
 from controller.policies.scheduling.options import PaperOptions
-from controller.policies.scheduling.placement import Counts
+from controller.policies.scheduling.placement import FreeGpuCounts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs, carry_on
+from controller.policies.scheduling.queue import Entry, Rank, WaitingJobs, keep_until_repaid
 from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class SizeDrafts:
     """The groups of jobs of one size: the jobs' orders, and the groups by their first job.
 
     They are valid as long as the same jobs come first in the same order.
@@ -55,11 +55,11 @@ class Muri:
         self._running: dict[int, JobState] = {}
         self._profiles: dict[int, Profile] = {}
         self._plans: dict[tuple[Profile, ...], list[GroupPlan]] = {}  # the queue's head often stays the same
-        self._drafted: dict[int, Drafted] = {}
+        self._drafted: dict[int, SizeDrafts] = {}
 
     def decide(self, view: View) -> Decision:
         """Return the groups of the jobs at the head of the queue."""
-        if unchanged := carry_on(view):
+        if unchanged := keep_until_repaid(view):
             return unchanged
         for job in view.finished:
             if self._running.pop(job.order, None) is None:
@@ -94,7 +94,7 @@ class Muri:
             queue += self._waiting.bucket(size)[: self._members * (cluster.gpus // size)]
         queue.sort()
         sizes = {job.spec.gpus for _, _, job in held}.union(self._waiting.sizes())
-        counts = Counts(cluster)
+        counts = FreeGpuCounts(cluster)
         refused: set[int] = set()
         taken: dict[int, list[Entry]] = {}
         for entry in queue:
@@ -118,7 +118,7 @@ class Muri:
             orders = [order for _, order, _ in entries]
             drafted = before.get(size)
             if drafted is None or drafted.orders != orders or drafted.fits != fits:
-                drafted = Drafted(orders, fits, [*self._drafts(entries, fits=fits)])
+                drafted = SizeDrafts(orders, fits, [*self._drafts(entries, fits=fits)])
             self._drafted[size] = drafted
             ranked += [(*entries[first][:2], draft) for first, draft in drafted.groups]
         return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]

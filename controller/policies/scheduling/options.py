@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.policies.family import Options, option
-from controller.policies.scheduling.beliefs import Told
+from controller.policies.scheduling.estimates import DurationEstimates
 from controller.policies.scheduling.model import RESOURCES
 
 
@@ -29,6 +29,6 @@ class PaperOptions(Options):
     seed: int = 0
 
     @property
-    def told(self) -> Told:
+    def told(self) -> DurationEstimates:
         """Durations as reported to policies that know durations."""
-        return Told(self.estimate_error, self.seed)
+        return DurationEstimates(self.estimate_error, self.seed)

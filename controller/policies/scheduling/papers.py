@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.policies.family import Family, Setup, SimulationConfig, declared, resolved
+from controller.policies.family import Family, Setup, SimulationConfig, declared_settings, resolve_options
 from controller.policies.scheduling import baselines
 from controller.policies.scheduling.model import RESOURCES
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import Policy
-from controller.policies.scheduling.speed import Exclusive, Interleaved
+from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpeed
 
 
 def _of(module: str) -> Any:
@@ -22,14 +22,14 @@ def _of(module: str) -> Any:
 
 def _alone(policy: Policy, options: PaperOptions) -> Setup:
     """Return the setup of jobs with private GPUs."""
-    return Setup(policy, Exclusive(options.restart_scale))
+    return Setup(policy, ExclusiveSpeed(options.restart_scale))
 
 
 def _interleaved(
     policy: Policy, options: PaperOptions, interval_s: float = 0.0, *, worst: bool = False
 ) -> Setup:
     """Return the setup of jobs that share GPUs by interleaving."""
-    return Setup(policy, Interleaved(longest=worst, restart_scale=options.restart_scale), interval_s)
+    return Setup(policy, InterleavedSpeed(longest=worst, restart_scale=options.restart_scale), interval_s)
 
 
 def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
@@ -39,7 +39,7 @@ def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
 
 def _weave(options: PaperOptions) -> Setup:
     """Return the setup of weave, with the same information as Muri-S."""
-    speed = Interleaved(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
+    speed = InterleavedSpeed(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
     return _interleaved(_of("scheduling.weave").Weave(speed, options), options, options.weave_interval_s)
 
 
@@ -94,7 +94,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "joint": (
         "the same order, and servers and trees by the links and slots that are left; ours",
-        lambda by: Setup(_of("joint").Joint(by.told), Exclusive(by.restart_scale), places=True),
+        lambda by: Setup(_of("joint").Joint(by.told), ExclusiveSpeed(by.restart_scale), places=True),
     ),
     "muri-s": (
         "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",
@@ -118,13 +118,13 @@ def setup(name: str, options: PaperOptions = DEFAULT) -> Setup:
 
 def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with its speed model and interval."""
-    return setup(name, replace(resolved(PaperOptions, config), seed=config.seed))
+    return setup(name, replace(resolve_options(PaperOptions, config), seed=config.seed))
 
 
 FAMILY = Family(
     "as the papers have them, in one speed model",
     {name: about for name, (about, _) in POLICIES.items()},
     make,
-    settings=declared(PaperOptions),
+    settings=declared_settings(PaperOptions),
     main=[name for name in POLICIES if name not in ("fifo-backfill", "2d-las")],
 )

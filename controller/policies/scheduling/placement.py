@@ -3,7 +3,7 @@
 A group that fits into some node goes into one node; a larger one gets whole idle nodes, the largest first,
 and one node with room for the rest: in one rack, the first that has them, or else anywhere. So on an empty
 cluster every group that is not larger than all nodes together has a place, whatever the nodes' sizes.
-`Slots` has the cluster's free GPUs while one decision is being made.
+`FreeGpus` has the cluster's free GPUs while one decision is being made.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
     return whole, rest, left
 
 
-class Slots:
+class FreeGpus:
     """Free GPUs, node by node; starts with all free.
 
     `take` is monotone: once a size does not fit, it will not fit before GPUs are given back.
@@ -133,8 +133,8 @@ class Slots:
         return taken
 
 
-class Counts:
-    """Like `Slots`, but only counts: to find out which groups would fit. Cheap to create."""
+class FreeGpuCounts:
+    """Like `FreeGpus`, but only counts: to find out which groups would fit. Cheap to create."""
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
 

@@ -78,7 +78,7 @@ class WaitingJobs:
         self._count -= count
 
 
-def walk(
+def choose_by_rank(
     waiting: WaitingJobs, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
 ) -> tuple[list[JobState], dict[int, int]]:
     """Go through running and waiting jobs in order of rank and choose the jobs that fit.
@@ -125,7 +125,7 @@ def walk(
     return chosen, started
 
 
-def carry_on(view: View) -> Decision | None:
+def keep_until_repaid(view: View) -> Decision | None:
     """Return the decision that nothing changes until every start has paid off; None if it is time to choose.
 
     It is time, too, when a job has arrived or ended.

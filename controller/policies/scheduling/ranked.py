@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from controller.policies.scheduling.placement import Counts, Slots
+from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import Rank, WaitingJobs, carry_on, walk
+from controller.policies.scheduling.queue import Rank, WaitingJobs, choose_by_rank, keep_until_repaid
 from controller.vocabulary import Cluster
 
 
-class Moves(Enum):
+class Preemption(Enum):
     """Treatment of a running job when others start."""
 
     NEVER = "it runs to its end where it started"
     PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
 
 
-class Ranked:
+class RankedPolicy:
     """Run the jobs of lowest rank.
 
     `rank(job, now_s)` must not change while a job waits, unless `rerank` is called. `quantum_s`: decide again
@@ -34,7 +34,7 @@ class Ranked:
         name: str,
         rank: Callable[[JobState, float], Rank],
         *,
-        moves: Moves,
+        moves: Preemption,
         backfill: bool = True,
         quantum_s: float | None = None,
     ) -> None:
@@ -45,7 +45,7 @@ class Ranked:
         self._stale = False
         self._quantum_s = quantum_s
         self._waiting = WaitingJobs()
-        self._slots: Slots | None = None
+        self._slots: FreeGpus | None = None
         self._groups: dict[int, Group] = {}  # by the job's order of arrival
 
     def rerank(self) -> None:
@@ -54,7 +54,7 @@ class Ranked:
 
     def decide(self, view: View) -> Decision:
         """Return the jobs of lowest rank, as many as fit."""
-        if self._quantum_s and (unchanged := carry_on(view)):
+        if self._quantum_s and (unchanged := keep_until_repaid(view)):
             return unchanged
         now_s = view.now_s
         slots = self._slots
@@ -75,16 +75,16 @@ class Ranked:
         for job in view.arrived:
             self._waiting.add(job, self._rank(job, now_s))
         if len(self._waiting):
-            if self._moves is Moves.NEVER:
+            if self._moves is Preemption.NEVER:
                 self._fill(slots)
             else:
                 self._choose(view.cluster, slots, now_s)
         wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
         return Decision(list(self._groups.values()), wake_s)
 
-    def _settled_on(self, cluster: Cluster, now_s: float) -> Slots:
+    def _settled_on(self, cluster: Cluster, now_s: float) -> FreeGpus:
         """Return the free GPUs of a cluster; jobs on GPUs that are gone wait again."""
-        slots = Slots(cluster)
+        slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
             if cluster.gone.isdisjoint(group.gpus):
                 slots.keep(group.gpus)
@@ -93,7 +93,7 @@ class Ranked:
                 self._waiting.add(group.jobs[0], self._rank(group.jobs[0], now_s))
         return slots
 
-    def _fill(self, slots: Slots) -> None:
+    def _fill(self, slots: FreeGpus) -> None:
         places: list[tuple[int, ...]] = []
 
         def fits(gpus: int) -> bool:
@@ -102,17 +102,17 @@ class Ranked:
                 places.append(place)
             return place is not None
 
-        chosen, started = walk(self._waiting, (), fits, backfill=self._backfill)
+        chosen, started = choose_by_rank(self._waiting, (), fits, backfill=self._backfill)
         for job, place in zip(chosen, places, strict=True):
             self._groups[job.order] = Group((job,), place)
         for size, count in started.items():
             self._waiting.drop_first(size, count)
 
-    def _choose(self, cluster: Cluster, slots: Slots, now_s: float) -> None:
+    def _choose(self, cluster: Cluster, slots: FreeGpus, now_s: float) -> None:
         rank = self._rank
         held = [(rank(job, now_s), job.order, job) for group in self._groups.values() for job in group.jobs]
-        counts = Counts(cluster)
-        chosen, started = walk(self._waiting, held, counts.take, backfill=self._backfill)
+        counts = FreeGpuCounts(cluster)
+        chosen, started = choose_by_rank(self._waiting, held, counts.take, backfill=self._backfill)
         groups, self._slots = settle(chosen, self._groups, slots, cluster)
         for size, count in started.items():
             unplaced = [
@@ -130,8 +130,8 @@ class Ranked:
 
 
 def settle(
-    chosen: list[JobState], groups: dict[int, Group], slots: Slots, cluster: Cluster
-) -> tuple[dict[int, Group], Slots]:
+    chosen: list[JobState], groups: dict[int, Group], slots: FreeGpus, cluster: Cluster
+) -> tuple[dict[int, Group], FreeGpus]:
     """Place the chosen jobs: running ones stay where they are; if others do not fit then, all are moved.
 
     Args:
@@ -165,7 +165,7 @@ def settle(
             placed[job.order] = Group((job,), place)
     if not homeless:
         return placed, slots
-    slots = Slots(cluster)
+    slots = FreeGpus(cluster)
     moved: dict[int, Group] = {}
     for job in sorted(chosen, key=_larger_first):
         place = slots.take(job.spec.gpus)

@@ -13,7 +13,7 @@ CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
 
 
 @dataclass(frozen=True, slots=True)
-class Exclusive:
+class ExclusiveSpeed:
     """Jobs run at their own speeds; jobs that share GPUs take turns on them.
 
     `restart_scale` scales the jobs' own restart costs; 0: restarts are free.
@@ -36,7 +36,7 @@ class Exclusive:
 
 
 @dataclass(frozen=True, slots=True)
-class Interleaved:
+class InterleavedSpeed:
     """Groups take turns at their stages: a round lasts as long as equation 3 of Muri says, times a constant.
 
     `contention` is how much longer a round of one to four jobs really is, as Muri's authors found on their
@@ -58,7 +58,7 @@ class Interleaved:
         if len(jobs) == 1 or not all(job.spec.stages_s for job in jobs):
             return [job.alone_s * (len(jobs) + len(group.neighbours)) for job in jobs]
         from controller.policies.grouping.efficiency import best, worst
-        from controller.policies.scheduling.beliefs import profile
+        from controller.policies.scheduling.estimates import profile
 
         interleave = worst if self.longest else best
         length_s = interleave([profile(job.spec) for job in jobs]).round_s

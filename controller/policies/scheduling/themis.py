@@ -23,9 +23,9 @@ import math
 from collections.abc import Iterable
 
 from controller.policies.scheduling.drafts import Draft, place
-from controller.policies.scheduling.placement import Counts
+from controller.policies.scheduling.placement import FreeGpuCounts
 from controller.policies.scheduling.policy import Decision, JobState, View
-from controller.policies.scheduling.queue import carry_on
+from controller.policies.scheduling.queue import keep_until_repaid
 
 
 class Themis:
@@ -40,14 +40,14 @@ class Themis:
 
     def decide(self, view: View) -> Decision:
         """Return the holders of leases and the winners of the auction."""
-        if unchanged := carry_on(view):
+        if unchanged := keep_until_repaid(view):
             return unchanged
         now_s = view.now_s
         over = now_s >= self._leased_until_s
         if over:
             self._leased_until_s = (math.floor(now_s / self._lease_s) + 1) * self._lease_s
         holders = [] if over else [job for job in view.jobs.values() if job.group is not None]
-        counts = Counts(view.cluster)
+        counts = FreeGpuCounts(view.cluster)
         for job in sorted(holders, key=lambda job: -job.spec.gpus):
             counts.take(job.spec.gpus)
         rest = [job for job in view.jobs.values() if over or job.group is None]
@@ -57,7 +57,7 @@ class Themis:
         waits = len(groups) < len(view.jobs)
         return Decision(groups, self._leased_until_s if waits else None)
 
-    def _auction(self, jobs: Iterable[JobState], view: View, counts: Counts) -> list[JobState]:
+    def _auction(self, jobs: Iterable[JobState], view: View, counts: FreeGpuCounts) -> list[JobState]:
         worst_first = sorted(jobs, key=lambda job: (-rho(job, view), job.order))
         bidders = math.ceil(len(worst_first) * (1 - self._fairness))
         bids = sorted(

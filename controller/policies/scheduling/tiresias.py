@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from controller.policies.scheduling.placement import Slots
+from controller.policies.scheduling.placement import FreeGpus
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
 from controller.vocabulary import Cluster
 
@@ -28,7 +28,7 @@ class Tiresias:
         self._queues: list[list[JobState]] = [[] for _ in range(len(limits) + 1)]
         self._level: dict[int, int] = {}  # queue of each running job, by order of arrival
         self._groups: dict[int, Group] = {}
-        self._slots: Slots | None = None
+        self._slots: FreeGpus | None = None
 
     def decide(self, view: View) -> Decision:
         """Return the jobs at the heads of the queues, as many as there are GPUs."""
@@ -62,9 +62,9 @@ class Tiresias:
             [self._groups[job.order] for _, job in self._in_order(chosen)], self._wake_s(view.now_s)
         )
 
-    def _settled_on(self, cluster: Cluster) -> Slots:
+    def _settled_on(self, cluster: Cluster) -> FreeGpus:
         """Return the free GPUs of a cluster; jobs on GPUs that are gone keep their place in their queues."""
-        slots = Slots(cluster)
+        slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
             if cluster.gone.isdisjoint(group.gpus):
                 slots.keep(group.gpus)
@@ -85,7 +85,7 @@ class Tiresias:
                 self._queues[level + 1].append(job)
                 self._level[order] = level + 1
 
-    def _place(self, chosen: list[tuple[int, JobState]], slots: Slots) -> None:
+    def _place(self, chosen: list[tuple[int, JobState]], slots: FreeGpus) -> None:
         keep = {job.order for _, job in chosen}
         for order in [order for order in self._groups if order not in keep]:
             slots.give(self._groups.pop(order).gpus)
@@ -98,7 +98,7 @@ class Tiresias:
                 self._groups[job.order] = Group((job,), gpus, reason=f"queue {level}")
                 self._level[job.order] = level
 
-    def _take(self, slots: Slots, gpus: int) -> tuple[int, ...] | None:
+    def _take(self, slots: FreeGpus, gpus: int) -> tuple[int, ...] | None:
         return slots.take(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:

@@ -40,13 +40,13 @@ from dataclasses import dataclass, replace
 
 from controller.policies.grouping.efficiency import best
 from controller.policies.grouping.worth import Item, Rounds, group_by_worth
-from controller.policies.scheduling.beliefs import Profiler, profile
 from controller.policies.scheduling.drafts import Draft, place
+from controller.policies.scheduling.estimates import Profiler, profile
 from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.muri import interleaved
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import Decision, Group, JobState, SpeedModel, View
-from controller.policies.scheduling.queue import carry_on
+from controller.policies.scheduling.queue import keep_until_repaid
 
 COMPOSITIONS = 3000
 """Number of compositions of groups whose rounds are cached; beyond that the cache is emptied."""
@@ -89,7 +89,7 @@ class Weave:
         self._options = options
         self._profiler = Profiler(options.noise, options.seed)
         self._entries: dict[int, _Entry] = {}  # of unfinished jobs, by order of arrival
-        self._longer = Longer()
+        self._longer = RoundLengthening()
         self._told = options.told
         self._speed = speed
         # how many jobs have come, and the sums of their times alone and of their starts
@@ -106,7 +106,7 @@ class Weave:
 
     def decide(self, view: View) -> Decision:
         """Return the groups of greatest worth."""
-        if unchanged := carry_on(view):
+        if unchanged := keep_until_repaid(view):
             return unchanged
         for job in view.finished:
             del self._entries[job.order]
@@ -214,7 +214,7 @@ class Weave:
         return len(kinds), max(job.iteration_s for job in group.jobs) / self._predicted_s(kinds)
 
 
-class Longer:
+class RoundLengthening:
     """Ratio of rounds' lengths to their predictions: the mean of the measured ones, by number of members."""
 
     CHANGE = 0.02

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from controller.policies.by_kind import SIMPLEST, Choice, default_for
+from controller.policies.settings import SIMPLEST, PolicyChoice, default_for
 from controller.simulator.network.run import NetworkOutcome, NetworkTask
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Link, Topology
@@ -29,7 +29,7 @@ GAIN = 0.03
 """Least gain in mean completion time for which other policies than the simplest are recommended."""
 
 
-def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
+def choices(jobs: Sequence[Job], topology: Topology) -> list[PolicyChoice]:
     """Return the combinations of policies that can make a difference, the simplest first.
 
     Policies for deadlines need jobs with deadlines, those that know link rates need servers whose links
@@ -52,7 +52,7 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
         ),
         (SIMPLEST.routing, *(["ecmp-everywhere", "grid"] if meshed else [])),
     )
-    found = [Choice(*names) for names in itertools.product(*kinds)]
+    found = [PolicyChoice(*names) for names in itertools.product(*kinds)]
     usual = default_for(len(topology.servers))
     return found if usual in found else [*found, usual]
 
@@ -81,7 +81,7 @@ def variation(jobs: Sequence[Job], number: int) -> tuple[Job, ...]:
 
 
 def task(
-    choice: Choice, jobs: Sequence[Job], topology: Topology, number: int, around: NetworkSettings
+    choice: PolicyChoice, jobs: Sequence[Job], topology: Topology, number: int, around: NetworkSettings
 ) -> NetworkTask:
     """Return the simulation of a variation.
 
@@ -119,7 +119,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ChoiceSummary:
     """Results of a choice over all variations, beside the simplest choice.
 
     Attributes:
@@ -134,7 +134,7 @@ class Standing:
         worst_factor: By what factor.
     """
 
-    choice: Choice
+    choice: PolicyChoice
     avg_jct_s: float
     missed: float
     deadlines: int
@@ -150,7 +150,7 @@ class Standing:
         return self.missed, self.avg_jct_s
 
 
-def standing(choice: Choice, found: Sequence[Figures], simplest: Sequence[Figures]) -> Standing:
+def summarize(choice: PolicyChoice, found: Sequence[Figures], simplest: Sequence[Figures]) -> ChoiceSummary:
     """Return the standing of a choice: `found` and `simplest` have the figures of the same variations."""
     changes = [_ratio(own.avg_jct_s, other.avg_jct_s) - 1 for own, other in zip(found, simplest, strict=True)]
     factors = [
@@ -161,7 +161,7 @@ def standing(choice: Choice, found: Sequence[Figures], simplest: Sequence[Figure
     ]
     slowed = [each for each in factors if each[0] > SLOWED]
     factor, worst = max(slowed, default=(1.0, ""))
-    return Standing(
+    return ChoiceSummary(
         choice=choice,
         avg_jct_s=statistics.fmean(each.avg_jct_s for each in found),
         missed=statistics.fmean(each.missed for each in found),
@@ -178,13 +178,13 @@ def _ratio(value: float, base: float) -> float:
     return value / base if base > 0 else 1.0
 
 
-def recommended(standings: Sequence[Standing], usual: Choice) -> Standing:
+def recommend(summaries: Sequence[ChoiceSummary], usual: PolicyChoice) -> ChoiceSummary:
     """Return the best one, or the `usual` one, the default, if that one is not clearly better.
 
     That is if it misses no fewer deadlines and completes jobs less than `GAIN` sooner.
     """
-    best = min(standings, key=lambda each: each.rank)
-    other = next((each for each in standings if each.choice == usual), best)
+    best = min(summaries, key=lambda each: each.rank)
+    other = next((each for each in summaries if each.choice == usual), best)
     clearly = best.missed < other.missed or best.avg_jct_s < other.avg_jct_s * (1 - GAIN)
     return best if clearly else other
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from controller.core.reasons import of_slots
+from controller.core.reasons import slots_text
 from controller.policies.memory.explain import explain as explain_memory
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
 from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import steady_state
 from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import Simulated
+from controller.simulator.network.run import NetworkResult
 from controller.simulator.record import EndedJob
 from controller.vocabulary import Job
 
 
-def explain(simulated: Simulated, name: str) -> list[str]:
+def explain(simulated: NetworkResult, name: str) -> list[str]:
     """Return sentences about a job of a simulation with a log."""
     log = simulated.log
     assert log is not None, "the simulation has to keep its log"
@@ -42,7 +42,7 @@ def _times(ended: EndedJob) -> list[str]:
     ]
 
 
-def _deadline(simulated: Simulated, ended: EndedJob) -> list[str]:
+def _deadline(simulated: NetworkResult, ended: EndedJob) -> list[str]:
     due_s = simulated.jobs[ended.spec.name].due_s
     if due_s is None:
         return []
@@ -55,7 +55,7 @@ def _deadline(simulated: Simulated, ended: EndedJob) -> list[str]:
     ]
 
 
-def _network(log: NetworkLog, simulated: Simulated, name: str) -> list[str]:
+def _network(log: NetworkLog, simulated: NetworkResult, name: str) -> list[str]:
     rates = [levels[name] for _, levels in log.levels if name in levels]
     finite = [rate for rate in rates if math.isfinite(rate)]
     lines = []
@@ -67,18 +67,18 @@ def _network(log: NetworkLog, simulated: Simulated, name: str) -> list[str]:
     divisions = [each for each in log.memory if name in each[2].regions]
     if not divisions:
         return lines
-    at_s, question, answer = divisions[0]
-    granted = sum(each[2].standing[name] is Standing.GRANTED for each in divisions)
+    at_s, problem, division = divisions[0]
+    granted = sum(each[2].standing[name] is SlotStatus.GRANTED for each in divisions)
     lines.append(
         f"Memory was divided {len(divisions)} times while it ran; {granted} times it was granted slots of its"
         f" own. The first time, at {at_s:.6g} s:"
     )
-    return [*lines, *_at(simulated, question, answer, name)]
+    return [*lines, *_at(simulated, problem, division, name)]
 
 
-def _at(simulated: Simulated, question: Question, answer: Answer, name: str) -> list[str]:
-    job: Job = next(each for each in question.jobs if each.name == name)
-    state = steady_state(simulated.topology, question.jobs)
+def _at(simulated: NetworkResult, problem: MemoryProblem, division: MemoryDivision, name: str) -> list[str]:
+    job: Job = next(each for each in problem.jobs if each.name == name)
+    state = steady_state(simulated.topology, problem.jobs)
     beside = explain_placement(state, job)[1:]
-    why = f"As to its slots: {of_slots(question, answer, name)}."
-    return [*beside, why, *explain_memory(question, answer, job)]
+    why = f"As to its slots: {slots_text(problem, division, name)}."
+    return [*beside, why, *explain_memory(problem, division, job)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
 from controller.vocabulary import Job
 
 
@@ -14,7 +14,7 @@ class NetworkLog:
     """Events in order of time: seconds, and the state from then on."""
 
     places: list[tuple[float, str, Job]] = field(default_factory=list)
-    memory: list[tuple[float, Question, Answer]] = field(default_factory=list)
+    memory: list[tuple[float, MemoryProblem, MemoryDivision]] = field(default_factory=list)
     levels: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
     """Rates at which jobs send, bits per second."""
 
@@ -22,9 +22,9 @@ class NetworkLog:
         """Record that a job has servers and a tree from now on."""
         self.places.append((now_s, job.name, job))
 
-    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Record a division of memory, valid from now on, among the jobs of the question."""
-        self.memory.append((now_s, question, answer))
+    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+        """Record a division of memory, valid from now on, among the jobs of the problem."""
+        self.memory.append((now_s, problem, division))
 
     def rates(self, now_s: float, rates: Mapping[str, float]) -> None:
         """Record the rates from now on."""
@@ -47,10 +47,10 @@ class Promises:
     def placed(self, now_s: float, job: Job) -> None:
         """Ignore a job's place: it says nothing of memory."""
 
-    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
+    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
         """Compare a division of memory with the first one of each of its jobs."""
-        for name, standing in answer.standing.items():
-            granted = standing is Standing.GRANTED
+        for name, standing in division.standing.items():
+            granted = standing is SlotStatus.GRANTED
             if name not in self._seen:
                 self._seen.add(name)
                 if granted:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from controller.figures import new_figure, save
-from controller.policies.memory.policy import Standing
+from controller.policies.memory.policy import SlotStatus
 from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import Simulated
+from controller.simulator.network.run import NetworkResult
 
 MOST_JOBS, MOST_SWITCHES = 60, 3
 
 
-def draw(simulated: Simulated, path: Path) -> None:
+def draw(simulated: NetworkResult, path: Path) -> None:
     """Draw a simulation with a log. Raises PlotsMissing."""
     log = simulated.log
     assert log is not None, "the simulation has to keep its log"
@@ -38,15 +38,15 @@ def draw(simulated: Simulated, path: Path) -> None:
 def _busiest(log: NetworkLog) -> list[str]:
     """Return the switches at which most jobs have slots."""
     jobs: dict[str, set[str]] = {}
-    for _, _, answer in log.memory:
-        for name, regions in answer.regions.items():
+    for _, _, division in log.memory:
+        for name, regions in division.regions.items():
             for switch, region in regions.items():
                 if region.size:
                     jobs.setdefault(switch, set()).add(name)
     return sorted(jobs, key=lambda switch: -len(jobs[switch]))[:MOST_SWITCHES]
 
 
-def _draw_jobs(panel: Any, simulated: Simulated, colours: Mapping[str, str]) -> None:
+def _draw_jobs(panel: Any, simulated: NetworkResult, colours: Mapping[str, str]) -> None:
     ended = sorted(simulated.result.jobs, key=lambda each: each.spec.arrival_s)[:MOST_JOBS]
     for row, each in enumerate(ended):
         name, submit_s = each.spec.name, each.spec.arrival_s
@@ -74,16 +74,16 @@ def _draw_jobs(panel: Any, simulated: Simulated, colours: Mapping[str, str]) -> 
 
 
 def _draw_memory(
-    panel: Any, simulated: Simulated, log: NetworkLog, switch: str, colours: Mapping[str, str]
+    panel: Any, simulated: NetworkResult, log: NetworkLog, switch: str, colours: Mapping[str, str]
 ) -> None:
     times = [*(at_s for at_s, _, _ in log.memory), simulated.result.end_s]
-    for (begin_s, end_s), (_, _, answer) in zip(pairwise(times), log.memory, strict=True):
+    for (begin_s, end_s), (_, _, division) in zip(pairwise(times), log.memory, strict=True):
         sharers: dict[tuple[int, int], int] = {}
-        for name, regions in answer.regions.items():
+        for name, regions in division.regions.items():
             region = regions.get(switch)
             if region is None or not region.size:
                 continue
-            own = answer.standing[name] is Standing.GRANTED
+            own = division.standing[name] is SlotStatus.GRANTED
             span = (begin_s, end_s - begin_s), (region.offset, region.size)
             if own:
                 panel.broken_barh([span[0]], span[1], color=colours[name])
@@ -95,7 +95,7 @@ def _draw_memory(
     panel.set_title(f"slots of {switch}: in colour granted, grey shared", fontsize="small")
 
 
-def _draw_rates(panel: Any, simulated: Simulated, log: NetworkLog, colours: Mapping[str, str]) -> None:
+def _draw_rates(panel: Any, simulated: NetworkResult, log: NetworkLog, colours: Mapping[str, str]) -> None:
     found: dict[str, list[tuple[float, float]]] = {}
     for at_s, levels in log.levels:
         for name, rate in levels.items():

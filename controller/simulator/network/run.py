@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.core.compose import networked, submission_of
+from controller.core.compose import network_policies, submission_of
 from controller.core.events import Submitted
 from controller.errors import BadSpec
 from controller.simulator.engine import EventLoop, PolicyRun, admitted
 from controller.simulator.network.log import NetworkLog, Promises
 from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
-from controller.simulator.record import EndedJob, Result, measure
+from controller.simulator.record import EndedJob, SimulationResult, measure
 from controller.simulator.runs import refusals
 from controller.vocabulary import Job, Topology
 
@@ -77,7 +77,7 @@ class NetworkOutcome:
     """Result of a task; `cpu_s` is processor time."""
 
     task: NetworkTask
-    simulated: Simulated
+    simulated: NetworkResult
     metrics: NetworkMetrics
     cpu_s: float
 
@@ -91,7 +91,7 @@ def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkO
     return NetworkOutcome(task, simulated, metrics_of(simulated), cpu_s)
 
 
-def metrics_of(simulated: Simulated) -> NetworkMetrics:
+def metrics_of(simulated: NetworkResult) -> NetworkMetrics:
     """Return the metrics. Completion times and slowdowns are of the completed jobs."""
     whole, jobs = simulated.result, simulated.result.jobs
     done = measure(replace(whole, jobs=[each for each in jobs if each.completed]))
@@ -114,14 +114,14 @@ def metrics_of(simulated: Simulated) -> NetworkMetrics:
 
 
 @dataclass(frozen=True)
-class Simulated:
+class NetworkResult:
     """Results of all jobs; `log` if it was requested.
 
     `crowded` names jobs whose times are not to be trusted: they shared too few slots for the model
     (`collisions.TOO_LONG`).
     """
 
-    result: Result
+    result: SimulationResult
     jobs: Mapping[str, Job]
     topology: Topology
     """With links at the rate that gradients have of them."""
@@ -142,13 +142,13 @@ class Simulated:
         return due_s is not None and (not ended.completed or ended.finish_s > due_s * (1 + 1e-9))
 
 
-def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Simulated:
+def simulate_network(task: NetworkTask, progress: Progress | None = None) -> NetworkResult:
     """Simulate jobs under a scheduler and allocation policies until all have ended.
 
     `progress` is called from time to time with the number of ended jobs and of all jobs. Raises BadSpec for
     unknown names and impossible jobs, and the simulator's errors.
     """
-    parts = networked(task.topology, task.scheduler, task.settings, task.of_scheduler)
+    parts = network_policies(task.topology, task.scheduler, task.settings, task.of_scheduler)
     setup, allocation = parts.setup, parts.allocation
     if type(PolicyRun.of(setup)).run is not PolicyRun.run:
         raise BadSpec(
@@ -170,7 +170,7 @@ def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Sim
         verify=task.verify,
     )
     result = simulation.run(progress)
-    return Simulated(
+    return NetworkResult(
         result,
         described,
         allocation.allocator.topology,

@@ -14,9 +14,9 @@ import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState, SpeedModel
+from controller.policies.settings import AllocationSettings
 from controller.simulator.network.average import (
     Phases,
     Work,

@@ -23,7 +23,7 @@ from controller.policies.scheduling.model import Submission
 from controller.simulator.traces.rows import (
     SMALLEST,
     JobCheck,
-    Named,
+    JobColumns,
     TraceRow,
     collect,
     delimiter_of,
@@ -189,7 +189,7 @@ def read_log(
             extra={column: text for column, text in row.cells.items() if column not in meant},
         )
 
-    named = Named(gpus=gpus, submit=log.submit, id=name, model="model")
+    named = JobColumns(gpus=gpus, submit=log.submit, id=name, model="model")
     return collect((each.row for each in jobs), job, named, cluster, known, ordered=False), why
 
 

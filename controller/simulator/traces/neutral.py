@@ -17,7 +17,7 @@ from pathlib import Path
 
 from controller.policies.scheduling.errors import BadTrace
 from controller.policies.scheduling.model import RESOURCES, Submission
-from controller.simulator.traces.rows import SMALLEST, JobCheck, Named, TraceRow, collect, read_rows
+from controller.simulator.traces.rows import SMALLEST, JobCheck, JobColumns, TraceRow, collect, read_rows
 from controller.vocabulary import Cluster
 
 COLUMNS = ("name", "arrival_s", "duration_s", "gpus")
@@ -40,7 +40,7 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     if stages and len(stages) != len(STAGES):
         missing = next(column for column in STAGES if column not in stages)
         raise BadTrace(str(path), 1, missing, f"missing, though {stages[0]} is there")
-    named = Named(gpus="gpus", submit="arrival_s", id="name", model="model")
+    named = JobColumns(gpus="gpus", submit="arrival_s", id="name", model="model")
     return collect(rows, _job, named, cluster, known)
 
 

@@ -20,7 +20,7 @@ from controller.simulator.traces.rows import (
     LARGEST,
     SMALLEST,
     JobCheck,
-    Named,
+    JobColumns,
     TraceRow,
     brief,
     collect,
@@ -31,7 +31,7 @@ from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PublishedTable:
     """A format of one job a line.
 
     Attributes:
@@ -42,7 +42,7 @@ class Table:
     """
 
     columns: tuple[str, ...]
-    named: Named
+    named: JobColumns
     job: Callable[[TraceRow], Submission]
     headless: bool = False
 
@@ -140,9 +140,9 @@ def _synergy(row: TraceRow) -> Submission:
     )
 
 
-_TRACE = Named(gpus="num_gpu", submit="submit_time", id="job_id", model="model_name")
+_TRACE = JobColumns(gpus="num_gpu", submit="submit_time", id="job_id", model="model_name")
 TABLES = {
-    "muri": Table(
+    "muri": PublishedTable(
         (
             *("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "iteration_time"),
             *("resource_time_0", "resource_time_1", "resource_time_2"),
@@ -150,12 +150,12 @@ TABLES = {
         _TRACE,
         _muri,
     ),
-    "tiresias": Table(
+    "tiresias": PublishedTable(
         ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration"), _TRACE, _tiresias
     ),
-    "synergy": Table(
+    "synergy": PublishedTable(
         ("id", "model", "arrival_s", "iterations", "gpus"),
-        Named(gpus="gpus", submit="arrival_s", id="id", model="model"),
+        JobColumns(gpus="gpus", submit="arrival_s", id="id", model="model"),
         _synergy,
         headless=True,
     ),
@@ -198,7 +198,7 @@ def read_gavel(
             model=kind,
         )
 
-    return collect(rows, job, Named(gpus="gpus", submit="arrival_s", model="type"), cluster, known)
+    return collect(rows, job, JobColumns(gpus="gpus", submit="arrival_s", model="type"), cluster, known)
 
 
 def _throughputs(text: str, gpu: str, source: str) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def read_rows(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class JobColumns:
     """The columns that errors name.
 
     Attributes:
@@ -201,7 +201,7 @@ class Named:
 def collect(
     rows: Iterable[TraceRow],
     make: Callable[[TraceRow], Submission],
-    named: Named,
+    named: JobColumns,
     cluster: Cluster | None = None,
     known: JobCheck | None = None,
     *,

@@ -7,14 +7,14 @@ from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Annotated
 
-from controller.policies.by_kind import SIMPLEST, Choice, default_for
+from controller.policies.settings import SIMPLEST, PolicyChoice, default_for
 from controller.simulator.network.advice import (
+    ChoiceSummary,
     Figures,
-    Standing,
     choices,
     larger,
-    recommended,
-    standing,
+    recommend,
+    summarize,
     task,
 )
 from controller.simulator.network.run import NetworkTask, run_network
@@ -63,12 +63,12 @@ def advise(
     """
     found = files.load("advise")
     advice = _Advice(found.jobs, found.topology, processes)
-    standings = advice.compare(choices(found.jobs, found.topology), variations, leaders)
+    summaries = advice.compare(choices(found.jobs, found.topology), variations, leaders)
     usual = default_for(len(found.topology.servers))
-    chosen = recommended(standings, usual)
+    chosen = recommend(summaries, usual)
     limits = advice.limits(chosen.choice, variations)
     size = f"{plural(len(found.jobs), 'job')} on {plural(found.topology.gpus, 'GPU')}"
-    ranked = sorted(standings, key=lambda each: each.rank)
+    ranked = sorted(summaries, key=lambda each: each.rank)
     shown = [*ranked[:best], *(each for each in ranked[best:] if each.choice == SIMPLEST)]
     limit_rows = [_limit_cells(each, limits) for each in limits]
     result = _result(found, ranked, chosen, limits, variations)
@@ -89,10 +89,12 @@ class _Advice:
         self._jobs = jobs
         self._topology = topology
         self._processes = processes
-        self._found: dict[tuple[Choice, int], Figures] = {}
+        self._found: dict[tuple[PolicyChoice, int], Figures] = {}
 
-    def compare(self, candidates: Sequence[Choice], variations: int, leaders: int) -> list[Standing]:
-        """Return the standings of the candidates that are best on the file, and of the simplest."""
+    def compare(
+        self, candidates: Sequence[PolicyChoice], variations: int, leaders: int
+    ) -> list[ChoiceSummary]:
+        """Return the summaries of the candidates that are best on the file, and of the simplest."""
         self._simulate([(each, 0) for each in candidates], "combinations on the file")
         first = sorted(
             candidates, key=lambda each: (self._found[each, 0].missed, self._found[each, 0].avg_jct_s)
@@ -103,17 +105,17 @@ class _Advice:
         self._simulate(rest, "simulations of variations")
         return [self._standing(each, variations) for each in kept]
 
-    def _standing(self, choice: Choice, variations: int) -> Standing:
+    def _standing(self, choice: PolicyChoice, variations: int) -> ChoiceSummary:
         own, simplest = (
             [self._found[each, number] for number in range(variations)] for each in (choice, SIMPLEST)
         )
-        return standing(choice, own, simplest)
+        return summarize(choice, own, simplest)
 
-    def _simulate(self, wanted: Sequence[tuple[Choice, int]], what: str) -> None:
+    def _simulate(self, wanted: Sequence[tuple[PolicyChoice, int]], what: str) -> None:
         tasks = [task(choice, self._jobs, self._topology, number, _AROUND) for choice, number in wanted]
         self._found |= zip(wanted, self._run(tasks, what), strict=True)
 
-    def limits(self, choice: Choice, variations: int) -> dict[str, tuple[float, float]]:
+    def limits(self, choice: PolicyChoice, variations: int) -> dict[str, tuple[float, float]]:
         """Return missed deadlines and mean completion time as it is and with more of each resource.
 
         The choice must be one that `compare` has kept.
@@ -142,7 +144,7 @@ _COLUMNS = (
 )
 
 
-def _cells(each: Standing) -> tuple[str, ...]:
+def _cells(each: ChoiceSummary) -> tuple[str, ...]:
     low, high = each.change_range
     same = each.choice == SIMPLEST
     return (
@@ -161,7 +163,7 @@ def _limit_cells(name: str, limits: dict[str, tuple[float, float]]) -> tuple[str
     return name, f"{missed:.1f}", count(jct_s), change
 
 
-def _verdict(best: Standing, default: Choice, limits: dict[str, tuple[float, float]]) -> str:
+def _verdict(best: ChoiceSummary, default: PolicyChoice, limits: dict[str, tuple[float, float]]) -> str:
     base = limits["nothing more"]
     more = {name: figures for name, figures in limits.items() if name != "nothing more"}
     helps = min(more, key=lambda name: more[name])
@@ -178,8 +180,8 @@ def _verdict(best: Standing, default: Choice, limits: dict[str, tuple[float, flo
 
 def _result(
     found: common.Inputs,
-    ranked: Sequence[Standing],
-    best: Standing,
+    ranked: Sequence[ChoiceSummary],
+    best: ChoiceSummary,
     limits: dict[str, tuple[float, float]],
     variations: int,
 ) -> Result:

@@ -8,12 +8,12 @@ from typing import Annotated
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.memory import demand
 from controller.policies.memory.explain import explain as explain_memory
-from controller.policies.memory.policy import Answer as Division
-from controller.policies.memory.policy import Question, Standing
+from controller.policies.memory.policy import MemoryDivision as Division
+from controller.policies.memory.policy import MemoryProblem, SlotStatus
 from controller.policies.registry import MEMORIES
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.allocation import common
 from ina.cli.declared import Declared
@@ -69,12 +69,12 @@ def alloc(asked: AllocSettings) -> Reply:
     last = found[names[-1]]
     if asked.explain is not None:
         common.one_job(asked.explain, inputs.jobs)
-        question, answer = divided(last)
-        of = next((job for job in question.jobs if job.name == asked.explain), None)
+        problem, division = divided(last)
+        of = next((job for job in problem.jobs if job.name == asked.explain), None)
         lines = [NO_MEMORY]
         if of is not None:
             why = _reasons(last, [asked.explain])[asked.explain]
-            lines = [f"{asked.explain}: {why}.", *explain_memory(question, answer, of)]
+            lines = [f"{asked.explain}: {why}.", *explain_memory(problem, division, of)]
         return common.explained(lines, "alloc", names[-1], asked.explain)
     if asked.plot is not None:
         from ina.cli.allocation.plots import draw_memory
@@ -84,18 +84,18 @@ def alloc(asked: AllocSettings) -> Reply:
     parts = [part for name, allocator in found.items() for part in _parts(name, allocator)]
     if len(found) > 1:
         rows = [(name, *_standings(each).values()) for name, each in found.items()]
-        parts.append(Listing("memory", ["policy", *map(str, Standing)], rows))
+        parts.append(Listing("memory", ["policy", *map(str, SlotStatus)], rows))
     return Reply(replace(_result(found, setup), unused_keys=asked.unused_keys("alloc")), parts)
 
 
 def _parts(policy: str, allocator: Allocator) -> Iterator[Listing | str]:
-    question, answer = divided(allocator)
+    problem, division = divided(allocator)
     yield Listing(
         f"memory by {policy}",
         ["job", "standing", "switch", "slots", "rate", "needed", "link"],
-        [row for job in allocator.placed.values() for row in _rows(question, answer, job)],
+        [row for job in allocator.placed.values() for row in _rows(problem, division, job)],
     )
-    ended = [name for name, standing in answer.standing.items() if standing is Standing.ENDED]
+    ended = [name for name, standing in division.standing.items() if standing is SlotStatus.ENDED]
     for name, why in _reasons(allocator, ended).items():
         yield (f"{name} {'is late' if name in allocator.late else 'has ended'}: {why}")
 
@@ -116,29 +116,29 @@ def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
     return allocator
 
 
-def divided(allocator: Allocator) -> tuple[Question, Division]:
+def divided(allocator: Allocator) -> tuple[MemoryProblem, Division]:
     """Return the last division of the slots, among the jobs on more than one server."""
-    assert allocator.question is not None
-    assert allocator.answer is not None
-    return allocator.question, allocator.answer
+    assert allocator.problem is not None
+    assert allocator.division is not None
+    return allocator.problem, allocator.division
 
 
 def _reasons(allocator: Allocator, names: Iterable[str]) -> dict[str, str]:
     """Return why these jobs have their slots, as the controller says it."""
-    late = {name: reasons.of_late(allocator.placed[name], at_s) for name, at_s in allocator.late.items()}
-    return reasons.of_division(*divided(allocator), names) | late
+    late = {name: reasons.late_text(allocator.placed[name], at_s) for name, at_s in allocator.late.items()}
+    return reasons.division_texts(*divided(allocator), names) | late
 
 
-def _rows(question: Question, answer: Division, job: Job) -> list[tuple[str, ...]]:
-    if job.name not in answer.standing:
+def _rows(problem: MemoryProblem, division: Division, job: Job) -> list[tuple[str, ...]]:
+    if job.name not in division.standing:
         return [(job.name, "-", "-", "-", "-", "-", "one server")]
-    need = answer.demands.get(job.name)
+    need = division.demands.get(job.name)
     wanted = "-" if need is None else rate(need.rate_bps) if need.feasible else "too much"
-    link = rate(question.link_bps(job))
-    standing = str(answer.standing[job.name])
+    link = rate(problem.link_bps(job))
+    standing = str(division.standing[job.name])
     rows: list[tuple[str, ...]] = []
-    for name, region in answer.regions[job.name].items():
-        carried = demand.rate_of(job, question.topology.switch[name], region.size, question.reading)
+    for name, region in division.regions[job.name].items():
+        carried = demand.rate_of(job, problem.topology.switch[name], region.size, problem.reading)
         slots = f"{count(region.size)} from {region.offset}"
         rows.append((job.name, standing, name, slots, rate(carried), wanted, link))
     return rows or [(job.name, standing, "-", "-", "-", wanted, link)]
@@ -147,25 +147,25 @@ def _rows(question: Question, answer: Division, job: Job) -> list[tuple[str, ...
 def _standings(allocator: Allocator) -> dict[str, int]:
     """Return how many jobs have each standing."""
     standing = list(divided(allocator)[1].standing.values())
-    return {str(each): standing.count(each) for each in Standing}
+    return {str(each): standing.count(each) for each in SlotStatus}
 
 
 def _result(asked: Mapping[str, Allocator], setup: Mapping[str, object]) -> Result:
     last = asked[list(asked)[-1]]
-    _, answer = divided(last)
+    _, division = divided(last)
     metrics = {
         f"{name}_{each}": number
         for name, allocator in asked.items()
         for each, number in _standings(allocator).items()
     }
-    why = _reasons(last, answer.standing)
+    why = _reasons(last, division.standing)
     of_jobs = {
         name: {
             "standing": str(standing),
-            "regions": {switch: asdict(region) for switch, region in answer.regions[name].items()},
+            "regions": {switch: asdict(region) for switch, region in division.regions[name].items()},
             "reason": why[name],
-            **({"demand": asdict(answer.demands[name])} if name in answer.demands else {}),
+            **({"demand": asdict(division.demands[name])} if name in division.demands else {}),
         }
-        for name, standing in answer.standing.items()
+        for name, standing in division.standing.items()
     }
     return Result("alloc", setup, metrics, of_jobs)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 from controller.core.allocator import Allocator, allocate
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.memory import demand
 from controller.policies.placement.policy import overfull
 from controller.policies.placement.trees import racks_of
+from controller.policies.settings import AllocationSettings
 from controller.simulator.files import whole
 from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint

@@ -8,12 +8,12 @@ from typing import Annotated
 
 from controller.core import reasons
 from controller.core.allocator import Allocator
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.placement.explain import explain as explain_placement
 from controller.policies.placement.flows import FlowState
 from controller.policies.registry import PLACEMENTS, ROUTINGS
 from controller.policies.routing.explain import explain as explain_route
-from controller.policies.routing.policy import Question
+from controller.policies.routing.policy import RoutingProblem
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.allocation import common
 from ina.cli.declared import Declared
@@ -125,7 +125,7 @@ def _place_result(states: dict[str, FlowState], waiting: dict[str, list[str]], s
             "rate_bps": float(bps),
             "iteration_s": job.iteration_at_s(float(bps)),
             "bound_by": state.resource(int(bound)),
-            "reason": reasons.of_place(job),
+            "reason": reasons.place_text(job),
         }
         for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
     }
@@ -186,7 +186,7 @@ def route(asked: RouteSettings) -> Reply:
     if asked.explain is not None:
         trees = {job.name: job.tree for job in last.jobs if job.tree is not None}
         job = common.one_job(asked.explain, last.jobs)
-        lines = explain_route(Question(last.topology, last.jobs), trees, job)
+        lines = explain_route(RoutingProblem(last.topology, last.jobs), trees, job)
         return common.explained(lines, "route", names[-1], job.name)
     rows = [(name, *map(rate, _rates(state))) for name, state in states.items()]
     parts = [_routed(last)] if len(states) == 1 else []
@@ -240,7 +240,7 @@ def _route_result(states: dict[str, FlowState], draws: int, seed: int) -> Result
             "aggregators": sorted(job.tree.aggregators),
             "rate_bps": float(bps),
             "bound_by": state.resource(int(bound)),
-            "reason": reasons.of_place(job),
+            "reason": reasons.place_text(job),
         }
         for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)
         if job.tree is not None

@@ -5,24 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from controller.figures import new_figure, save
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
 from controller.policies.placement.flows import FlowState
 from controller.vocabulary import Topology
 
-HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}
+HATCH = {SlotStatus.GRANTED: "", SlotStatus.SHARED: "//", SlotStatus.ENDED: "xx"}
 
 
-def draw_memory(question: Question, answer: Answer, path: Path) -> None:
+def draw_memory(problem: MemoryProblem, division: MemoryDivision, path: Path) -> None:
     """Draw the owners of each switch's slots; shared slots are hatched. Raises PlotsMissing."""
     used = [
-        each for each in question.topology.switches if any(each.name in on for on in answer.regions.values())
+        each for each in problem.topology.switches if any(each.name in on for on in division.regions.values())
     ]
-    colours = {job.name: f"C{number % 10}" for number, job in enumerate(question.jobs)}
+    colours = {job.name: f"C{number % 10}" for number, job in enumerate(problem.jobs)}
     figure, (panel,) = new_figure(1)
     figure.set_size_inches(8, 1.6 + 0.45 * max(1, len(used)))
     for row, switch in enumerate(used):
         sharers: dict[tuple[int, int], list[str]] = {}
-        for name, on in answer.regions.items():
+        for name, on in division.regions.items():
             if (region := on.get(switch.name)) is not None and region.size:
                 sharers.setdefault((region.offset, region.size), []).append(name)
         panel.barh(row, switch.slots, color="0.93", height=0.8)
@@ -37,7 +37,7 @@ def draw_memory(question: Question, answer: Answer, path: Path) -> None:
                     height=height,
                     align="edge",
                     color=colours[name],
-                    hatch=HATCH[answer.standing[name]],
+                    hatch=HATCH[division.standing[name]],
                     edgecolor="white",
                     linewidth=0.5,
                 )

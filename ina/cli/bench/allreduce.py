@@ -1,10 +1,12 @@
-"""``ina bench allreduce``: a collective of one job through real sockets, beside gloo and a bare copy."""
+"""``ina bench allreduce``: a collective of one job through real sockets, beside other libraries."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,26 +14,26 @@ from typing import Annotated, Final
 from controller.vocabulary import Job
 from hostlib.launch import command_line
 from hostlib.wire.encodings import Block, why_no_room
-from ina.bench import mpi
-from ina.bench.allreduce import Dtype, Operation, processor_s, slowest
-from ina.bench.loopback import copy_time_s
+from ina.bench.allreduce import Dtype, Operation
+from ina.bench.baselines import LIBRARIES, Baselines
+from ina.bench.turns import ContenderTimes, MeasuringTurns, machine
 from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
 from ina.cli.live import Live
 from ina.cli.plain import Listing, Reply, Result, parse_size, plural, rate, seconds
 from ina.cli.run_options import PortKind
+from ina.errors import WorkerFailed
 from ina.launch.spec import NAMELESS, FabricSpec, LaunchSpec
-from ina.service.live import run_alone
+from ina.service.live import WorkerOptions, run_one
+from ina.switches.fabric import open_fabric
 
-FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 _LABELS: Final = {
     "ina": "ina (switch)",
     "block16": "ina, 16 bits",
     "block8": "ina, 8 bits",
     "block4": "ina, 4 bits",
-    "mpi": "OpenMPI",
-    "floor": "bare loopback copy",
+    **{name: library.title for name, library in LIBRARIES.items()},
 }
 
 
@@ -57,9 +59,9 @@ class AllreduceSettings:
     baseline: Annotated[
         str | None,
         Declared(
-            metavar="gloo,mpi",
-            help="Compare with gloo (torch.distributed in the same processes, alternating) or mpi "
-            "(OpenMPI, afterwards), or both: gloo,mpi.",
+            metavar="gloo,openmpi,mpich",
+            help="Compare with these libraries, each in processes of its own, in turns: gloo "
+            "(torch.distributed), openmpi, mpich.",
         ),
     ] = None
     block16: Annotated[
@@ -105,12 +107,10 @@ class AllreduceSettings:
 
     def payload(self) -> int:
         """Return the bytes to sum. Raises Failure for settings that contradict each other."""
-        if unknown := [name for name in self.baselines if name not in ("gloo", "mpi")]:
-            raise Failure(f"--baseline {unknown[0]!r}: want gloo, mpi or gloo,mpi", exit_code=USAGE)
-        if "gloo" in self.baselines:
-            _require_torch()
-        if "mpi" in self.baselines and (why := mpi.missing()):
-            raise Failure(why)
+        if unknown := [name for name in self.baselines if name not in LIBRARIES]:
+            raise Failure(f"--baseline {unknown[0]!r}: want some of {','.join(LIBRARIES)}", exit_code=USAGE)
+        if lacking := [why for name in self.baselines if (why := LIBRARIES[name].missing(name))]:
+            raise Failure(lacking[0])
         try:
             payload = parse_size(self.size)
         except ValueError as error:
@@ -128,9 +128,8 @@ class AllreduceSettings:
                 f"--{self.blocks[0]} needs --dtype float32: int32 values are summed as they are",
                 exit_code=USAGE,
             )
-        if self.moves and (self.blocks or "mpi" in self.baselines):
-            other = f"--{self.blocks[0]}" if self.blocks else "--baseline mpi"
-            raise Failure(f"{other} needs --collective allreduce", exit_code=USAGE)
+        if self.moves and self.blocks:
+            raise Failure(f"--{self.blocks[0]} needs --collective allreduce", exit_code=USAGE)
         if why := next(filter(None, (why_no_room(name, self.workers) for name in self.blocks)), None):
             raise Failure(f"-np {self.workers}: {why}", exit_code=USAGE)
         return payload - (payload % least if self.moves else 0)
@@ -139,12 +138,12 @@ class AllreduceSettings:
 def allreduce(asked: AllreduceSettings) -> Reply:
     """Measure allreduce, or another collective, through sockets and a switch process on loopback.
 
-    The times are medians of the iterations.
+    The times are medians of the iterations. Processor time is that of all ranks, and of the switch.
 
     Examples:
         ina bench allreduce -np 4 --size 64MB --baseline gloo
 
-        ina bench allreduce -np 4 --size 64MB --baseline gloo,mpi --block16
+        ina bench allreduce -np 4 --size 64MB --baseline gloo,openmpi,mpich --block16
 
         ina bench allreduce -np 4 --size 4KB --dtype int32 --baseline gloo --json
 
@@ -154,12 +153,9 @@ def allreduce(asked: AllreduceSettings) -> Reply:
     """
     payload = asked.payload()
     repeats = asked.iterations or max(5, min(500, (512 << 20) // payload))
-    times, processor, resent = _measured(asked, payload, repeats)
-    numbers = _numbers(
-        times, _floor_s(payload * asked.workers * (1 if asked.moves else 2), asked.lanes), payload
-    )
-    numbers |= _processor_time(processor, asked.workers, payload)
-    numbers["resent_packets"] = resent
+    here = machine()
+    found, resent = _measured(asked, payload, repeats)
+    numbers = _numbers(found, payload) | {"resent_packets": resent}
     setup: dict[str, object] = {
         "program": asked.program,
         "baseline": asked.baseline,
@@ -171,92 +167,71 @@ def allreduce(asked: AllreduceSettings) -> Reply:
         "iterations": repeats,
         "lanes": asked.lanes,
         "slots": asked.slots,
+        "machine": here,
     }
     rows = []
-    for name in [*times, "floor"]:
+    for name in found:
         prefix = "" if name == "ina" else f"{name}_"
         median = numbers[f"{prefix}time_s"]
         ratio = "1" if name == "ina" else f"{numbers[f'ratio_vs_{name}']:.2f}"
-        busy = numbers.get(f"{prefix}processor_s_per_gb")
-        spent = "" if busy is None else f"{busy:.2f} s"
-        rows.append((_LABELS.get(name, name), seconds(median), rate(payload * 8 / median), ratio, spent))
+        spent = [numbers.get(f"{prefix}{of}processor_s") for of in ("", "switch_")]
+        cells = ["" if of is None else seconds(of) for of in spent]
+        rows.append((_LABELS.get(name, name), seconds(median), rate(payload * 8 / median), ratio, *cells))
     of = f"{asked.collective} of {asked.size} of {asked.dtype}, {plural(asked.workers, 'worker')}"
-    columns = ["", "time", "algorithm bandwidth", "time relative to ina", "processor time per worker and GB"]
-    table = Listing(f"{of}, {asked.lanes} lanes, median of {repeats}", columns, rows)
+    where = f"{here['processor']}, {plural(os.cpu_count() or 1, 'processor')}, load {here['load']:.1f}"
+    columns = ["", "time", "algorithm bandwidth", "time relative to ina", "processor time: ranks", "switch"]
+    table = Listing(f"{of}, {asked.lanes} lanes, median of {repeats}; {where}", columns, rows)
     return Reply(Result("bench allreduce", setup, numbers), [table])
 
 
 def _measured(
     asked: AllreduceSettings, payload: int, repeats: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
-    """Return times and processor times of each way, in seconds, and how many packets were sent again."""
+) -> tuple[dict[str, ContenderTimes], float]:
+    """Return what was measured of each contender, and how many packets were sent again."""
+    names: list[str] = ["ina", *asked.blocks]
+    contenders = [("ina", name) for name in names] + [(name, name) for name in asked.baselines]
+    baselines = Baselines()
     with tempfile.TemporaryDirectory() as directory:
-        command = command_line.module("ina.bench.allreduce", "--bytes", str(payload))
-        command += ["--iterations", str(repeats), "--output", directory, "--dtype", asked.dtype.value]
-        command += ["--collective", asked.collective.value]
-        if "gloo" in asked.baselines:
-            command += ["--gloo-store", str(Path(directory) / "store")]
+        path = Path(directory) / "turns"
+        turns = MeasuringTurns(path, contenders, asked.workers, repeats, baselines.failed)
+        words = ["--bytes", str(payload), "--turns", str(path), "--dtype", asked.dtype.value]
+        words += ["--collective", asked.collective.value]
+        command = command_line.module("ina.bench.allreduce", *words)
         command += ["--blocks", *asked.blocks] if asked.blocks else []
         job = Job(name=NAMELESS, workers=asked.workers, command=tuple(command), slots=asked.slots)
-        fabric = FabricSpec(program=asked.program, lanes=asked.lanes, port_kind=asked.port_kind.value)
-        with Live({"": asked.workers}, quiet=True) as live:
-            result = run_alone(fabric, LaunchSpec(job=job), on_output=live.output, on_progress=live.update)
-        times = slowest(Path(directory), asked.workers)
-        processor = processor_s(Path(directory), asked.workers)
-        if "mpi" in asked.baselines:
-            beside = Path(directory) / "mpi"
-            beside.mkdir()
-            if why := mpi.run(beside, asked.workers, payload, repeats, asked.dtype):
-                raise Failure(why)
-            times |= slowest(beside, asked.workers)
-            processor |= processor_s(beside, asked.workers)
+        fabric_spec = FabricSpec(program=asked.program, lanes=asked.lanes, port_kind=asked.port_kind.value)
+        spec = LaunchSpec(job=job)
+        with contextlib.ExitStack() as stack:
+            fabric = stack.enter_context(open_fabric(fabric_spec, [spec.children]))
+            turns.switches = [process.pid for process in fabric.processes.values()]
+            stack.enter_context(baselines.started(asked.baselines, asked.workers, words, path.parent))
+            stack.enter_context(turns)
+            live = stack.enter_context(Live({"": asked.workers}, quiet=True))
+            try:
+                result = run_one(fabric, spec, WorkerOptions(on_output=live.output), live.update)
+            except WorkerFailed:
+                if turns.failure is None:
+                    raise
+                raise Failure(turns.failure) from None
+    if turns.failure is not None:
+        raise Failure(turns.failure)
     resent = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
-    return times, processor, resent
+    return turns.found, resent
 
 
-def _require_torch() -> None:
-    try:
-        import torch.distributed  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise Failure("the gloo baseline needs torch: pip install 'ina[bench]'") from None
-
-
-def _processor_time(busy: Mapping[str, Sequence[float]], workers: int, payload: int) -> dict[str, float]:
-    """Return a worker's processor time per gigabyte summed, for each way."""
-    return {
-        f"{'' if name == 'ina' else f'{name}_'}processor_s_per_gb": statistics.median(of_all)
-        / workers
-        * 1e9
-        / payload
-        for name, of_all in busy.items()
-    }
-
-
-def _floor_s(lane_bytes: int, lanes: int) -> float:
-    """Time the frames with these bytes, of all workers' links both ways together, through loopback alone.
-
-    An allreduce has its array on each link up and down; what moves shards has it once on each in the sum.
-    """
-    packets = -(-lane_bytes // (4 * lanes))
-    frame = FRAME_HEADERS_BYTES + 4 * lanes
-    return min(copy_time_s(packets * frame, frame) for _ in range(3))
-
-
-def _numbers(times: dict[str, list[float]], floor: float, payload: int) -> dict[str, float]:
-    ina = statistics.median(times["ina"])
-    numbers = {
-        "time_s": ina,
-        "time_min_s": min(times["ina"]),
-        "algbw_bps": payload * 8 / ina,
-        "floor_time_s": floor,
-        "ratio_vs_floor": floor / ina,
-    }
-    for name in times.keys() - {"ina"}:
-        other = statistics.median(times[name])
+def _numbers(found: Mapping[str, ContenderTimes], payload: int) -> dict[str, float]:
+    ina_s = statistics.median(found["ina"].times_s)
+    numbers: dict[str, float] = {}
+    for name, of in found.items():
+        prefix, median = "" if name == "ina" else f"{name}_", statistics.median(of.times_s)
         numbers |= {
-            f"{name}_time_s": other,
-            f"{name}_time_min_s": min(times[name]),
-            f"{name}_algbw_bps": payload * 8 / other,
-            f"ratio_vs_{name}": other / ina,
+            f"{prefix}time_s": median,
+            f"{prefix}time_min_s": min(of.times_s),
+            f"{prefix}algbw_bps": payload * 8 / median,
+            f"{prefix}processor_s": statistics.median(of.processor_s),
         }
+        if name != "ina":
+            numbers[f"ratio_vs_{name}"] = median / ina_s
+        if name not in LIBRARIES:
+            numbers[f"{prefix}switch_processor_s"] = statistics.median(of.switch_s)
     return numbers

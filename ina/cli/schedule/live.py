@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from controller.core import Core, Entry, Submitted
-from controller.policies.by_kind import AllocationSettings
+from controller.core import Core, LogEntry, Submitted
 from controller.policies.registry import family
 from controller.policies.scheduling import RESOURCES, JobState, Submission
+from controller.policies.settings import AllocationSettings
 from controller.simulator.files import whole
 from controller.simulator.network.generate import from_trace
 from controller.simulator.record import EndedJob
@@ -202,7 +202,7 @@ def submitted(
 
 def completed(core: Core) -> list[JobState]:
     """Return the jobs that have ended successfully, in order of their ends."""
-    return [each.job for each in core.over if each.outcome == "completed"]
+    return [each.job for each in core.finished_jobs if each.outcome == "completed"]
 
 
 def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
@@ -245,7 +245,7 @@ def _measured(fabric: SwitchFabric, spec: LaunchSpec, iterations: int) -> interl
         ) from error
 
 
-def _print(entry: Entry) -> None:
+def _print(entry: LogEntry) -> None:
     line = f"{entry.at_s:8.2f} s  {entry.event} {', '.join(entry.jobs)}: {entry.text}"
     say(line)
 
@@ -271,7 +271,7 @@ def _reply(policy: str, core: Core, submitted: int, unused_keys: list[str]) -> R
     metrics = {
         "jobs": submitted,
         "ended": len(ended),
-        "failed": sum(each.outcome == "failed" for each in core.over),
+        "failed": sum(each.outcome == "failed" for each in core.finished_jobs),
         "retries": sum(entry.event == "retried" for entry in entries),
         "avg_jct_s": sum(jct_s) / len(jct_s) if jct_s else None,
         "median_jct_s": statistics.median(jct_s) if jct_s else None,
@@ -296,7 +296,7 @@ def _reply(policy: str, core: Core, submitted: int, unused_keys: list[str]) -> R
     if core.refused:
         first = ": ".join(next(iter(core.refused.items())))
         failure = f"{len(core.refused)} of {submitted} jobs were refused; {first}"
-    elif failed := [each for each in core.over if each.outcome == "failed"]:
+    elif failed := [each for each in core.finished_jobs if each.outcome == "failed"]:
         what = f"{failed[0].job.spec.name}: {failed[0].reason}"
         failure = f"{len(failed)} of {submitted} jobs failed; {what}"
     columns = ["job", "arrived", "waited", "JCT", "slowdown", "starts", "preempted"]

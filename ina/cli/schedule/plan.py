@@ -17,7 +17,7 @@ from controller.policies.scheduling.lucid.family import packing_tree, usage_of
 from controller.policies.scheduling.policy import JobState
 from controller.simulator.estimates import expect, facts_of, learn, predict
 from controller.simulator.files import whole
-from controller.simulator.once import Plan, Planned, decide_once, numbers, stage_names
+from controller.simulator.once import Plan, PlannedGroup, decide_once, numbers, stage_names
 from controller.simulator.policy_run import make
 from controller.simulator.runs import known_to
 from controller.simulator.traces import read
@@ -204,7 +204,7 @@ def _decided(policy: str, decided: Plan, cluster: Cluster) -> Iterator[Listing |
         yield f"\n{len(decided.waiting)} wait: {names}"
 
 
-def _group(each: Planned, cluster: Cluster) -> dict[str, object]:
+def _group(each: PlannedGroup, cluster: Cluster) -> dict[str, object]:
     """Return a group as ``--json`` prints it."""
     return {
         "jobs": [job.spec.name for job in each.group.jobs],
@@ -233,14 +233,14 @@ def _jobs(decided: Plan) -> list[JobState]:
     return [*(job for each in decided.groups for job in each.group.jobs), *decided.waiting]
 
 
-def _members(each: Planned) -> list[str]:
+def _members(each: PlannedGroup) -> list[str]:
     names = [job.spec.name for job in each.group.jobs]
     if len(names) == 1:
         return names
     return [f"{letter}: {name}" for letter, name in zip(ascii_uppercase, names, strict=False)]
 
 
-def _where(each: Planned, cluster: Cluster) -> str:
+def _where(each: PlannedGroup, cluster: Cluster) -> str:
     """Return the GPUs by server, as in ``a:0-3``; numbers count from each server's first."""
     places: dict[int, list[int]] = {}
     for gpu in sorted(each.group.gpus):
@@ -251,7 +251,7 @@ def _where(each: Planned, cluster: Cluster) -> str:
     )
 
 
-def _title(number: int, each: Planned) -> str:
+def _title(number: int, each: PlannedGroup) -> str:
     gamma = "" if each.group.efficiency is None else f", gamma {each.group.efficiency:.3f}"
     return f"group {number}{gamma}: {', '.join(_members(each))}"
 

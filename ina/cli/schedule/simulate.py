@@ -13,11 +13,19 @@ from typing import Annotated
 
 from controller.figures import PlotsMissing, check
 from controller.policies.registry import check_settings, family, parse_setting, settings_of
-from controller.policies.scheduling.lucid.tuner import Settings, Tuned, tune_settings
-from controller.simulator.files import naming, whole
+from controller.policies.scheduling.lucid.tuner import Settings, TuningResult, tune_settings
+from controller.simulator.files import file_in_errors, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all, run_on_ray
-from controller.simulator.runs import Outcome, Point, SimulationTask, points_of, run, sweep_tasks, write_rows
+from controller.simulator.runs import (
+    Point,
+    SimulationOutcome,
+    SimulationTask,
+    points_of,
+    run,
+    sweep_tasks,
+    write_rows,
+)
 from controller.simulator.traces.rows import brief
 from ina.cli import options
 from ina.cli import schedule_inputs as inputs
@@ -87,7 +95,9 @@ def simulate(
     return Reply(document, _outcomes(outcomes, title))
 
 
-def _document(outcomes: Sequence[Outcome], jobs: int, unused_keys: Sequence[str]) -> dict[str, object]:
+def _document(
+    outcomes: Sequence[SimulationOutcome], jobs: int, unused_keys: Sequence[str]
+) -> dict[str, object]:
     """Return the object that ``--json`` prints."""
     task = outcomes[0].task
     source, cluster = task.source, task.config.cluster
@@ -105,7 +115,7 @@ def _document(outcomes: Sequence[Outcome], jobs: int, unused_keys: Sequence[str]
     return {"name": "schedule simulate", "setup": setting, "metrics": metrics}
 
 
-def _write(directory: Path, outcomes: Sequence[Outcome], document: Mapping[str, object]) -> None:
+def _write(directory: Path, outcomes: Sequence[SimulationOutcome], document: Mapping[str, object]) -> None:
     """Write the files of ``--output``, all of them or none."""
     curves = {
         o.task.policy: {
@@ -123,11 +133,11 @@ def _write(directory: Path, outcomes: Sequence[Outcome], document: Mapping[str, 
         metrics_file, curves_file, jobs_file = (
             stack.enter_context(whole(directory / name)) for name in NUMBERS
         )
-        with naming(metrics_file):
+        with file_in_errors(metrics_file):
             metrics_file.write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
-        with naming(curves_file):
+        with file_in_errors(curves_file):
             curves_file.write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
-        with naming(jobs_file):
+        with file_in_errors(jobs_file):
             write_rows(jobs_file, outcomes)
         try:
             check()
@@ -135,10 +145,10 @@ def _write(directory: Path, outcomes: Sequence[Outcome], document: Mapping[str, 
             say(f"ina: no plots: {error}")
             return
         jct_file, utilisation_file = (stack.enter_context(whole(directory / name)) for name in PLOTS)
-        with naming(jct_file):
+        with file_in_errors(jct_file):
             draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, jct_file)
         curved = {o.task.policy: (o.curves, o.end_s) for o in outcomes if o.curves is not None}
-        with naming(utilisation_file):
+        with file_in_errors(utilisation_file):
             draw_utilisation(curved, utilisation_file)
 
 
@@ -146,7 +156,7 @@ FOR_DEADLINES = ("edf", "on-time", "joint")
 """Where one of these policies is asked for, the table says how many deadlines are met."""
 
 
-def _outcomes(outcomes: Sequence[Outcome], title: str) -> Iterator[Listing | str]:
+def _outcomes(outcomes: Sequence[SimulationOutcome], title: str) -> Iterator[Listing | str]:
     due = any(o.task.policy in FOR_DEADLINES for o in outcomes)
     columns = [
         *("policy", "avg JCT s", "median s", "p99 s", "makespan s", "slowdown"),
@@ -297,7 +307,7 @@ def _loads(text: str) -> list[float]:
 
 def _swept(
     planned: Sequence[SimulationTask],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[SimulationOutcome],
     points: Sequence[Point],
     unused_keys: Sequence[str],
 ) -> dict[str, object]:
@@ -436,7 +446,7 @@ def _choices(texts: list[str], policy: str) -> dict[str, list[float]]:
     return found
 
 
-def _tuned(found: Tuned, setup: Mapping[str, object]) -> dict[str, object]:
+def _tuned(found: TuningResult, setup: Mapping[str, object]) -> dict[str, object]:
     """Return the object that ``--json`` prints."""
     start = found.trials[0]
     metric = str(setup["metric"])
@@ -449,7 +459,7 @@ def _tuned(found: Tuned, setup: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _trials(found: Tuned, title: str, metric: str) -> list[Listing | str]:
+def _trials(found: TuningResult, title: str, metric: str) -> list[Listing | str]:
     """Return all trials in order, and the best one."""
     start = found.trials[0]
     rows = [

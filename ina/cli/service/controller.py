@@ -149,7 +149,7 @@ class ControllerSettings:
         Declared(
             metavar="KIND",
             help="Have workers be started by this machine (local), by ssh (ssh), by Slurm (slurm) or by Ray "
-            "(ray); see docs/executors.md. Default: local on a testbed, ssh with --cluster.",
+            "(ray); see docs/guides/slurm-ray.md. Default: local on a testbed, ssh with --cluster.",
         ),
     ] = None
     launch_with: Annotated[
@@ -173,7 +173,8 @@ class ControllerSettings:
         Declared(
             metavar="NAME",
             help="Pass this environment variable on to the commands of jobs, besides those that "
-            "docs/security.md lists; give it several times for several, or a pattern such as 'HF_*'.",
+            "docs/explanations/security-controller.md lists; give it several times for several, or a pattern "
+            "such as 'HF_*'.",
         ),
     ] = None
     keep_jobs: Annotated[
@@ -237,7 +238,7 @@ class ControllerSettings:
 
 
 def controller(context: typer.Context, asked: ControllerSettings) -> None:
-    """Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md."""
+    """Serve the jobs of many people on a cluster's servers and switches; see docs/guides/controller.md."""
     if context.invoked_subcommand is not None:
         return
     if asked.state is None:
@@ -253,7 +254,7 @@ def controller(context: typer.Context, asked: ControllerSettings) -> None:
 
 app = group(
     "controller",
-    "Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md.",
+    "Serve the jobs of many people on a cluster's servers and switches; see docs/guides/controller.md.",
     epilog="""Examples:
 
   ina controller --state /var/lib/ina --testbed lab

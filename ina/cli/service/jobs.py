@@ -91,7 +91,7 @@ def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Rep
 
         ina submit -np 4 --name night-run --key night-run -- python train.py
 
-    A file has the keys of docs/files.md; all of its jobs are taken, or none.
+    A file has the keys of docs/reference/files.md; all of its jobs are taken, or none.
     """
     what = asked.what
     given = job.keys() | ({} if job.name is None else {"name": job.name})

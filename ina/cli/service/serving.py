@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from ina.cli.errors import Interrupted
 from ina.cli.options import TlsOptions
 from ina.cli.plain import say

@@ -15,7 +15,7 @@ from ina.cli.plain import Listing, Reply, Result, say, seconds
 from ina.cli.topo.testbed import TargetKind, TargetOption
 
 if TYPE_CHECKING:
-    from bmv2_topos.scenarios import Outcome, Scenario, Verdict
+    from bmv2_topos.scenarios import CheckResult, Outcome, Scenario
 
 
 def list_() -> Reply:
@@ -72,7 +72,7 @@ def run(
 
         ina scenario run my.toml --runner netns --target bmv2 --json
     """
-    from bmv2_topos.scenarios import find_scenario, verdicts
+    from bmv2_topos.scenarios import check_results, find_scenario
     from ina.service.scenarios import runner_of
 
     found = [find_scenario(name) for name in scenarios]
@@ -80,10 +80,10 @@ def run(
     made = runner_of(runner, target.value)
     for scenario in found:
         made.check(scenario)
-    said: dict[str, tuple[Outcome, list[Verdict]]] = {}
+    said: dict[str, tuple[Outcome, list[CheckResult]]] = {}
     for scenario in found:
         outcome = made.run(scenario, lambda text, name=scenario.name: _step(name, text, json))  # type: ignore[misc]
-        said[scenario.name] = outcome, verdicts(scenario, outcome)
+        said[scenario.name] = outcome, check_results(scenario, outcome)
         if not json:
             _show(scenario, *said[scenario.name])
     failed = [name for name, (_, of) in said.items() if not all(verdict.good for verdict in of)]
@@ -104,7 +104,7 @@ def _step(name: str, text: str, quiet: bool) -> None:
         say(f"ina: {name}: {text}")
 
 
-def _show(scenario: Scenario, outcome: Outcome, found: list[Verdict]) -> None:
+def _show(scenario: Scenario, outcome: Outcome, found: list[CheckResult]) -> None:
     times = ", ".join(f"{job.name} {seconds(job.iteration_s)}" for job in outcome.jobs)
     table(
         f"{scenario.name} on {outcome.runner}, {outcome.target}: {seconds(outcome.elapsed_s)} in all, an"
@@ -117,7 +117,7 @@ def _show(scenario: Scenario, outcome: Outcome, found: list[Verdict]) -> None:
 def _result(
     runner: str,
     target: TargetKind,
-    said: dict[str, tuple[Outcome, list[Verdict]]],
+    said: dict[str, tuple[Outcome, list[CheckResult]]],
     failed: list[str],
 ) -> Result:
     checks = [verdict for _, of in said.values() for verdict in of]
@@ -130,7 +130,7 @@ def _result(
     )
 
 
-def _of(outcome: Outcome, found: list[Verdict]) -> dict[str, object]:
+def _of(outcome: Outcome, found: list[CheckResult]) -> dict[str, object]:
     jobs = {
         job.name: {
             "failure": job.failure,

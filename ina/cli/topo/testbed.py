@@ -350,7 +350,7 @@ def export(
     """
     from bmv2_topos.testbeds import netns
 
-    found = netns.exported(netns.find(one_name(name, testbed)))
+    found = netns.cluster_topology(netns.find(one_name(name, testbed)))
     if json:
         print(json_module.dumps(topology_document(found), indent=1))
     else:

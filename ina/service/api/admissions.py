@@ -50,7 +50,8 @@ class Asked(BaseModel):
     )
     job: dict[str, Any] = Field(
         default_factory=dict,
-        description="Further keys of a `[[job]]` table (docs/files.md): deadline_s, iterations and the like.",
+        description="Further keys of a `[[job]]` table (docs/reference/files.md): deadline_s, iterations and "
+        "the like.",
     )
     token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = Field(
         description="SHA-256 of the job's own token: at least 16 random bytes, chosen by who asks."

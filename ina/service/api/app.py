@@ -151,7 +151,7 @@ async def submit(
 ) -> Response:
     """Submit jobs, all or none of them.
 
-    Each has the keys of a `[[job]]` table of job files (docs/files.md).
+    Each has the keys of a `[[job]]` table of job files (docs/reference/files.md).
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":

@@ -54,7 +54,8 @@ async def _operator(person: Annotated[Person, Depends(person_of)]) -> Person:
 
 
 BEARER = HTTPBearer(
-    auto_error=False, description="A token of 'ina controller token add'; see docs/security.md."
+    auto_error=False,
+    description="A token of 'ina controller token add'; see docs/explanations/security-controller.md.",
 )
 Serving = Annotated[Daemon, Depends(service_of)]
 Asker = Annotated[Person, Depends(person_of)]

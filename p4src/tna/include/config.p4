@@ -1,5 +1,5 @@
 // What differs from the v1model programs' sizes: by their count, 32 lanes fit beside the rest of a
-// slot into one pass of Tofino 1, and 64 into one of Tofino 2 (docs/tofino.md).
+// slot into one pass of Tofino 1, and 64 into one of Tofino 2 (docs/reference/tofino.md).
 #ifndef INA_TNA_CONFIG_P4
 #define INA_TNA_CONFIG_P4
 

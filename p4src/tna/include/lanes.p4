@@ -1,5 +1,5 @@
 // The lanes of the slots. Each lane has a register of its own, and a packet meets it once: a
-// stateful ALU reads, adds, writes and gives out one word. Sums saturate (docs/tofino.md).
+// stateful ALU reads, adds, writes and gives out one word. Sums saturate (docs/reference/tofino.md).
 #ifndef INA_TNA_LANES_P4
 #define INA_TNA_LANES_P4
 

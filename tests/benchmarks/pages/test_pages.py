@@ -60,7 +60,7 @@ def iteration(report: Report) -> ResultRow:
 
 def test_what_the_machine_decides_is_not_compared() -> None:
     run = real.RealAllreduce(
-        labels={"seed": 2}, workers=2, rate_bps=1e8, size_bytes=1024, iterations=1, gloo=False
+        labels={"seed": 2}, workers=2, rate_bps=1e8, size_bytes=1024, iterations=1, beside=()
     )
     mixed = Experiment(
         name="mixed",

@@ -168,3 +168,9 @@ def test_a_trial_makes_a_page_and_shows_what_the_page_is_about(name: str, tmp_pa
 def test_every_page_is_tried() -> None:
     real = {name for name in QUESTIONS if any(run.real for run in load(name).scenarios(True))}
     assert {*SHOWS, *real} == {*QUESTIONS}
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_labels_of_a_page_tell_its_runs_apart(name: str) -> None:
+    labels = [tuple(run.labels.items()) for run in load(name).scenarios(False)]
+    assert len({*labels}) == len(labels)

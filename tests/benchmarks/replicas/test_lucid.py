@@ -25,7 +25,7 @@ from controller.policies.scheduling import BadSpec, Decision, Submission, View
 from controller.policies.scheduling.lucid.measured import Config, Pair
 from controller.policies.scheduling.lucid.usage import Size
 from controller.policies.scheduling.policy import JobState
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import simulate
 from controller.vocabulary import Cluster
 from tests import effort
@@ -52,12 +52,12 @@ def run(
 def test_the_head_of_the_queue_blocks() -> None:
     specs = [job("a", 0, 10, 2), job("wide", 1, 10, 4), job("small", 2, 10, 1)]
     fifo = HeadOfLine("fifo", lambda j: j.order)
-    assert run(specs, fifo, Exclusive(), gpus=4) == {"a": 10, "wide": 20, "small": 30}
+    assert run(specs, fifo, ExclusiveSpeed(), gpus=4) == {"a": 10, "wide": 20, "small": 30}
 
 
 def test_jobs_go_to_the_fullest_node_that_holds_them() -> None:
     specs = [job("a", 0, 50, 3), job("b", 1, 50, 1), job("c", 2, 50, 4)]
-    assert run(specs, HeadOfLine("fifo", lambda j: j.order), Exclusive(), gpus=4, nodes=2)["c"] == 52
+    assert run(specs, HeadOfLine("fifo", lambda j: j.order), ExclusiveSpeed(), gpus=4, nodes=2)["c"] == 52
 
 
 def test_qssf_ranks_by_gpus_while_all_that_wait_are_new() -> None:
@@ -67,7 +67,7 @@ def test_qssf_ranks_by_gpus_while_all_that_wait_are_new() -> None:
         "qssf", lambda j: estimates.get(j.spec.name, 0) * j.spec.gpus, rank_new=lambda j: j.spec.gpus
     )
     # at 10 s, y and x are new: x first, though y is expected to be done sooner; then y blocks z
-    assert run(specs, policy, Exclusive(), gpus=2) == {"first": 10, "x": 20, "y": 30, "z": 40}
+    assert run(specs, policy, ExclusiveSpeed(), gpus=2) == {"first": 10, "x": 20, "y": 30, "z": 40}
 
 
 def test_a_stopped_job_pays_when_it_runs_again() -> None:
@@ -159,7 +159,7 @@ def test_jobs_that_are_short_end_in_the_profiler_and_others_hold_its_gpus() -> N
 def in_two_phases(specs: list[Submission], nodes: int, rules: Profiling) -> dict[str, float]:
     """The oracle: the profiler by itself, with all jobs cut, and then the rest by itself, as there."""
     small = [replace(s, iterations=min(s.duration_s, 80), model="alone") for s in specs if s.gpus <= 4]
-    first = run(small, HeadOfLine("profiler", lambda j: j.spec.gpus), Exclusive(), gpus=4, nodes=2)
+    first = run(small, HeadOfLine("profiler", lambda j: j.spec.gpus), ExclusiveSpeed(), gpus=4, nodes=2)
     ends = {s.name: first[s.name] for s in specs if rules.ends(s)}
     rest = counting_down([s for s in specs if not rules.ends(s)])
     return ends | run(rest, LucidReplica(scored), speed(), gpus=4, nodes=nodes - 2)

@@ -9,7 +9,7 @@ from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import srtf
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster
 
@@ -32,7 +32,7 @@ def test_a_start_is_paid_for_again_at_each_event() -> None:
 
 def test_jobs_that_others_come_beside_pay_and_their_end_is_foreseen_without_it() -> None:
     specs = [spec("a", 0, 100, restart_s=5), spec("b", 50, 10)]
-    result = MuriRun(srtf(), Exclusive()).run(specs, Cluster.uniform(1, 2), verify=True)
+    result = MuriRun(srtf(), ExclusiveSpeed()).run(specs, Cluster.uniform(1, 2), verify=True)
     ends = {job.spec.name: job.finish_s for job in result.jobs}
     # until 50 `a` has done 45, until 60 another 5: 50 are left, and end at 110 although a start costs 5
     assert ends == {"b": 60, "a": 110}
@@ -49,7 +49,7 @@ def test_an_end_and_an_arrival_that_are_close_are_one_event() -> None:
             asked_s.append(view.now_s)
             return self.first.decide(view)
 
-    MuriRun(Asked(), Exclusive(), same_time_s=1e-4).run([spec("a", 0, 10), spec("b", 10.00005, 5)], ONE)
+    MuriRun(Asked(), ExclusiveSpeed(), same_time_s=1e-4).run([spec("a", 0, 10), spec("b", 10.00005, 5)], ONE)
     assert asked_s == [0, 10.00005, 15.00005]
 
 
@@ -90,7 +90,7 @@ class Fixed:
 )
 def test_impossible_decisions_are_refused(policy: Fixed, error: type[Exception], complaint: str) -> None:
     with pytest.raises(error, match=complaint):
-        MuriRun(policy, Exclusive()).run([spec("a", 0, 1)], ONE)
+        MuriRun(policy, ExclusiveSpeed()).run([spec("a", 0, 1)], ONE)
 
 
 def test_options_out_of_range_are_refused() -> None:

@@ -19,7 +19,7 @@ from controller.core import (
     Tick,
     difference,
 )
-from controller.core.reasons import Entry
+from controller.core.reasons import LogEntry
 from controller.policies.family import Setup
 from controller.policies.scheduling import Policy, SpeedModel, Submission
 from controller.policies.scheduling.policy import Group, JobState
@@ -85,14 +85,16 @@ class Driver:
         return self.core.running.groups
 
     @property
-    def log(self) -> list[Entry]:
+    def log(self) -> list[LogEntry]:
         assert self.core.log is not None
         return self.core.log.entries
 
     @property
     def ended_jobs(self) -> list[JobState]:
-        return [each.job for each in self.core.over if each.outcome == "completed"]
+        return [each.job for each in self.core.finished_jobs if each.outcome == "completed"]
 
     @property
     def failed(self) -> dict[str, str]:
-        return {each.job.spec.name: each.reason for each in self.core.over if each.outcome == "failed"}
+        return {
+            each.job.spec.name: each.reason for each in self.core.finished_jobs if each.outcome == "failed"
+        }

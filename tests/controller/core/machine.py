@@ -101,7 +101,7 @@ class Room:
         """Have something go wrong."""
         core = self.core
         running = [name for run in core.desired().runs for name in run.jobs]
-        failed = [each.job.spec.name for each in core.over if each.outcome == "failed"]
+        failed = [each.job.spec.name for each in core.finished_jobs if each.outcome == "failed"]
         kind = rng.choice(("fail", "interrupt", "cancel", "retry", "server", "server", "switch", "link"))
         if kind == "fail" and running:
             self.tell(Ended(now_s, rng.choice(running), "exited with status 3"))

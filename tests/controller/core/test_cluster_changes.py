@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.core import Core, Desired, Log, Rules, ServerGone, Submitted, SwitchGone, Tick
-from controller.core.changes import compare, renewed
-from controller.core.compose import networked, servers_of, setup_of, submission_of
+from controller.core.changes import compare, keep_gpu_numbers
+from controller.core.compose import network_policies, servers_of, setup_of, submission_of
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import Setup
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Cluster, Job, Link, Server, Topology, fabrics
 from controller.vocabulary.graphs import check_pinned, pinned
 from tests import effort
@@ -39,7 +39,7 @@ class Bed:
     ) -> None:
         self.settings = AllocationSettings(placement=placement, memory="shared")
         self.scheduler = scheduler
-        parts = networked(cluster, scheduler, self.settings)
+        parts = network_policies(cluster, scheduler, self.settings)
         setup = at_once(parts.setup)
         self.core = Core(parts.servers, setup, allocation=parts.allocation, rules=RULES, log=Log())
         self.now_s = 0.0
@@ -58,13 +58,13 @@ class Bed:
 
     def change(self, cluster: Topology) -> Desired:
         self.core.handle(Tick(self.now_s))
-        servers = renewed(self.core.servers, servers_of(cluster, self.settings))
+        servers = keep_gpu_numbers(self.core.servers, servers_of(cluster, self.settings))
         self.core.change_cluster(cluster, servers, at_once(setup_of(servers, self.scheduler, self.settings)))
         self.cluster = cluster
         return self.tick()
 
     def ends(self) -> dict[str, str]:
-        return {each.job.spec.name: f"{each.outcome}: {each.reason}" for each in self.core.over}
+        return {each.job.spec.name: f"{each.outcome}: {each.reason}" for each in self.core.finished_jobs}
 
     def texts(self, name: str) -> list[str]:
         assert self.core.log is not None
@@ -233,14 +233,14 @@ def test_what_has_left_is_not_down_any_more() -> None:
 
 def test_gpus_keep_their_numbers_where_the_scheduler_places_jobs() -> None:
     two, four = Server("a", 2), Server("b", 4)
-    assert renewed(Cluster((two, four)), Cluster((four,))).servers == (two, four)
-    assert renewed(Cluster((two, four)), Cluster((Server("c", 1), four))).servers == (
+    assert keep_gpu_numbers(Cluster((two, four)), Cluster((four,))).servers == (two, four)
+    assert keep_gpu_numbers(Cluster((two, four)), Cluster((Server("c", 1), four))).servers == (
         two,
         four,
         Server("c", 1),
     )
     with pytest.raises(BadSpec, match=r"server 'a': gpus = 8, was 2; with placement 'scheduler'"):
-        renewed(Cluster((two, four)), Cluster((Server("a", 8), four)))
+        keep_gpu_numbers(Cluster((two, four)), Cluster((Server("a", 8), four)))
 
 
 def test_a_file_that_says_the_same_changes_nothing() -> None:

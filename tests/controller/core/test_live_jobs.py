@@ -17,7 +17,7 @@ from controller.policies.scheduling.muri import Muri
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import ReportedJob
 from controller.policies.scheduling.sharing.antman import AntMan
-from controller.policies.scheduling.speed import Exclusive, Interleaved
+from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpeed
 from controller.policies.scheduling.tiresias import Tiresias
 from controller.simulator import simulate
 from controller.simulator.generate import generate
@@ -45,7 +45,7 @@ def events(controller: Driver) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
-    live = Driver(ONE, b.srtf(), Exclusive())
+    live = Driver(ONE, b.srtf(), ExclusiveSpeed())
     live.submit(spec("long", 100), 0)
     assert started(live.decide(0)) == [("long",)]
     live.progressed("long", 10, 10)
@@ -76,7 +76,7 @@ def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
 
 def test_what_a_job_reports_decides_and_not_what_it_said() -> None:
     """By its word the first has the less to do; but it turns out slow."""
-    live = Driver(ONE, b.srtf(), Exclusive())
+    live = Driver(ONE, b.srtf(), ExclusiveSpeed())
     live.submit(spec("slow", 100), 0)
     live.decide(0)
     live.progressed("slow", 1, 60)
@@ -86,7 +86,7 @@ def test_what_a_job_reports_decides_and_not_what_it_said() -> None:
 
 
 def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logged() -> None:
-    live = Driver(ONE, Muri(), Interleaved())
+    live = Driver(ONE, Muri(), InterleavedSpeed())
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     (start,) = live.decide(0)
@@ -101,7 +101,7 @@ def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logge
 
 
 def test_another_member_restarts_a_fused_group() -> None:
-    live = Driver(ONE, Muri(), Interleaved())
+    live = Driver(ONE, Muri(), InterleavedSpeed())
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     live.decide(0)
@@ -119,7 +119,7 @@ def test_partners_that_are_not_fused_come_and_go_without_a_restart() -> None:
         def decide(self, view: View) -> Decision:
             return Decision([Group(tuple(view.jobs.values()), (0,))] if view.jobs else [])
 
-    live = Driver(ONE, Packed(), Exclusive())
+    live = Driver(ONE, Packed(), ExclusiveSpeed())
     live.submit(spec("a", 10), 0)
     assert started(live.decide(0)) == [("a",)]
     live.submit(spec("b", 10), 1)
@@ -130,7 +130,7 @@ def test_partners_that_are_not_fused_come_and_go_without_a_restart() -> None:
 
 
 def test_a_failed_job_is_out_and_those_that_fell_with_it_start_again() -> None:
-    live = Driver(ONE, Muri(), Interleaved())
+    live = Driver(ONE, Muri(), InterleavedSpeed())
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     live.decide(0)
@@ -143,17 +143,17 @@ def test_a_failed_job_is_out_and_those_that_fell_with_it_start_again() -> None:
 
 
 def test_an_interval_delays_decisions() -> None:
-    live = Driver(ONE, b.fifo(), Exclusive(), interval_s=60)
+    live = Driver(ONE, b.fifo(), ExclusiveSpeed(), interval_s=60)
     live.submit(spec("a", 10), 1)
     assert live.next_s == 60
     assert live.decide(59) == []
     assert started(live.decide(60)) == [("a",)]
     with pytest.raises(BadSpec, match=r"an interval of -1 s"):
-        Driver(ONE, b.fifo(), Exclusive(), interval_s=-1)
+        Driver(ONE, b.fifo(), ExclusiveSpeed(), interval_s=-1)
 
 
 def test_a_policy_that_wants_to_be_asked_again_is() -> None:
-    live = Driver(ONE, b.las(quantum_s=10), Exclusive())
+    live = Driver(ONE, b.las(quantum_s=10), ExclusiveSpeed())
     live.submit(spec("a", 100), 0)
     live.submit(spec("b", 100), 0)
     assert started(live.decide(0)) == [("a",)]
@@ -164,7 +164,7 @@ def test_a_policy_that_wants_to_be_asked_again_is() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    live = Driver(ONE, b.fifo(), Exclusive())
+    live = Driver(ONE, b.fifo(), ExclusiveSpeed())
     live.submit(spec("a", 10), 0)
     for wrong, why in (
         (spec("a", 10), "two jobs are called 'a'"),
@@ -184,7 +184,7 @@ def test_what_cannot_be_is_refused() -> None:
         def decide(self, view: View) -> Decision:
             return Decision([Group((job,), (0,)) for job in view.jobs.values()])
 
-    wrong = Driver(ONE, Twice(), Exclusive())
+    wrong = Driver(ONE, Twice(), ExclusiveSpeed())
     wrong.submit(spec("a", 10), 0)
     wrong.submit(spec("b", 10), 0)
     with pytest.raises(BadDecision, match="twice: GPU 0 goes to"):
@@ -199,7 +199,7 @@ def test_a_policy_that_runs_nothing_is_noticed() -> None:
         def decide(self, view: View) -> Decision:
             return Decision([], notes=[("a", "not today")])
 
-    live = Driver(ONE, Lazy(), Exclusive())
+    live = Driver(ONE, Lazy(), ExclusiveSpeed())
     live.submit(spec("a", 10), 0)
     assert not live.core.stuck
     live.decide(0)
@@ -232,7 +232,7 @@ class Machine:
 
     live: Driver
     specs: list[Submission]
-    speed: Exclusive | Interleaved
+    speed: ExclusiveSpeed | InterleavedSpeed
     finish_s: dict[str, float] = field(default_factory=dict)
     done: dict[str, float] = field(default_factory=dict)
     share: int = 1
@@ -290,7 +290,7 @@ def test_without_surprises_the_live_controller_decides_as_the_simulator(make) ->
         Submission(each.name, each.arrival_s, each.gpus, each.iterations, each.iteration_s)
         for each in generate(60, cluster, load=1.5, seed=3)
     ]
-    speed = Exclusive(restart_scale=0.0)
+    speed = ExclusiveSpeed(restart_scale=0.0)
     expected = {job.spec.name: job.finish_s for job in simulate(specs, cluster, make(), speed).jobs}
     machine = Machine(Driver(cluster, make(), speed), specs, speed)
     machine.run()
@@ -314,7 +314,7 @@ def test_under_every_policy_all_jobs_end_and_no_gpu_is_given_twice(name: str, se
     cluster = Cluster.uniform(2, 2)
     policy: Policy = POLICIES[name]()
     specs = generate(12, cluster, load=2.0, seed=seed)
-    speed = Interleaved()
+    speed = InterleavedSpeed()
     machine = Machine(Driver(cluster, policy, speed), specs, speed, share=4 if name == "antman" else 1)
     machine.run()
     assert machine.finish_s.keys() == {each.name for each in specs}
@@ -338,7 +338,7 @@ class Crowd:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_fifth_job_on_a_gpu_waits_for_room(fused: bool) -> None:
-    live = Driver(ONE, Crowd(fused), Exclusive())
+    live = Driver(ONE, Crowd(fused), ExclusiveSpeed())
     for name in "abcdef":
         live.submit(spec(name, 10), 0)
     assert sorted(name for jobs in started(live.decide(0)) for name in jobs) == ["a", "b", "c", "d"]
@@ -364,7 +364,7 @@ def test_only_gpus_that_are_full_make_a_job_wait() -> None:
             jobs = view.jobs.values()
             return Decision([Group((job,), places[job.spec.name], neighbours=tuple(jobs)) for job in jobs])
 
-    live = Driver(TWO, Wide(), Exclusive(), sharing=2)
+    live = Driver(TWO, Wide(), ExclusiveSpeed(), sharing=2)
     for name, gpus in (("a", 1), ("b", 1), ("both", 2), ("c", 1), ("d", 1)):
         live.submit(spec(name, 10, gpus), 0)
     assert started(live.decide(0)) == [("a",), ("b",), ("c",), ("d",)]
@@ -375,7 +375,7 @@ def test_only_gpus_that_are_full_make_a_job_wait() -> None:
 
 
 def test_a_failed_job_is_tried_again_as_often_as_asked() -> None:
-    live = Driver(ONE, b.fifo(), Exclusive(), retries=2)
+    live = Driver(ONE, b.fifo(), ExclusiveSpeed(), retries=2)
     live.submit(spec("a", 10), 0)
     for now_s in (0, 5, 10):
         assert started(live.decide(now_s)) == [("a",)]
@@ -395,7 +395,7 @@ def test_a_failed_job_is_tried_again_as_often_as_asked() -> None:
 
 
 def test_a_retry_leaves_partners_and_progress_alone() -> None:
-    live = Driver(ONE, Muri(), Interleaved(), retries=1)
+    live = Driver(ONE, Muri(), InterleavedSpeed(), retries=1)
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     live.decide(0)
@@ -412,4 +412,4 @@ def test_a_retry_leaves_partners_and_progress_alone() -> None:
 @pytest.mark.parametrize("wrong", [{"sharing": 0}, {"retries": -1}, {"interval_s": math.inf}])
 def test_options_of_the_live_controller_out_of_range(wrong: dict[str, int]) -> None:
     with pytest.raises(BadSpec):
-        Driver(ONE, b.fifo(), Exclusive(), **wrong)
+        Driver(ONE, b.fifo(), ExclusiveSpeed(), **wrong)

@@ -56,7 +56,7 @@ def jobs_for(policy: str, seed: int) -> list[Submission]:
     three = registry.find_family(kind).three_stages
     specs = generate(8, SERVERS, load=2.0, seed=seed, three_stages=three)
     return [
-        each for each in registry.dress(specs, kind, SimulationConfig(SERVERS)) if each.gpus <= 8
+        each for each in registry.complete_jobs(specs, kind, SimulationConfig(SERVERS)) if each.gpus <= 8
     ]  # Lucid's profiler has servers of its own
 
 
@@ -144,7 +144,7 @@ def test_no_policy_stops_a_job_that_cannot_be_started_again(policy: str, seed: i
 
     room.check = check
     room.run()
-    assert {each.job.spec.name for each in room.core.over} == {each.name for each in specs}
+    assert {each.job.spec.name for each in room.core.finished_jobs} == {each.name for each in specs}
 
 
 @pytest.mark.parametrize("policy", ["weave-s", "themis", "muri-s", "sharing:sharing"])
@@ -165,7 +165,7 @@ def test_a_policy_is_not_asked_while_all_servers_are_gone(policy: str) -> None:
         now_s = max(now_s + 1.0, core.next_s if core.next_s < 1e9 else 0.0)
         assert now_s < 1e6
     core.handle(Ended(now_s, spec.name))
-    assert [each.outcome for each in core.over] == ["completed"]
+    assert [each.outcome for each in core.finished_jobs] == ["completed"]
 
 
 def test_a_job_that_fits_the_whole_cluster_may_come_while_a_server_is_gone() -> None:

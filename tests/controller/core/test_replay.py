@@ -25,12 +25,12 @@ from controller.core import (
     Submitted,
     Tick,
 )
-from controller.core.compose import networked, submission_of
+from controller.core.compose import network_policies, submission_of
 from controller.core.events import event_of, plain
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import SimulationConfig
+from controller.policies.settings import AllocationSettings
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster, Job, Tree, fabrics
 from controller.vocabulary import Topology as Network
@@ -84,8 +84,8 @@ def check_replays(room: Room, fresh: Callable[[], Core], cut: float) -> None:
     assert first + replayed(parts, events[at:]) == room.wanted
     assert parts.log is not None
     assert parts.log.entries == room.core.log.entries
-    assert [(each.job.spec, each.outcome, each.reason) for each in parts.over] == [
-        (each.job.spec, each.outcome, each.reason) for each in room.core.over
+    assert [(each.job.spec, each.outcome, each.reason) for each in parts.finished_jobs] == [
+        (each.job.spec, each.outcome, each.reason) for each in room.core.finished_jobs
     ]
 
 
@@ -110,7 +110,7 @@ def test_long_random_runs_with_losses_replay(policy: str, seed: int, cut: float)
         check=check_servers,
     )
     room.run()
-    assert {each.job.spec.name for each in room.core.over} == {spec.name for spec in specs}
+    assert {each.job.spec.name for each in room.core.finished_jobs} == {spec.name for spec in specs}
     check_replays(room, lambda: core_of(policy), cut)
 
 
@@ -118,7 +118,7 @@ NETWORK = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=4, slots=512))
 
 
 def network_core(policy: str, given: AllocationSettings) -> Core:
-    parts = networked(NETWORK, policy, given)
+    parts = network_policies(NETWORK, policy, given)
     return Core(parts.servers, parts.setup, allocation=parts.allocation, rules=RULES, log=Log())
 
 
@@ -270,10 +270,10 @@ def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
     """125 MB take 0.01 s on a link of 100 Gb/s: 100 of them are not done in half a second."""
     core = network_core("fifo", AllocationSettings(memory="deadline"))
     two_far(core, deadline_s=0.5)
-    assert [(each.job.spec.name, each.outcome) for each in core.over] == [("a", "missed")]
+    assert [(each.job.spec.name, each.outcome) for each in core.finished_jobs] == [("a", "missed")]
     core = network_core("fifo", AllocationSettings(memory="deadline"))
     two_far(core, deadline_s=0.5, on_late="best-effort")
-    assert core.over == []
+    assert core.finished_jobs == []
     place = core.desired().places["a"]
     assert place.standing is not None
     assert place.standing.value == "shared"

@@ -13,7 +13,7 @@ from controller.errors import BadSpec
 from controller.policies.memory.deadline import LEAST_IN_FLIGHT, WASTE, arrange, deadline, deadline_lazy
 from controller.policies.memory.demand import demand, rate_of, slots_for
 from controller.policies.memory.explain import explain
-from controller.policies.memory.policy import Answer, Question, Standing, check
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus, check
 from controller.policies.registry import MEMORIES
 from controller.vocabulary import Job, Region, Switch, fabrics
 from tests import effort
@@ -73,36 +73,36 @@ def test_an_exclusive_region_is_a_power_of_two_with_two_slots_for_each_packet() 
 def test_the_most_urgent_are_granted_and_the_rest_share_what_remains() -> None:
     rack = fabrics.star(2, fabrics.Parts(slots=200))
     jobs = (job("late", deadline_s=10.5), job("soon", deadline_s=10), job("free"), job("never", deadline_s=9))
-    answer = check(q := Question(jobs, rack), deadline(q))
-    assert answer.standing == {
-        "late": Standing.GRANTED,
-        "soon": Standing.GRANTED,
-        "free": Standing.SHARED,
-        "never": Standing.ENDED,
+    division = check(q := MemoryProblem(jobs, rack), deadline(q))
+    assert division.standing == {
+        "late": SlotStatus.GRANTED,
+        "soon": SlotStatus.GRANTED,
+        "free": SlotStatus.SHARED,
+        "never": SlotStatus.ENDED,
     }
-    assert answer.regions["soon"]["s1"] == Region(0, 98)
-    assert answer.regions["free"]["s1"].end == 200
-    assert not answer.regions["never"]
-    assert answer.demands["never"].estimate_s == pytest.approx(100 * 0.091)
-    tight = Question(jobs, fabrics.star(2, fabrics.Parts(slots=120)))
-    assert deadline(tight).standing["late"] is Standing.SHARED
+    assert division.regions["soon"]["s1"] == Region(0, 98)
+    assert division.regions["free"]["s1"].end == 200
+    assert not division.regions["never"]
+    assert division.demands["never"].estimate_s == pytest.approx(100 * 0.091)
+    tight = MemoryProblem(jobs, fabrics.star(2, fabrics.Parts(slots=120)))
+    assert deadline(tight).standing["late"] is SlotStatus.SHARED
 
 
 def test_windows_keep_within_grants_and_within_equal_parts_of_what_is_shared() -> None:
     """Whoever sent more would only load the fallback server. `shared` bounds nobody."""
     rack = fabrics.star(2, fabrics.Parts(slots=200))
     jobs = (job("soon", deadline_s=10), job("free"), job("other"), job("never", deadline_s=9))
-    answer = check(q := Question(jobs, rack), deadline(q))
-    assert answer.in_flight("soon") == answer.regions["soon"]["s1"].size == 98
-    assert answer.in_flight("free") == answer.in_flight("other") == (200 - 98) // 2
-    assert answer.in_flight("never") == 0
-    few = Question(jobs, fabrics.star(2, fabrics.Parts(slots=100)))
+    division = check(q := MemoryProblem(jobs, rack), deadline(q))
+    assert division.in_flight("soon") == division.regions["soon"]["s1"].size == 98
+    assert division.in_flight("free") == division.in_flight("other") == (200 - 98) // 2
+    assert division.in_flight("never") == 0
+    few = MemoryProblem(jobs, fabrics.star(2, fabrics.Parts(slots=100)))
     assert deadline(few).in_flight("free") == LEAST_IN_FLIGHT
-    parted = Question(jobs[:3], rack)
+    parted = MemoryProblem(jobs[:3], rack)
     assert {MEMORIES["static"](parted).in_flight(each.name) for each in jobs[:3]} == {66, 67}
     assert MEMORIES["shared"](parted).in_flight("free") == 0
     with pytest.raises(BadSpec, match=r"parts\['free'\] is 0, must be 1 or more"):
-        check(q, replace(answer, parts={"free": 0}))
+        check(q, replace(division, parts={"free": 0}))
 
 
 def test_no_job_is_granted_more_slots_than_its_window_has_packets() -> None:
@@ -118,11 +118,11 @@ def test_lazily_only_deadlines_that_an_equal_part_does_not_do_for_are_granted() 
     slots = {"late": 66, "soon": 98}  # as their deadlines need
 
     def granted(total: int) -> set[str]:
-        q = Question(jobs, fabrics.star(2, fabrics.Parts(slots=total)))
-        answer = check(q, deadline_lazy(q))
-        assert answer.standing["never"] is Standing.ENDED
-        found = {name for name, standing in answer.standing.items() if standing is Standing.GRANTED}
-        assert all(answer.regions[name]["s1"].size == slots[name] for name in found)
+        q = MemoryProblem(jobs, fabrics.star(2, fabrics.Parts(slots=total)))
+        division = check(q, deadline_lazy(q))
+        assert division.standing["never"] is SlotStatus.ENDED
+        found = {name for name, standing in division.standing.items() if standing is SlotStatus.GRANTED}
+        assert all(division.regions[name]["s1"].size == slots[name] for name in found)
         return found
 
     assert granted(3 * 98) == set()  # the parts of three jobs do
@@ -132,7 +132,7 @@ def test_lazily_only_deadlines_that_an_equal_part_does_not_do_for_are_granted() 
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> Question:
+def questions(draw: st.DrawFn) -> MemoryProblem:
     jobs = []
     for number in range(draw(st.integers(1, 12))):
         servers = tuple(draw(st.lists(st.sampled_from(SERVERS), min_size=1, max_size=4)))
@@ -147,16 +147,18 @@ def questions(draw: st.DrawFn) -> Question:
                 overlap=draw(st.sampled_from([0.0, 0.5])),
             )
         )
-    return Question(tuple(jobs), FABRIC)
+    return MemoryProblem(tuple(jobs), FABRIC)
 
 
 @settings(max_examples=effort.cases(60))
 @given(questions(), st.sampled_from(sorted(MEMORIES)), st.data())
-def test_no_slot_is_granted_twice_from_period_to_period(q: Question, name: str, data: st.DataObject) -> None:
-    answer = check(q, MEMORIES[name](q))
+def test_no_slot_is_granted_twice_from_period_to_period(
+    q: MemoryProblem, name: str, data: st.DataObject
+) -> None:
+    division = check(q, MEMORIES[name](q))
     stay = data.draw(st.sets(st.sampled_from(q.jobs)))
     left = tuple(job for job in q.jobs if job in stay)
-    again = replace(q, jobs=left, now_s=1.0, held=answer.regions)
+    again = replace(q, jobs=left, now_s=1.0, held=division.regions)
     after = check(again, MEMORIES[name](again))
     for one in left:
         assert all(line for line in explain(again, after, one))
@@ -201,16 +203,22 @@ def test_of_jobs_that_shared_a_region_one_keeps_it_and_the_others_move() -> None
 
 
 def test_who_cannot_meet_a_deadline_is_ended_and_leaves_the_slots_to_others() -> None:
-    q = Question((job("late", deadline_s=1.0), job("due", deadline_s=100.0), job("other")), fabrics.star(2))
+    q = MemoryProblem(
+        (job("late", deadline_s=1.0), job("due", deadline_s=100.0), job("other")), fabrics.star(2)
+    )
     kept, earliest = (MEMORIES[name](q) for name in ("preemptive", "earliest"))
-    assert kept.standing["late"] is Standing.GRANTED
-    assert earliest.standing == {"late": Standing.ENDED, "due": Standing.GRANTED, "other": Standing.SHARED}
+    assert kept.standing["late"] is SlotStatus.GRANTED
+    assert earliest.standing == {
+        "late": SlotStatus.ENDED,
+        "due": SlotStatus.GRANTED,
+        "other": SlotStatus.SHARED,
+    }
     assert earliest.regions["due"] == kept.regions["late"]
     assert earliest.regions["due"]["s1"].size > MEMORIES["deadline"](q).regions["due"]["s1"].size
 
 
 def test_exclusive_jobs_are_not_to_share() -> None:
-    q = Question((job(mode="exclusive"),), fabrics.star(2))
+    q = MemoryProblem((job(mode="exclusive"),), fabrics.star(2))
     assert MEMORIES["static"](q).regions["a"]["s1"].size == 8192
     for name in ("shared", "deadline"):
         with pytest.raises(BadSpec, match="'a' is exclusive, and this policy shares slots"):
@@ -218,13 +226,13 @@ def test_exclusive_jobs_are_not_to_share() -> None:
 
 
 def test_answers_of_policies_from_outside_are_looked_at() -> None:
-    q = Question((job("a"), job("b")), fabrics.star(2, fabrics.Parts(slots=10)))
-    own = dict.fromkeys("ab", Standing.GRANTED)
+    q = MemoryProblem((job("a"), job("b")), fabrics.star(2, fabrics.Parts(slots=10)))
+    own = dict.fromkeys("ab", SlotStatus.GRANTED)
     for regions, said in (
         ((Region(0, 6), Region(5, 3)), "grants slots of 's1' twice: to 'a' and 'b'"),
         ((Region(0, 6), Region(6, 5)), "gives 'b' Region"),
     ):
         with pytest.raises(BadSpec, match=said):
-            check(q, Answer({"a": {"s1": regions[0]}, "b": {"s1": regions[1]}}, own))
+            check(q, MemoryDivision({"a": {"s1": regions[0]}, "b": {"s1": regions[1]}}, own))
     with pytest.raises(BadSpec, match="want a standing and regions for each job"):
-        check(q, Answer({}, own))
+        check(q, MemoryDivision({}, own))

@@ -26,11 +26,11 @@ from controller.policies.scheduling import (
     View,
 )
 from controller.policies.scheduling import baselines as b
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.policies.scheduling.tiresias import Tiresias
 from controller.simulator import measure, simulate
 from controller.simulator.clusters import read_cluster
-from controller.simulator.engine import ROOM, Ends
+from controller.simulator.engine import ROOM, EndQueue
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
@@ -41,7 +41,7 @@ def test_what_restarts_have_outdated_neither_comes_out_nor_piles_up() -> None:
     rng = random.Random(3)
     specs = [Submission(f"j{number}", 0.0, 1, iterations=100) for number in range(20)]
     jobs = [JobState(spec, number, 1.0, 0.0) for number, spec in enumerate(specs)]
-    ends = Ends()
+    ends = EndQueue()
     for step in range(2_000):
         job = rng.choice(jobs)
         job.launch(float(step), Group((job,), (0,)), rng.uniform(1e3, 1e6), 1.0)
@@ -64,7 +64,7 @@ def spec(id: str, submit_s: float, duration_s: float, gpus: int = 1, restart_s: 
 def ends(
     jobs: list[Submission], policy: Policy, cluster: Cluster = ONE, interval_s: float = 0.0
 ) -> dict[str, float]:
-    result = simulate(jobs, cluster, policy, Exclusive(), interval_s=interval_s, verify=True)
+    result = simulate(jobs, cluster, policy, ExclusiveSpeed(), interval_s=interval_s, verify=True)
     return {job.spec.name: job.finish_s for job in result.jobs}
 
 
@@ -174,29 +174,29 @@ class Fixed:
 def test_impossible_decisions_are_refused(answer: Callable[[View], Decision], complaint: str) -> None:
     cluster = Cluster((Server(gpus=2, cpus=4),))
     with pytest.raises(BadDecision, match=complaint):
-        simulate([spec("a", 0, 1), spec("b", 0, 1)], cluster, Fixed(answer), Exclusive(), verify=True)
+        simulate([spec("a", 0, 1), spec("b", 0, 1)], cluster, Fixed(answer), ExclusiveSpeed(), verify=True)
 
 
 def test_a_policy_that_starves_a_job_is_named() -> None:
     with pytest.raises(Stuck, match=r"fixed runs nothing .* 1 jobs wait: a"):
-        simulate([spec("a", 0, 1)], ONE, Fixed(lambda view: Decision([])), Exclusive())
+        simulate([spec("a", 0, 1)], ONE, Fixed(lambda view: Decision([])), ExclusiveSpeed())
 
 
 @pytest.mark.parametrize("interval_s", [-1.0, float("inf"), float("nan")])
 def test_intervals_that_cannot_be_are_refused(interval_s: float) -> None:
     with pytest.raises(BadSpec, match="an interval of"):
-        simulate([], ONE, b.fifo(), Exclusive(), interval_s=interval_s)
+        simulate([], ONE, b.fifo(), ExclusiveSpeed(), interval_s=interval_s)
 
 
 def test_jobs_that_cannot_be_are_refused() -> None:
     with pytest.raises(BadSpec, match="asks for 2 GPUs; the cluster has 1"):
-        simulate([spec("a", 0, 1, 2)], ONE, b.fifo(), Exclusive())
+        simulate([spec("a", 0, 1, 2)], ONE, b.fifo(), ExclusiveSpeed())
     with pytest.raises(BadSpec, match="two jobs are called 'a'"):
-        simulate([spec("a", 0, 1), spec("a", 0, 1)], ONE, b.fifo(), Exclusive())
+        simulate([spec("a", 0, 1), spec("a", 0, 1)], ONE, b.fifo(), ExclusiveSpeed())
 
 
 def test_no_job_is_no_work() -> None:
-    metrics = measure(simulate([], ONE, b.fifo(), Exclusive()))
+    metrics = measure(simulate([], ONE, b.fifo(), ExclusiveSpeed()))
     assert (metrics.jobs, metrics.avg_jct_s, metrics.makespan_s) == (0, 0, 0)
 
 
@@ -209,13 +209,15 @@ def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> No
     cluster = Cluster.uniform(2, 4)
     jobs = generate(60, cluster, load=1.5, seed=seed, longest_s=2000)
     chosen = make(name, SimulationConfig(cluster))
-    free: SpeedModel = Exclusive(restart_scale=0) if isinstance(chosen.speed, Exclusive) else chosen.speed
+    free: SpeedModel = (
+        ExclusiveSpeed(restart_scale=0) if isinstance(chosen.speed, ExclusiveSpeed) else chosen.speed
+    )
     result = simulate(jobs, cluster, chosen.policy, free, verify=True)
     assert {job.spec.name for job in result.jobs} == {job.name for job in jobs}
     for job in result.jobs:
         assert job.finish_s - job.spec.arrival_s == pytest.approx(job.attained_s + job.waited_s, abs=1e-6)
         assert job.jct_s >= job.alone_s * (1 - 1e-9)
-    if isinstance(free, Exclusive):
+    if isinstance(free, ExclusiveSpeed):
         served = sum(job.attained_s * job.spec.gpus for job in result.jobs)
         assert served == pytest.approx(sum(job.service_s for job in jobs))
         assert result.gpu_integral == pytest.approx(served)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.policies.family import SimulationConfig
-from controller.policies.registry import FAMILIES, dress, family, find_family, full_name, known
+from controller.policies.registry import FAMILIES, complete_jobs, family, find_family, full_name, known
 from controller.policies.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
 from controller.simulator.estimates import expect, read_estimates
 from controller.simulator.policy_run import make
@@ -92,7 +92,11 @@ def test_families_that_dress_jobs_alike_run_on_the_same() -> None:
         kind_for(["lucid:fifo", "sharing:fifo"])
     config = SimulationConfig(SMALL, seed=3)
     jobs = Source(count=20).jobs(config)
-    assert dress(jobs, "lucid", config) == dress(jobs, "benchmarks.replicas.lucid", config) != jobs
+    assert (
+        complete_jobs(jobs, "lucid", config)
+        == complete_jobs(jobs, "benchmarks.replicas.lucid", config)
+        != jobs
+    )
 
 
 # Time in steps.

@@ -13,7 +13,7 @@ from controller.policies.family import SimulationConfig
 from controller.policies.registry import family, known
 from controller.policies.scheduling import Decision, Group, JobState, Stuck, Submission, View
 from controller.policies.scheduling import baselines as b
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import simulate
 from controller.simulator.engine import DECISIONS
 from controller.simulator.policy_run import make
@@ -62,7 +62,7 @@ def test_a_simulation_that_gets_nowhere_ends_and_names_policy_time_and_jobs(slic
     jobs = [Submission(id, 0, 1, 1000, restart_s=400) for id in "ab"]
     said = r"slices makes no progress: asked 2,000 times from [\d,]+ s to [\d,]+ s, while 2 jobs wait: a, b"
     with pytest.raises(Stuck, match=said):
-        simulate(jobs, Cluster.uniform(1, 1), Slices(slice_s), Exclusive())
+        simulate(jobs, Cluster.uniform(1, 1), Slices(slice_s), ExclusiveSpeed())
 
 
 def test_steps_that_shrink_are_no_progress() -> None:
@@ -74,12 +74,12 @@ def test_steps_that_shrink_are_no_progress() -> None:
             return Decision([Group(tuple(view.jobs.values()), (0,))], next_s)
 
     with pytest.raises(Stuck, match="zeno makes no progress"):
-        simulate([Submission("a", 0, 1, 1000)], Cluster.uniform(1, 1), Zeno(), Exclusive())
+        simulate([Submission("a", 0, 1, 1000)], Cluster.uniform(1, 1), Zeno(), ExclusiveSpeed())
 
 
 def test_a_long_job_among_many_questions_is_progress() -> None:
     jobs = [Submission("a", 0, 1, 20.0 * DECISIONS), Submission("b", 0, 1, 20.0 * DECISIONS)]
-    result = simulate(jobs, Cluster.uniform(1, 1), b.las(quantum_s=4.0), Exclusive())
+    result = simulate(jobs, Cluster.uniform(1, 1), b.las(quantum_s=4.0), ExclusiveSpeed())
     assert result.decisions > 9 * DECISIONS
     assert result.end_s == 40.0 * DECISIONS
 
@@ -112,12 +112,12 @@ def test_the_fuzz_sees_a_job_forgotten_and_work_lost() -> None:
     cluster = Cluster.uniform(1, 1)
     jobs = [Submission("a", 0, 1, 100), Submission("b", 0, 1, 100)]
     case = Case(0, "fifo", SimulationConfig(cluster), jobs)
-    result = simulate(jobs, cluster, b.fifo(), Exclusive())
+    result = simulate(jobs, cluster, b.fifo(), ExclusiveSpeed())
     assert not list(wrong(case, result, exclusive=True))
-    forgotten = simulate(jobs[:1], cluster, b.fifo(), Exclusive())
+    forgotten = simulate(jobs[:1], cluster, b.fifo(), ExclusiveSpeed())
     assert "jobs ended" in next(wrong(case, forgotten, exclusive=True))
     costly = Case(0, "fifo", SimulationConfig(cluster), [Submission("a", 0, 1, 100, restart_s=9)])
-    paid = simulate(costly.jobs, cluster, b.fifo(), Exclusive(restart_scale=0))
+    paid = simulate(costly.jobs, cluster, b.fifo(), ExclusiveSpeed(restart_scale=0))
     assert "held GPUs 100 s, not 109" in next(wrong(costly, paid, exclusive=True))
 
 

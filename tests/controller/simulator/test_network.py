@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from controller.errors import BadSpec
-from controller.policies.memory.policy import Answer, Question, Standing
+from controller.policies.memory.policy import MemoryDivision, MemoryProblem, SlotStatus
 from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Phases, Work, average, phases_of, run_lengths
 from controller.simulator.network.generate import generate
 from controller.simulator.network.log import Promises
-from controller.simulator.network.run import NetworkTask, Simulated, metrics_of, simulate_network
+from controller.simulator.network.run import NetworkResult, NetworkTask, metrics_of, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics, shapes
 from controller.vocabulary.files import read_topology
@@ -33,12 +33,12 @@ def a_job(name: str, *servers: str, **more: object) -> Job:
     return Job(name=name, servers=servers, **{**values, **more})  # type: ignore[arg-type]
 
 
-def run(jobs: list[Job], topology: Topology, **settings: object) -> Simulated:
+def run(jobs: list[Job], topology: Topology, **settings: object) -> NetworkResult:
     chosen = NetworkSettings(**{"placement": "netpack", **LATE, **settings})  # type: ignore[arg-type]
     return simulate_network(NetworkTask(jobs, topology, "fifo-backfill", chosen, keep_log=True, verify=True))
 
 
-def ends(found: Simulated) -> dict[str, float]:
+def ends(found: NetworkResult) -> dict[str, float]:
     return {each.spec.name: each.finish_s for each in found.result.jobs}
 
 
@@ -122,10 +122,10 @@ def test_no_slot_is_granted_twice_and_granted_jobs_are_in_time(seed: int) -> Non
     found = run(jobs, topology, memory="deadline", period_s=0.5)
     assert found.log is not None
     granted = dict.fromkeys(found.jobs, True)
-    for _, _, answer in found.log.memory:
+    for _, _, division in found.log.memory:
         spans = []
-        for name, regions in answer.regions.items():
-            if answer.standing[name] is Standing.GRANTED:
+        for name, regions in division.regions.items():
+            if division.standing[name] is SlotStatus.GRANTED:
                 spans += [(region.offset, region.end) for region in regions.values()]
             else:
                 granted[name] = False
@@ -218,14 +218,14 @@ def test_a_deadline_counts_from_the_jobs_own_arrival() -> None:
 
 
 def test_a_promise_is_a_grant_on_arrival_and_broken_by_losing_it() -> None:
-    granted, shared, ended = Standing.GRANTED, Standing.SHARED, Standing.ENDED
-    promises, question = Promises(), Question((), fabrics.star(2))
+    granted, shared, ended = SlotStatus.GRANTED, SlotStatus.SHARED, SlotStatus.ENDED
+    promises, problem = Promises(), MemoryProblem((), fabrics.star(2))
     for standing in (
         {"kept": granted, "lost": granted, "ended": granted, "later": shared},
         {"kept": granted, "lost": shared, "ended": ended, "later": granted},
         {"kept": granted, "lost": granted, "later": shared},
     ):
-        promises.divided(0.0, question, Answer({name: {} for name in standing}, standing))
+        promises.divided(0.0, problem, MemoryDivision({name: {} for name in standing}, standing))
     assert promises.lost == {"lost", "ended"}
 
 

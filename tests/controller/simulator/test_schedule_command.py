@@ -1,4 +1,4 @@
-"""What docs/schedulers shows is what happens."""
+"""What the pages of `ina schedule` show is what happens."""
 
 from __future__ import annotations
 
@@ -147,12 +147,14 @@ def test_wrong_usage_says_what_is_wrong(arguments: list[object], complaint: str)
 
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "docs" / "schedulers"
-PAGES = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
-TUTORIAL, REFERENCE, FILES = (PAGES[name] for name in ("tutorial", "reference", "files"))
-COMMANDS = sorted(
-    {line for page in PAGES.values() for line in page.splitlines() if line.startswith("ina schedule ")}
-)
+TUTORIAL, GUIDE, FILES, REFERENCE, _ = PAGES = [
+    (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    for page in (
+        *("tutorials/first-policy", "guides/writing-policies"),
+        *("reference/schedule-files", "reference/schedulers", "guides/own-trace"),
+    )
+]
+COMMANDS = sorted({line for page in PAGES for line in page.splitlines() if line.startswith("ina schedule ")})
 
 
 @pytest.fixture
@@ -199,9 +201,9 @@ def without_times(text: str) -> set[tuple[str, ...]]:
     return {tuple(cell.strip() for cell in row[1:-2]) if len(row) > 1 else (row[0].strip(),) for row in rows}
 
 
-def test_the_policy_of_the_reference_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", REFERENCE, re.DOTALL)
-    exec(compile(code, "reference.md", "exec"), {"__name__": "page"})
+def test_the_policy_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    exec(compile(code, "writing-policies.md", "exec"), {"__name__": "page"})
     assert float(capsys.readouterr().out) > 0
 
 
@@ -223,7 +225,7 @@ def test_the_cluster_of_the_page_on_files_is_read(tmp_path: Path) -> None:
 
 
 def test_the_table_of_policies_names_what_there_is() -> None:
-    table = REFERENCE.split("## Policies")[1].split("## Writing")[0]
+    table = REFERENCE.split("## Policies")[1].split("\n## ")[0]
     named = set(re.findall(r"`([a-z0-9-]+)`", table))
     assert {name for name in known() if ":" not in name} <= named
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.replicas import MURI
 from benchmarks.schedulers.trace_files import SAMPLE as TRACE
-from controller.interrupts import interrupts_held
+from controller.interrupts import delay_interrupts
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec
 from controller.simulator.plots import cdf, means
@@ -159,7 +159,7 @@ def test_an_interrupt_that_another_thread_sees_waits_until_all_processes_have_st
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
 
     def start() -> None:
-        with interrupts_held():
+        with delay_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)  # here the interpreter would raise
             steps.append("all started")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos.testbeds.netns.errors import NotHere
+from bmv2_topos.testbeds.netns.errors import MissingRequirement
 from bmv2_topos.testbeds.netns.namespaces import existing
 from hostlib.launch import command_line
 from ina.bench.veth import FRAME, PATIENCE_S, VethBench, VethPassed, bench_veth, keep_full
@@ -82,7 +82,9 @@ def test_without_bmv2_it_says_what_to_install(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     check(["ina"])
-    with pytest.raises(NotHere, match=r"baseline bmv2 needs simple_switch_grpc on PATH \(https://.* and p4c"):
+    with pytest.raises(
+        MissingRequirement, match=r"baseline bmv2 needs simple_switch_grpc on PATH \(https://.* and p4c"
+    ):
         check(["ina", "bmv2"])
 
 
@@ -91,7 +93,7 @@ def test_without_root_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / tool).symlink_to(shutil.which("true") or "/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(NotHere, match="network namespaces need root"):
+    with pytest.raises(MissingRequirement, match="network namespaces need root"):
         bench_veth(baseline=False, round_s=0.01, rounds=1)
 
 

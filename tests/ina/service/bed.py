@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Link, Server, Topology, parse_topology
 from ina.service.api import Address, Certificate, speaking
 from ina.service.clock import Clock

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Protocol
 
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Topology
 from ina.errors import Conflict, StoreError, Unknown
 from ina.service.daemon import Daemon

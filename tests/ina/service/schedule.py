@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Link, Topology
 from controller.vocabulary.catalog import leaf_spine, star
 from ina import faults

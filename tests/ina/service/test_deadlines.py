@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.core import Ended, Overdue, Retried
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.service.common import rows
 from ina.cli.service.serving import _log_decisions

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.core import Measured
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job
 from ina import faults
 from ina.errors import Conflict, TooMany, Unknown

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import BadSpec, Job
 from ina.errors import Conflict
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served

@@ -11,7 +11,7 @@ import pytest
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
 from controller.core import Desired, Place, Run
 from controller.core.allocator import surviving
-from controller.policies.memory.policy import Standing
+from controller.policies.memory.policy import SlotStatus
 from controller.switches.layout import TreeAdmission
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.vocabulary import Region, Tree
@@ -195,7 +195,7 @@ def test_a_held_run_comes_back(tmp_path: Path) -> None:
     )
     beside = Member(1, 3, "02:00:00:00:00:03", "10.0.0.3", 42594)
     tree = Tree("s1", {"s2": "s1"}, frozenset({"s1", "s2"}))
-    place = Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, Standing.GRANTED, 4)
+    place = Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, SlotStatus.GRANTED, 4)
     held = HeldRun(
         Run(3, ("a", "b"), (0, 5), (0, 2), "why"),
         {"a": place, "b": Place(("h1",))},
@@ -238,7 +238,7 @@ def test_what_version_3_kept_of_a_run_is_read() -> None:
     }
     held = held_run(json.loads(json.dumps(kept)))
     tree = Tree("s1", {"s2": "s1"}, frozenset({"s1"}))
-    assert held.places["a"] == Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, Standing.GRANTED)
+    assert held.places["a"] == Place(("h1", "h2"), tree, "h3", {"s1": Region(8, 16)}, SlotStatus.GRANTED)
     assert held.places["b"].tree is None
     assert held.over == {"b"}
     below = Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 42593, 1, range(2))

@@ -11,10 +11,10 @@ from controller.core import Cancelled, Submitted, Tick
 from controller.core.compose import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings, default_for
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import BadDecision, Submission
 from controller.policies.scheduling.policy import Decision, Group, ReportedJob, View
+from controller.policies.settings import AllocationSettings, default_for
 from controller.vocabulary import Job, fabrics
 from ina.launch.plain import plain, record_of
 from ina.service.clock import Clock

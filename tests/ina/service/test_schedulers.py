@@ -15,9 +15,9 @@ import pytest
 
 from controller.core import Submitted
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import Submission
+from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Cluster, Job, fabrics
 from ina.launch.spec import FabricSpec, LaunchSpec
 from ina.service.live import LiveJobs, WorkerOptions
@@ -75,7 +75,7 @@ class Bed:
     ) -> Submitted:
         """Return a job of a model that the scheduler knows."""
         plain = Submission(name, self.live.loop.now_s, gpus, 10, sum(stages_s), stages_s)
-        (spec,) = registry.dress([plain], registry.family(scheduler), SimulationConfig(CLUSTER))
+        (spec,) = registry.complete_jobs([plain], registry.family(scheduler), SimulationConfig(CLUSTER))
         job = Job(name=name, workers=spec.gpus, command=command, model=spec.model, extra=spec.extra)
         self.specs[name] = LaunchSpec(job=Job(name=name, workers=spec.gpus, command=command))
         return Submitted(spec.arrival_s, spec, job)
@@ -99,7 +99,9 @@ class Bed:
                 ]
                 holds = self.live.loop.holds
                 pytest.fail("\n".join([f"not over: {core.desired()}", f"holds {holds}", *lines[-60:]]))
-            return {each.job.spec.name: each.outcome for each in core.over if each.job.spec.name in names}
+            return {
+                each.job.spec.name: each.outcome for each in core.finished_jobs if each.job.spec.name in names
+            }
 
         return self.wait(over())
 

@@ -151,16 +151,6 @@ class Expressions:
 
 
 STACK_SIZE = 3
-WHOLES = (
-    "meta.one = meta.two;",
-    "meta.two = meta.one;",
-    "meta.one = { 8w3, true, Colour.Blue };",
-    "meta.one.colour = Colour.Green;",
-    "meta.one.x = (bit<8>)meta.code;",
-    "meta.code = Code.B;",
-    "meta.code = (Code)meta.key;",
-    "meta.two.y = meta.one.colour == meta.two.colour;",
-)
 HASHES = ("crc32", "crc16", "csum16", "xor16", "identity")
 
 

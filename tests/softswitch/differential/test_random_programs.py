@@ -5,7 +5,7 @@ import pytest
 from tests.effort import cases
 from tests.softswitch.differential import trial
 
-PROGRAMS = cases(200)
+PROGRAMS = cases(100)
 PER_TEST = 8
 
 

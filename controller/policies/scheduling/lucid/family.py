@@ -9,7 +9,14 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from controller.policies.family import Family, Setup, SimulationConfig, declared, readable, resolved
+from controller.policies.family import (
+    Family,
+    Setup,
+    SimulationConfig,
+    declared_settings,
+    raising_bad_trace,
+    resolve_options,
+)
 from controller.policies.scheduling import baselines
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
@@ -29,7 +36,7 @@ from controller.policies.scheduling.lucid.policy import LucidPolicy
 from controller.policies.scheduling.lucid.usage import GpuUsage, PackingTree, Size, grow, sizes_from_pairs
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group, JobState, Policy, SpeedModel
-from controller.policies.scheduling.ranked import Moves, Ranked
+from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 
 TIRESIAS_GPU_S = 18_000
 BASELINES: Mapping[str, Callable[[], Policy]] = {
@@ -80,7 +87,7 @@ def restart_s(gpus: int) -> float:
     return 40.0 if gpus <= 8 else 60.0
 
 
-def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with configurations that have a profile.
 
     Users and names predict durations: the same jobs are submitted repeatedly, as Lucid's authors found.
@@ -111,8 +118,8 @@ FAMILY = Family(
         "tiresias": f"two queues, {TIRESIAS_GPU_S} GPU seconds in the first; decides every minute",
     },
     make,
-    dress,
-    declared(LucidOptions),
+    complete_jobs,
+    declared_settings(LucidOptions),
     main=("lucid", "online"),
 )
 
@@ -126,9 +133,9 @@ def _measurements(
         return usages, make_pairs(usages, seed=seed)
     if profiles is None or pairs is None:
         raise BadSpec("profiles and pairs need each other: give both or neither")
-    with readable(profiles):
+    with raising_bad_trace(profiles):
         usages = read_usages(profiles)
-    with readable(pairs):
+    with raising_bad_trace(pairs):
         return usages, read_pairs(pairs)
 
 
@@ -154,7 +161,7 @@ def _as_config(spec: Submission, configuration: Config, rng: random.Random) -> S
 
 def _lucid(name: str, config: SimulationConfig) -> Policy:
     node_gpus = config.cluster.servers[0].gpus
-    options = replace(resolved(LucidOptions, config), node_gpus=node_gpus, seed=config.seed)
+    options = replace(resolve_options(LucidOptions, config), node_gpus=node_gpus, seed=config.seed)
 
     def measure(job: JobState) -> GpuUsage:
         return usage_of(job.spec, config)
@@ -198,10 +205,10 @@ def _pair_speed(config: SimulationConfig) -> SpeedModel:
     return PairSpeed(measurements(config)[1], restart_s=restart_s)
 
 
-def _tiresias() -> Ranked:
-    return Ranked(
+def _tiresias() -> RankedPolicy:
+    return RankedPolicy(
         "tiresias",
         lambda job, now_s: (job.attained_s(now_s) * job.spec.gpus > TIRESIAS_GPU_S, job.order),
-        moves=Moves.PREEMPT,
+        moves=Preemption.PREEMPT,
         quantum_s=60.0,
     )

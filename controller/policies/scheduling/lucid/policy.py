@@ -32,7 +32,7 @@ Forecast = Callable[[float], Sequence[float]]
 
 
 @dataclass(slots=True)
-class _Known:
+class _TrackedJob:
     job: JobState
     expected_s: float
     size: Size | None = None
@@ -85,9 +85,11 @@ class LucidPolicy:
         self._forecast_gpus = forecast_gpus
         self._nodes: DividedNodes | None = None
         self._most_gpus: int | None = None  # that a job can have beside the profiler
-        self._unread: dict[int, _Known] = {}  # they run, were too large for the profiler, and are read later
+        self._unread: dict[
+            int, _TrackedJob
+        ] = {}  # they run, were too large for the profiler, and are read later
         self._anew: list[JobState] = []  # they lose their progress now and may start at the next decision
-        self._known: dict[int, _Known] = {}  # by order of arrival, as all below
+        self._known: dict[int, _TrackedJob] = {}  # by order of arrival, as all below
         self._to_profile = ProfileQueue()
         self._profiling: dict[int, Group] = {}
         self._queue: list[tuple[float, int, JobState]] = []  # by priority
@@ -146,7 +148,7 @@ class LucidPolicy:
             raise BadSpec(
                 f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs; the profiler leaves {self._most_gpus}"
             )
-        known = self._known[job.order] = _Known(job, self._estimate(job))
+        known = self._known[job.order] = _TrackedJob(job, self._estimate(job))
         if self._options.profiler_nodes and job.spec.gpus <= self._options.node_gpus:
             self._to_profile.add(job)
             return
@@ -154,7 +156,7 @@ class LucidPolicy:
             self._classify(known)
         self._enqueue(job)
 
-    def _classify(self, known: _Known) -> None:
+    def _classify(self, known: _TrackedJob) -> None:
         known.usage = self._measure(known.job)
         known.size = self._analyse(known.usage)
         known.expected_s = self._estimate(known.job)  # now that more is known of it
@@ -231,14 +233,14 @@ class LucidPolicy:
                     waiting.append(entry)
         self._queue = waiting
 
-    def _read_later(self, known: _Known, now_s: float, decision: Decision) -> None:
+    def _read_later(self, known: _TrackedJob, now_s: float, decision: Decision) -> None:
         """Measure a job that was too large for the profiler while it runs."""
         if known.size is None and self._options.profiler_nodes:
             known.until_s = now_s + self._options.profile_s
             self._unread[known.job.order] = known
             decision.wake_s = min(decision.wake_s or math.inf, known.until_s)
 
-    def _join(self, known: _Known, hosts: _Hosts, now_s: float, decision: Decision) -> bool:
+    def _join(self, known: _TrackedJob, hosts: _Hosts, now_s: float, decision: Decision) -> bool:
         newcomer = known.candidate(now_s)
         found = None if newcomer is None else hosts.take(newcomer)
         if newcomer is None or found is None:

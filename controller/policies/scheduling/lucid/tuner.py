@@ -21,7 +21,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TuningResult:
     """The best trial, and all of them in the order in which they were made."""
 
     best: Trial
@@ -35,7 +35,7 @@ def tune_settings(
     *,
     rounds: int = 3,
     min_gain: float = 0.0,
-) -> Tuned:
+) -> TuningResult:
     """Search for the settings of lowest cost, one setting after the other.
 
     Each round tries every choice of every setting, with the best values so far of the others; a round without
@@ -78,7 +78,7 @@ def tune_settings(
                     best = trial
         if best is before:
             break
-    return Tuned(best, tuple(trials))
+    return TuningResult(best, tuple(trials))
 
 
 def _is(there: bool) -> str:

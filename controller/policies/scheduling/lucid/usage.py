@@ -154,12 +154,12 @@ def _leaves(node: Tree) -> int:
 
 
 Sample = tuple[GpuUsage, Size]
-Named = TypeVar("Named", bound=Hashable)
+NamedSample = TypeVar("NamedSample", bound=Hashable)
 
 
 def sizes_from_pairs(
-    pairs: Iterable[tuple[Named, Named, float, float]],
-) -> dict[Named, Size]:
+    pairs: Iterable[tuple[NamedSample, NamedSample, float, float]],
+) -> dict[NamedSample, Size]:
     """Classify configurations by the slowdown that they cause in their partners.
 
     Each pair is two configurations and their speeds, 1 being the speed alone. A configuration is classified
@@ -168,7 +168,7 @@ def sizes_from_pairs(
     >>> sizes_from_pairs([("a", "b", 0.99, 0.97), ("b", "c", 0.6, 0.9)])["c"].name
     'JUMBO'
     """
-    partners: dict[Named, list[float]] = defaultdict(list)
+    partners: dict[NamedSample, list[float]] = defaultdict(list)
     for one, other, speed_one, speed_other in pairs:
         partners[one].append(speed_other)
         partners[other].append(speed_one)

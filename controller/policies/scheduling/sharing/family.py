@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from controller.policies.family import Family, Setup, SimulationConfig, declared, readable, resolved
+from controller.policies.family import (
+    Family,
+    Setup,
+    SimulationConfig,
+    declared_settings,
+    raising_bad_trace,
+    resolve_options,
+)
 from controller.policies.scheduling.baselines import fifo, las_2d, srtf
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.lucid.measured import config_by_columns
@@ -30,7 +37,7 @@ from controller.policies.scheduling.sharing.interference import (
 from controller.policies.scheduling.sharing.packing import Packer
 from controller.policies.scheduling.sharing.pairs import (
     MadeUpPairs,
-    Noisy,
+    NoisyInterference,
     Pairs,
     Scaling,
     make_demands,
@@ -69,8 +76,10 @@ class PairScenario:
             pairs = MadeUpPairs(make_demands(kinds, seed=seed))
         self.seed = seed
         self.truth: InterferenceModel = Scaling(pairs, make_sync(sorted(pairs.kinds), seed=seed))
-        self.measured: InterferenceModel = self.truth if measured else Noisy(self.truth, NOISE, seed=seed)
-        self.seen, self.unseen = divided(self.measured, seed)
+        self.measured: InterferenceModel = (
+            self.truth if measured else NoisyInterference(self.truth, NOISE, seed=seed)
+        )
+        self.seen, self.unseen = split_samples(self.measured, seed)
         self._references = references
         self.samples = samples
 
@@ -81,7 +90,7 @@ class PairScenario:
         return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
 
 
-def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
+def split_samples(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
     """Return the kinds for training, and the other kinds."""
     kinds = sorted(interference.kinds)
     random.Random(seed).shuffle(kinds)
@@ -127,7 +136,7 @@ POLICIES: Mapping[str, NamedPolicy] = {
 """Fresh policies by name."""
 
 
-def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) -> list[Submission]:
+def draw_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) -> list[Submission]:
     """Return the jobs with kinds, and AntMan's priorities, drawn uniformly: others have no known speeds."""
     rng = random.Random(seed)
     return [
@@ -136,10 +145,10 @@ def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) ->
     ]
 
 
-def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with kinds that are known in pairs."""
     kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
-    return of_kinds(specs, kinds, seed=config.seed)
+    return draw_kinds(specs, kinds, seed=config.seed)
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
@@ -147,7 +156,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
     scenario = _scenario(config.pairs, config.seed)
     load_of = _loads(scenario, made_up=config.pairs is None)
     cost = PreemptionCost(node_gpus=config.cluster.servers[0].gpus)
-    options = replace(resolved(SharingOptions, config), cost=cost)
+    options = replace(resolve_options(SharingOptions, config), cost=cost)
     policy = POLICIES[name].make(SharingConfig(scenario, options, load_of))
     return Setup(policy, InterferenceSpeed(scenario.truth, load_of=load_of, cost=cost))
 
@@ -156,8 +165,8 @@ FAMILY = Family(
     "GPUs shared by jobs of different sizes; --pairs FILE of Lucid's or Gavel's, or made-up ones",
     {name: known.about for name, known in POLICIES.items()},
     make,
-    dress,
-    declared(SharingOptions),
+    complete_jobs,
+    declared_settings(SharingOptions),
     main=("sharing",),
 )
 
@@ -166,7 +175,7 @@ FAMILY = Family(
 def _scenario(pairs: Path | None, seed: int) -> PairScenario:
     if pairs is None:
         return PairScenario(None, seed=seed)
-    with readable(pairs):
+    with raising_bad_trace(pairs):
         measured = read_gavel_pairs(pairs) if pairs.suffix == ".json" else read_lucid_pairs(pairs)
     few = max(1, len(measured.kinds) // 2)  # a small file has not enough kinds for all reference jobs
     return PairScenario(measured, seed=seed, references=min(REFERENCES, few))

@@ -273,7 +273,7 @@ def make_sync(kinds: Collection[str], *, seed: int = 0) -> dict[str, float]:
     return {kind: rng.uniform(0.02, 0.2) for kind in kinds}
 
 
-class Noisy:
+class NoisyInterference:
     """Measurements of an interference model: each speed has an error by a random factor, always the same."""
 
     def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:

@@ -14,10 +14,10 @@ from controller.policies.family import (
     Options,
     Setup,
     SimulationConfig,
-    declared,
+    declared_settings,
     option,
-    readable,
-    resolved,
+    raising_bad_trace,
+    resolve_options,
 )
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
@@ -131,11 +131,11 @@ def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
     servers = servers_of(config.cluster)
     if config.matrix is None:
         return model_profiles(servers)
-    with readable(config.matrix):
+    with raising_bad_trace(config.matrix):
         return read_profiles(config.matrix, cpus_per_gpu=round(servers.fair_cpus))
 
 
-def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
+def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with models that have a profile."""
     rng = random.Random(config.seed)
     models = sorted(profiles_of(config))
@@ -147,7 +147,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
     matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
     demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
     order, _, allocator = name.partition("+")
-    options = resolved(SynergyOptions, config)
+    options = resolve_options(SynergyOptions, config)
     policy = synergy(order, allocator, demand_of, stay=options.stay)
     speed = ShareSpeed(demand_of, restart_scale=options.restart_scale)
     return Setup(policy, speed, interval_s=ROUND_S)
@@ -161,7 +161,7 @@ FAMILY = Family(
         for allocator in ALLOCATORS
     },
     make,
-    dress,
-    settings=declared(SynergyOptions),
+    complete_jobs,
+    settings=declared_settings(SynergyOptions),
     main=("srtf+tune",),
 )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from controller.policies.scheduling.errors import BadSpec
 from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Decision, Group, JobState, View
-from controller.policies.scheduling.queue import carry_on
+from controller.policies.scheduling.queue import keep_until_repaid
 from controller.policies.scheduling.synergy.allocators import ShareGrant, SharePlan, tetris
 from controller.policies.scheduling.synergy.demand import (
     Demand,
@@ -167,7 +167,7 @@ class SynergyPolicy:
     def decide(self, view: View) -> Decision:
         """Return the plan of this round."""
         now_s = view.now_s
-        if unchanged := carry_on(view):
+        if unchanged := keep_until_repaid(view):
             return unchanged
         if self._servers is None:
             self._servers = servers_of(view.cluster)

@@ -8,20 +8,20 @@ from dataclasses import replace
 import pytest
 
 from controller.core.allocation import Allocation
-from controller.core.compose import networked
+from controller.core.compose import network_policies
 from controller.errors import BadSpec
-from controller.policies.by_kind import AllocationSettings
 from controller.policies.family import SimulationConfig
-from controller.policies.joint import over_trees, rate_alone_bps, settled
+from controller.policies.joint import on_servers, rate_alone_bps, with_candidate_trees
 from controller.policies.placement.netpack import worth
-from controller.policies.placement.policy import Question
+from controller.policies.placement.policy import PlacementProblem
 from controller.policies.placement.trees import fan_in
 from controller.policies.registry import SCHEDULER
 from controller.policies.scheduling import Decision
 from controller.policies.scheduling.errors import BadDecision
+from controller.policies.settings import AllocationSettings
 from controller.simulator.generate import generate
 from controller.simulator.network.log import NetworkLog
-from controller.simulator.network.run import NetworkTask, Simulated, simulate_network
+from controller.simulator.network.run import NetworkResult, NetworkTask, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Job, Topology, Tree, fabrics
@@ -42,12 +42,12 @@ def job(name: str, workers: int, iterations: int = 100, **more: object) -> Job:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def run(jobs: list[Job], topology: Topology, scheduler: str = "joint") -> Simulated:
+def run(jobs: list[Job], topology: Topology, scheduler: str = "joint") -> NetworkResult:
     settings = NetworkSettings(placement=SCHEDULER, period_s=0.0)
     return simulate_network(NetworkTask(jobs, topology, scheduler, settings, keep_log=True, verify=True))
 
 
-def places(found: Simulated) -> dict[str, list[tuple[str, ...]]]:
+def places(found: NetworkResult) -> dict[str, list[tuple[str, ...]]]:
     """Return the servers that each job has had, one after the other."""
     assert isinstance(found.log, NetworkLog)
     had: dict[str, list[tuple[str, ...]]] = {}
@@ -116,10 +116,10 @@ def test_trees_avoid_the_switch_that_others_load() -> None:
     """Two jobs across racks: the second takes the other spine."""
     half = replace(RACKS, links=tuple(replace(link, rate_bps=100e9) for link in RACKS.links))
     across = [job(name, 2, compute_s=0.0001) for name in ("one", "two")]
-    first = settled(Question(half, (), random.Random(0)), across[0], ["h1", "h3"])
-    question = Question(half, (first,), random.Random(0))
-    options = over_trees(half, settled(question, across[1], ["h2", "h4"]))
-    best = max(options, key=lambda option: worth(question, option, measured=True))
+    first = on_servers(PlacementProblem(half, (), random.Random(0)), across[0], ["h1", "h3"])
+    problem = PlacementProblem(half, (first,), random.Random(0))
+    options = with_candidate_trees(half, on_servers(problem, across[1], ["h2", "h4"]))
+    best = max(options, key=lambda option: worth(problem, option, measured=True))
     assert first.tree is not None
     assert best.tree is not None
     spines = {"spine1", "spine2"}
@@ -128,11 +128,11 @@ def test_trees_avoid_the_switch_that_others_load() -> None:
 
 @pytest.mark.parametrize("topology", [RACKS, FAT, fabrics.leaf_spine(3, 3, 2)])
 def test_every_tree_reaches_all_servers_and_sums_where_it_can(topology: Topology) -> None:
-    question = Question(topology, (), random.Random(0))
+    problem = PlacementProblem(topology, (), random.Random(0))
     names = [server.name for server in topology.servers]
     for seed in range(20):
         servers = random.Random(seed).sample(names, 3)
-        options = over_trees(topology, settled(question, job("any", 3), servers))
+        options = with_candidate_trees(topology, on_servers(problem, job("any", 3), servers))
         assert len(options) > 1 or topology is FAT
         for option in options:
             assert option.tree is not None
@@ -155,12 +155,12 @@ def test_without_a_network_it_is_on_time() -> None:
 
 def test_another_placement_beside_it_is_refused() -> None:
     with pytest.raises(BadSpec, match="chooses servers itself: placement is 'netpack', want 'scheduler'"):
-        networked(FAST, "joint", AllocationSettings(placement="netpack"))
+        network_policies(FAST, "joint", AllocationSettings(placement="netpack"))
 
 
 def test_a_place_that_the_cluster_does_not_have_is_refused() -> None:
     settings = AllocationSettings(placement=SCHEDULER)
-    allocation: Allocation = networked(RACKS, "srsf", settings).allocation
+    allocation: Allocation = network_policies(RACKS, "srsf", settings).allocation
     placed = job("a", 2).on(["h1", "h3"], None, Tree("leaf2", {"leaf1": "leaf2"}, frozenset()))
     with pytest.raises(BadDecision, match="'leaf1' has no link to its parent 'leaf2'"):
         allocation.check(Decision([], placed={"a": placed}))

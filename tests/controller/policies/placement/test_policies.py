@@ -14,7 +14,7 @@ from controller.policies.placement import netpack
 from controller.policies.placement.flows import steady_state
 from controller.policies.placement.policy import (
     PlacementPolicy,
-    Question,
+    PlacementProblem,
     efficiency,
     place,
     without_useless_sums,
@@ -63,11 +63,11 @@ def mixed(slow: set[str]) -> Topology:
 def test_jobs_across_servers_get_the_fast_links_and_others_leave_them(name: str) -> None:
     """The value of a server was once the free part of its link, whatever the link's rate."""
     topology = mixed({"h1", "h2", "h4"})
-    question = Question(topology, (), random.Random(0))
+    problem = PlacementProblem(topology, (), random.Random(0))
     one, wide, all_of = (replace(jobs(1, 0)[0], workers=count) for count in (2, 7, 12))
-    assert set(PLACEMENTS[name].choose(question, one) or ()) <= {"h1", "h2", "h4"}
-    assert set(PLACEMENTS[name].choose(question, wide) or ()) == {"h3", "h5", "h6"}
-    assert len(PLACEMENTS[name].choose(question, all_of) or ()) == 12
+    assert set(PLACEMENTS[name].choose(problem, one) or ()) <= {"h1", "h2", "h4"}
+    assert set(PLACEMENTS[name].choose(problem, wide) or ()) == {"h3", "h5", "h6"}
+    assert len(PLACEMENTS[name].choose(problem, all_of) or ()) == 12
 
 
 @settings(max_examples=effort.cases(40), deadline=None)
@@ -77,7 +77,7 @@ def test_no_gpu_is_given_twice_and_every_job_is_placed_or_waits(seed: int, name:
     placed = place(TINY, batch, PLACEMENTS[name], seed=seed)
     names = [*(job.name for job in placed.state.jobs), *placed.waiting]
     assert sorted(names) == sorted(job.name for job in batch)
-    free = Question(TINY, placed.state.jobs, random.Random(0)).free
+    free = PlacementProblem(TINY, placed.state.jobs, random.Random(0)).free
     assert min(free.values()) >= 0
     assert all(len(job.servers) == job.workers for job in placed.state.jobs)
     for job in placed.state.jobs:
@@ -99,7 +99,7 @@ def test_a_batch_of_a_hundred_thousand_jobs_fills_the_gpus() -> None:
         for n in range(100_000)
     ]
     placed = place(SMALL, batch, PLACEMENTS["netpack"])
-    assert not any(Question(SMALL, placed.state.jobs, random.Random(0)).free.values())
+    assert not any(PlacementProblem(SMALL, placed.state.jobs, random.Random(0)).free.values())
     assert len(placed.waiting) + len(placed.state.jobs) == len(batch)
 
 
@@ -130,4 +130,4 @@ def test_answers_of_policies_from_outside_are_looked_at() -> None:
         (["h1", "h2", "h3", "h99"], "1 worker of 'job1' on 'h99', which has room for 0"),
     ):
         with pytest.raises(BadSpec, match=said):
-            place(SMALL, [job], PlacementPolicy(lambda question, job, servers=servers: servers))  # type: ignore[misc]
+            place(SMALL, [job], PlacementPolicy(lambda problem, job, servers=servers: servers))  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.policies.scheduling import Submission, baselines
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.policies.scheduling.themis import Themis
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster
@@ -12,7 +12,7 @@ ONE = Cluster.uniform(1, 1)
 
 
 def ends(jobs: list[Submission], policy: Themis, cluster: Cluster = ONE) -> dict[str, float]:
-    result = simulate(jobs, cluster, policy, Exclusive(), verify=True)
+    result = simulate(jobs, cluster, policy, ExclusiveSpeed(), verify=True)
     return {job.spec.name: job.finish_s for job in result.jobs}
 
 
@@ -34,7 +34,7 @@ def test_no_gpu_idles_that_somebody_can_use() -> None:
 
 def test_it_is_fairer_than_shortest_first() -> None:
     jobs = [Submission(f"j{n}", n * 50.0, 1, 100.0 * (1 + n % 9)) for n in range(60)]
-    fair = measure(simulate(jobs, Cluster.uniform(1, 4), Themis(lease_s=60), Exclusive()))
-    srsf = measure(simulate(jobs, Cluster.uniform(1, 4), baselines.srsf(), Exclusive()))
+    fair = measure(simulate(jobs, Cluster.uniform(1, 4), Themis(lease_s=60), ExclusiveSpeed()))
+    srsf = measure(simulate(jobs, Cluster.uniform(1, 4), baselines.srsf(), ExclusiveSpeed()))
     assert fair.p99_slowdown < srsf.p99_slowdown
     assert fair.avg_jct_s > srsf.avg_jct_s

@@ -10,10 +10,10 @@ import pytest
 
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Group, Submission, View
-from controller.policies.scheduling.beliefs import TRUTH, Told
 from controller.policies.scheduling.deadlines import UNSEEN, OnTime, edf
+from controller.policies.scheduling.estimates import EXACT, DurationEstimates
 from controller.policies.scheduling.policy import JobState
-from controller.policies.scheduling.speed import Exclusive
+from controller.policies.scheduling.speed import ExclusiveSpeed
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
@@ -32,11 +32,11 @@ SEEN_S = 1e-4
 """How long a job took that ended as had been told, before all others arrived."""
 
 
-def ends(*jobs: Submission, seen: bool = True, told: Told = TRUTH) -> dict[str, float]:
+def ends(*jobs: Submission, seen: bool = True, told: DurationEstimates = EXACT) -> dict[str, float]:
     first = [spec("seen", SEEN_S)] if seen else []
     later = [replace(job, arrival_s=job.arrival_s + SEEN_S) for job in jobs]
     policy = OnTime(told, learns=False)
-    result = simulate([*first, *later], TWO, policy, Exclusive(), verify=True)
+    result = simulate([*first, *later], TWO, policy, ExclusiveSpeed(), verify=True)
     return {job.spec.name: round(job.finish_s, 3) for job in result.jobs if job.spec.name != "seen"}
 
 
@@ -109,9 +109,9 @@ def test_few_jobs_that_lasted_as_told_may_have_done_so_by_luck(ended: int, error
     assert policy.urgency.error == pytest.approx(error, rel=0.01)
 
 
-def _said(**factors: float) -> Told:
+def _said(**factors: float) -> DurationEstimates:
     """Return durations as they are told that are this many times too long, by names of jobs."""
-    told = Told(1.0)
+    told = DurationEstimates(1.0)
     for name in ("seen", "due", "any"):
         told._factors[name] = factors.get(name, 1.0)
     return told
@@ -148,7 +148,7 @@ def test_earliest_deadline_first() -> None:
         Submission("b", 0, 1, 300, deadline_s=500),
         Submission("c", 0, 1, 1),
     ]
-    result = simulate(specs, ONE, edf(), Exclusive())
+    result = simulate(specs, ONE, edf(), ExclusiveSpeed())
     assert {job.spec.name: job.finish_s for job in result.jobs} == {"b": 300, "a": 400, "c": 401}
 
 
@@ -156,7 +156,7 @@ def test_deadlines_are_kept_in_traces_and_counted(tmp_path: Path) -> None:
     specs = [Submission("a", 0, 1, 100, deadline_s=150.5), Submission("b", 0, 1, 100, deadline_s=150.0)]
     write(tmp_path / "t.csv", specs)
     assert read(tmp_path / "t.csv") == specs
-    result = simulate(specs, ONE, edf(), Exclusive())
+    result = simulate(specs, ONE, edf(), ExclusiveSpeed())
     assert sorted(job.in_time for job in result.jobs) == [False, True]
     with pytest.raises(BadSpec, match="deadline_s is 0; it must be positive"):
         Submission("a", 0, 1, 1, deadline_s=0)

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.muri.family import POLICIES
 from controller.policies.scheduling import BadSpec, Group, JobState, Submission, View
-from controller.policies.scheduling.beliefs import profile
 from controller.policies.scheduling.drafts import Draft, place
+from controller.policies.scheduling.estimates import profile
 from controller.policies.scheduling.options import PaperOptions
-from controller.policies.scheduling.placement import Counts, Slots
-from controller.policies.scheduling.queue import WaitingJobs, walk
+from controller.policies.scheduling.placement import FreeGpuCounts, FreeGpus
+from controller.policies.scheduling.queue import WaitingJobs, choose_by_rank
 from controller.policies.scheduling.sharing.packing import consolidated
 from controller.simulator import measure
 from controller.simulator.generate import generate
-from controller.simulator.record import given as gpus_given
+from controller.simulator.record import count_held_gpus as gpus_given
 from controller.vocabulary import Cluster, Server
 
 
@@ -27,7 +27,7 @@ def job(order: int, gpus: int = 1) -> JobState:
 @given(st.lists(st.sampled_from([1, 2, 3, 4, 8, 12, 16]), max_size=40))
 def test_counts_and_slots_agree_and_never_take_a_gpu_twice(sizes: list[int]) -> None:
     cluster = Cluster.uniform(4, 8)
-    slots, counts = Slots(cluster), Counts(cluster)
+    slots, counts = FreeGpus(cluster), FreeGpuCounts(cluster)
     taken: list[int] = []
     for size in sizes:
         place = slots.take(size)
@@ -50,7 +50,7 @@ def nodes_of(cluster: Cluster, place: tuple[int, ...] | None) -> list[int]:
 
 def test_a_job_of_several_servers_stays_in_one_rack_of_two() -> None:
     cluster = racks((8, "a"), (8, "a"), (8, "b"), (8, "b"))
-    slots, counts = Slots(cluster), Counts(cluster)
+    slots, counts = FreeGpus(cluster), FreeGpuCounts(cluster)
     assert nodes_of(cluster, slots.take(4)) == [0]
     assert nodes_of(cluster, slots.take(16)) == [2, 3]  # not 1 and 2, which are free, too
     assert all(counts.take(gpus) for gpus in (4, 16))
@@ -61,10 +61,10 @@ def test_a_job_of_several_servers_stays_in_one_rack_of_two() -> None:
 
 def test_a_job_that_no_rack_holds_goes_across_racks() -> None:
     cluster = racks((8, "a"), (8, "b"), (4, "a"), (8, "b"))
-    assert nodes_of(cluster, Slots(cluster).take(20)) == [0, 1, 2]
-    assert nodes_of(cluster, Slots(cluster).take(28)) == [0, 1, 2, 3]
-    assert nodes_of(cluster, Slots(cluster).take(12)) == [0, 2]
-    assert nodes_of(cluster, Slots(cluster).take(16)) == [1, 3]
+    assert nodes_of(cluster, FreeGpus(cluster).take(20)) == [0, 1, 2]
+    assert nodes_of(cluster, FreeGpus(cluster).take(28)) == [0, 1, 2, 3]
+    assert nodes_of(cluster, FreeGpus(cluster).take(12)) == [0, 2]
+    assert nodes_of(cluster, FreeGpus(cluster).take(16)) == [1, 3]
 
 
 def test_sharing_prefers_one_rack_too() -> None:
@@ -79,7 +79,7 @@ def test_sharing_prefers_one_rack_too() -> None:
 )
 def test_counts_and_slots_agree_in_racks(servers: list[tuple[int, str]], sizes: list[int]) -> None:
     cluster = racks(*servers)
-    slots, counts = Slots(cluster), Counts(cluster)
+    slots, counts = FreeGpus(cluster), FreeGpuCounts(cluster)
     for size in sizes:
         place = slots.take(size)
         assert counts.take(size) == (place is not None)
@@ -93,7 +93,7 @@ def test_all_servers_are_in_racks_or_none() -> None:
 
 
 def test_what_is_given_back_can_be_taken_again() -> None:
-    slots = Slots(Cluster.uniform(2, 4))
+    slots = FreeGpus(Cluster.uniform(2, 4))
     first, second = slots.take(3), slots.take(2)
     assert (first, second) == ((0, 1, 2), (4, 5))
     assert first is not None
@@ -105,7 +105,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
 
 
 def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
-    slots = Slots(Cluster.uniform(2, 4))
+    slots = FreeGpus(Cluster.uniform(2, 4))
     slots.keep([0, 1])
     assert slots.take_scattered(5) == (4, 5, 6, 7, 2)
     assert slots.take_scattered(2) is None
@@ -138,7 +138,7 @@ def test_a_walk_chooses_what_going_through_everything_would(
         left -= gpus
         return True
 
-    chosen, started = walk(waiting, (), fits)
+    chosen, started = choose_by_rank(waiting, (), fits)
     assert chosen == expected
     for size, count in started.items():
         waiting.drop_first(size, count)

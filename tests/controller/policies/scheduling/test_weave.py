@@ -12,11 +12,11 @@ import pytest
 
 from controller.policies.family import SimulationConfig
 from controller.policies.scheduling import BadSpec, Decision, Submission, View
-from controller.policies.scheduling.beliefs import Spread, Told
+from controller.policies.scheduling.estimates import DurationEstimates, EstimateError
 from controller.policies.scheduling.options import PaperOptions
 from controller.policies.scheduling.policy import JobState
-from controller.policies.scheduling.speed import Interleaved
-from controller.policies.scheduling.weave import Longer, Weave
+from controller.policies.scheduling.speed import InterleavedSpeed
+from controller.policies.scheduling.weave import RoundLengthening, Weave
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
@@ -31,9 +31,9 @@ def job(number: int, model: str = "resnet18", stages_s: tuple[float, ...] = STAG
 
 
 def test_the_spread_of_told_durations_is_that_of_their_error() -> None:
-    spread = Spread()
+    spread = EstimateError()
     assert spread.value == 0.0
-    told = Told(0.5, seed=3)
+    told = DurationEstimates(0.5, seed=3)
     for number in range(500):
         one = job(number)
         spread.tell(one, told.remaining_s(one, 0.0))
@@ -42,7 +42,7 @@ def test_the_spread_of_told_durations_is_that_of_their_error() -> None:
 
 
 def test_a_constant_factor_is_no_spread() -> None:
-    spread = Spread()
+    spread = EstimateError()
     for number in range(20):
         spread.tell(job(number), 300.0)
         spread.end(job(number), 600.0)
@@ -76,7 +76,7 @@ class Watched(Weave):
 
 
 def first(jobs: list[Submission], cluster: Cluster = ONE) -> list[tuple[str, ...]]:
-    speed = Interleaved()
+    speed = InterleavedSpeed()
     policy = Watched(speed)
     simulate(jobs, cluster, policy, speed, verify=True)
     assert policy.first is not None
@@ -126,7 +126,7 @@ def test_errors_of_profiles_and_durations_are_told_to_both(name: str, error: str
 
 
 def test_an_error_is_a_factor_of_each_job_that_stays_and_has_no_bias() -> None:
-    told = Told(0.5, seed=1)
+    told = DurationEstimates(0.5, seed=1)
     cluster = Cluster.uniform(1, 1)
     asked: list[float] = []
 
@@ -136,7 +136,7 @@ def test_an_error_is_a_factor_of_each_job_that_stays_and_has_no_bias() -> None:
             return super().decide(view)
 
     jobs = [spec(f"j{number}", 100, COMPUTES) for number in range(400)]
-    simulate(jobs, cluster, Asks(Interleaved()), Interleaved())
+    simulate(jobs, cluster, Asks(InterleavedSpeed()), InterleavedSpeed())
     assert statistics.fmean(math.log(left_s / 100) for left_s in asked) == pytest.approx(0, abs=0.05)
     assert statistics.stdev(math.log(left_s / 100) for left_s in asked) == pytest.approx(0.5, abs=0.05)
     with pytest.raises(BadSpec, match="setting estimate_error=-1: want 0 to 5"):
@@ -165,7 +165,7 @@ def test_short_jobs_with_wrong_durations_end_as_soon_as_with_srsf(seed: int) -> 
 
 
 def test_how_much_longer_rounds_are_is_learnt_from_groups_that_run() -> None:
-    longer = Longer()
+    longer = RoundLengthening()
     assert longer.of(2) == 1.0
     assert longer.learn([(2, 1.3), (2, 1.32)])
     assert longer.of(2) == pytest.approx(1.31)
@@ -178,12 +178,12 @@ def test_groups_that_do_not_pay_as_measured_are_given_up() -> None:
     stages = (0.9, 0.0, 0.1, 0.0), (0.1, 0.0, 0.8, 0.1)
     jobs = [spec(f"{kind}{number}", 1000, stages[kind]) for kind in (0, 1) for number in range(4)]
     jobs.append(replace(jobs[0], name="late", arrival_s=10.0))  # when it comes, a pair is seen running
-    measured = Interleaved(contention=(1.0, 2.0, 3.0, 4.0))
+    measured = InterleavedSpeed(contention=(1.0, 2.0, 3.0, 4.0))
 
     class InPairs(Weave):
         members = 2
 
-    policy = InPairs(Interleaved(contention=(1.0,) * 4))
+    policy = InPairs(InterleavedSpeed(contention=(1.0,) * 4))
     sizes: list[int] = []
 
     class Watches:

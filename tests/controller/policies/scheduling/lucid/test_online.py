@@ -14,8 +14,8 @@ from controller.policies.scheduling.lucid.binder import LucidOptions, Sharing
 from controller.policies.scheduling.lucid.online import AHEAD, INTERVAL_S, Arrivals, OnlineLucid, UpdateEngine
 from controller.policies.scheduling.lucid.tuner import tune_settings
 from controller.policies.scheduling.lucid.usage import BadSample, GpuUsage, Size
-from controller.policies.scheduling.speed import Exclusive
-from controller.simulator import Result, measure, simulate
+from controller.policies.scheduling.speed import ExclusiveSpeed
+from controller.simulator import SimulationResult, measure, simulate
 from controller.vocabulary import Cluster
 from tests.controller.policies.scheduling.lucid.made_up import make_counts, make_history
 from tests.extras import needs
@@ -42,8 +42,8 @@ def lucid(*, profiler_nodes: int = 0, of: type[OnlineLucid] = OnlineLucid, **opt
     return of(LucidOptions(gpu_memory_mb=24_000, profiler_nodes=profiler_nodes, **options), **PARTS)
 
 
-def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> Result:
-    return simulate(specs, Cluster.uniform(nodes, 8), policy, Exclusive(), verify=True)
+def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> SimulationResult:
+    return simulate(specs, Cluster.uniform(nodes, 8), policy, ExclusiveSpeed(), verify=True)
 
 
 @learning

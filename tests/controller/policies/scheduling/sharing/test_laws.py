@@ -19,7 +19,7 @@ from controller.policies.scheduling.sharing.pairs import (
     KindDemand,
     MadeUpPairs,
     MeasuredPairs,
-    Noisy,
+    NoisyInterference,
     make_demands,
     read_gavel_pairs,
     read_lucid_pairs,
@@ -65,11 +65,11 @@ def test_made_up_demands_are_repeatable_and_sound() -> None:
 
 
 def test_noise_is_the_same_whenever_it_is_asked() -> None:
-    noisy = Noisy(LAW, 0.1, seed=1)
+    noisy = NoisyInterference(LAW, 0.1, seed=1)
     a, b = Load("memory", 4), [Load("rude", 1), Load("host", 1)]
     assert noisy.speed(a, b) == noisy.speed(a, b[::-1]) != LAW.speed(a, b)
-    assert noisy.speed(a, b) != Noisy(LAW, 0.1, seed=2).speed(a, b)
-    assert Noisy(LAW, 0.0).speed(a, b) == LAW.speed(a, b)
+    assert noisy.speed(a, b) != NoisyInterference(LAW, 0.1, seed=2).speed(a, b)
+    assert NoisyInterference(LAW, 0.0).speed(a, b) == LAW.speed(a, b)
     assert noisy.speed(a, []) == 1
 
 

@@ -25,12 +25,12 @@ from controller.policies.scheduling.sharing.interference import (
     Load,
     UnknownModel,
 )
-from controller.policies.scheduling.sharing.pairs import Noisy
+from controller.policies.scheduling.sharing.pairs import NoisyInterference
 from tests import effort
 from tests.controller.policies.scheduling.sharing.cases import KINDS, LAW, MANY, beside
 
 SEEN, UNSEEN = sorted(MANY.kinds)[:18], sorted(MANY.kinds)[18:]
-MEASURED = Noisy(MANY, 0.02, seed=1)
+MEASURED = NoisyInterference(MANY, 0.02, seed=1)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import RoundSpeed, replica_demands, replica_policy
 from controller.policies.family import SimulationConfig
-from controller.policies.registry import dress
+from controller.policies.registry import complete_jobs
 from controller.policies.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.policies.scheduling.synergy.allocators import tune
 from controller.policies.scheduling.synergy.demand import Servers, demand
@@ -230,7 +230,7 @@ def test_a_restart_costs_and_jobs_stay_where_they_are() -> None:
     starts, average_s = {}, {}
     for cost, stay in ((0, 0), (1, 0), (1, 1)):
         config = SimulationConfig(cluster, settings=(("restart_scale", 10 * cost), ("stay", stay)))
-        jobs = dress(generate(120, cluster, longest_s=20_000), "synergy", config)
+        jobs = complete_jobs(generate(120, cluster, longest_s=20_000), "synergy", config)
         result = make("synergy:srtf+tune", config).run(jobs, cluster)
         starts[cost, stay] = sum(job.starts for job in result.jobs)
         average_s[cost, stay] = measure(result).avg_jct_s

@@ -1,0 +1,112 @@
+"""Durations as reported to policies that know them: the truth, or the truth times an error.
+
+The errors of reported durations, as ended jobs show them, and stage times as a profiler measures them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from controller.policies.grouping.efficiency import Profile
+from controller.policies.scheduling.errors import BadSpec
+from controller.policies.scheduling.model import RESOURCES, Submission
+from controller.policies.scheduling.policy import JobState
+
+Remaining = Callable[[JobState, float], float]
+"""Returns the reported remaining seconds of a job, at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurationEstimates:
+    """The durations reported to policies: a job's remaining time times a lognormal factor, fixed per job.
+
+    `error` is the standard deviation of the factor's logarithm: with 0.5, two jobs of three are within a
+    factor of 1.65.
+    """
+
+    error: float = 0.0
+    seed: int = 0
+    _factors: dict[str, float] = field(default_factory=dict)
+
+    def remaining_s(self, job: JobState, now_s: float) -> float:
+        """Return the reported remaining run time alone, in seconds."""
+        left_s = job.iterations_left(now_s) * job.alone_s
+        return left_s * self._factor(job.spec.name) if self.error else left_s
+
+    def _factor(self, name: str) -> float:
+        if name not in self._factors:
+            self._factors[name] = random.Random(f"{self.seed} {name}").lognormvariate(0.0, self.error)
+        return self._factors[name]
+
+
+EXACT = DurationEstimates()
+
+
+AGENTS = ("a2c", "dqn")
+"""Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
+
+
+def profile(job: Submission) -> Profile:
+    """Return the job's seconds per iteration on each of `RESOURCES`.
+
+    Three stages have loading and preprocessing as one, as in Muri's traces. Raises BadSpec if there is no
+    profile.
+    """
+    stages = job.stages_s
+    if len(stages) == len(RESOURCES):
+        return stages
+    if len(stages) == len(RESOURCES) - 1:
+        first, gpu, network = stages
+        return (0.0, first, gpu, network) if job.model in AGENTS else (first, 0.0, gpu, network)
+    raise BadSpec(f"job {job.name!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
+
+
+class Profiler:
+    """Measured stage times of jobs: each is off by up to `noise`, uniformly in either direction."""
+
+    def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
+        self._noise = noise
+        self._rng = random.Random(seed)
+
+    def measure(self, job: Submission) -> Profile:
+        """Return the job's seconds per iteration on each of `RESOURCES`, as measured."""
+        exact = profile(job)
+        if not self._noise:
+            return exact
+        return tuple(stage * self._rng.uniform(1 - self._noise, 1 + self._noise) for stage in exact)
+
+
+class EstimateError:
+    """Error of reported durations: the spread of log(actual / reported) over the jobs that ended."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[int, float] = {}  # by order of arrival
+        self.count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
+
+    def tell(self, job: JobState, duration_s: float) -> None:
+        """Record the reported duration of a job that has arrived."""
+        self._told_s[job.order] = duration_s
+
+    def end(self, job: JobState, lasted_s: float) -> None:
+        """Compare an ended job's reported duration with its actual one; durations of 0 are ignored."""
+        told_s = self._told_s.pop(job.order)
+        if not (0 < told_s < math.inf and lasted_s > 0):
+            return
+        off = math.log(lasted_s / told_s)
+        self.count += 1
+        before = off - self._mean
+        self._mean += before / self.count
+        self._squares += before * (off - self._mean)
+
+    @property
+    def value(self) -> float:
+        """The standard deviation; 0 before any job has ended."""
+        return math.sqrt(self._squares / self.count) if self.count else 0.0
+
+    @property
+    def around_zero(self) -> float:
+        """The root mean square, which counts it, too, if all are wrong alike; 0 before any job has ended."""
+        return math.hypot(self.value, self._mean)

