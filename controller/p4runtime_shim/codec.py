@@ -86,10 +86,6 @@ class Codec:
         """Return the entity that reads the entry of a table with this match."""
         return p4.Entity(table_entry=self._encode_match(table, match))
 
-    def default_row(self, table: str) -> Any:
-        """Return the entity that reads the default entry of a table."""
-        return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table), is_default_action=True))
-
     def all_groups(self) -> Any:
         """Return the entity that reads every multicast group."""
         return _replication(p4.MulticastGroupEntry())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,21 +155,39 @@ def test_faults_of_jobs_in_a_scenario_happen_in_virtual_time() -> None:
     assert again != whole
 
 
-def test_runners_refuse_what_they_cannot_carry() -> None:
-    with pytest.raises(Unsupported, match=r"ChangeRegion.*only virtual time has such faults while jobs run"):
-        runner_of("loopback").check(parse_scenario(TEXT + MOVE))
-    with pytest.raises(Unsupported, match="rate_bps of the link s1-h2: while jobs run, virtual time changes"):
-        runner_of("virtual").check(
-            parse_scenario(TEXT + LOSS.replace('"loss"', '"rate_bps"') + "at_s = 0.1\n")
-        )
-    with pytest.raises(Unsupported, match="the soak alone has such faults"):
-        runner_of("virtual").check(replace(parse_scenario(TEXT), faults=(Congest(0.0, "s1", 1.0),)))
-    with pytest.raises(Unsupported, match="kill of rank 1 of job 'a': virtual time has no processes"):
-        runner_of("virtual").run(parse_scenario(TEXT + KILL))
-    with pytest.raises(Unsupported, match="bmv2 needs network interfaces: loopback has none"):
-        runner_of("loopback", "bmv2").check(parse_scenario(TEXT))
-    with pytest.raises(Unsupported, match="bmv2 does not run in virtual time: want embedded"):
-        runner_of("virtual", "bmv2")
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (
+            lambda: runner_of("loopback").check(parse_scenario(TEXT + MOVE)),
+            r"ChangeRegion.*only virtual time has such faults while jobs run",
+        ),
+        (
+            lambda: runner_of("virtual").check(
+                parse_scenario(TEXT + LOSS.replace('"loss"', '"rate_bps"') + "at_s = 0.1\n")
+            ),
+            "rate_bps of the link s1-h2: while jobs run, virtual time changes",
+        ),
+        (
+            lambda: runner_of("virtual").check(
+                replace(parse_scenario(TEXT), faults=(Congest(0.0, "s1", 1.0),))
+            ),
+            "the soak alone has such faults",
+        ),
+        (
+            lambda: runner_of("virtual").run(parse_scenario(TEXT + KILL)),
+            "kill of rank 1 of job 'a': virtual time has no processes",
+        ),
+        (
+            lambda: runner_of("loopback", "bmv2").check(parse_scenario(TEXT)),
+            "bmv2 needs network interfaces: loopback has none",
+        ),
+        (lambda: runner_of("virtual", "bmv2"), "bmv2 does not run in virtual time: want embedded"),
+    ],
+)
+def test_runners_refuse_what_they_cannot_carry(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(Unsupported, match=why):
+        call()
 
 
 @pytest.mark.parametrize(

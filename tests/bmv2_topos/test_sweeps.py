@@ -235,6 +235,8 @@ def test_the_files_are_rows_a_page_and_a_plot_of_each_quantity(tmp_path: Path) -
     for name in drawn:
         plot = (tmp_path / name).read_text()
         assert "kind b, slow" in plot
+    _, dashed = STUDY._lines(rows, "time (s)", "size", [1, 10], places=False)
+    assert dashed == ["kind a, slow", "kind b, slow"]
 
 
 def test_without_ablations_or_seeds_there_are_no_columns_for_them() -> None:
@@ -263,7 +265,7 @@ def test_an_ablation_may_fix_what_is_swept() -> None:
         ({"sweep": {"size": [1, 2, 1]}}, "sweep: size has a value twice: 1, 2, 1"),
         ({"sweep": {"kind": ["a"]}}, "run takes 'size', which has no default and is not in sweep"),
         ({"ablations": {"slow": {"quick": 1}}}, "ablation 'slow': run takes no parameter 'quick'"),
-        ({"ablations": {"full": {}}}, "'full' is what the variant without any ablation is called"),
+        ({"ablations": {"full": {}}}, "'full' is the name of the variant without any ablation"),
         ({"seeds": 0}, "seeds is 0; it must be from 1 to 1000000"),
         ({"run": lambda size, kind, fast=True: 1.0}, "seeds is 3, and run takes no parameter 'seed'"),
         ({"measure": {}}, "measure is empty; it must have a column or more"),

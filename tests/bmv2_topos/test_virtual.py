@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -273,15 +273,21 @@ def test_a_job_that_cannot_go_on_is_not_waited_for() -> None:
         run([job("a")], settings, faults=faults)
 
 
-def test_what_cannot_run_is_refused() -> None:
-    with pytest.raises(BadSpec, match="job 'a' has 9 workers; a tree of 2x4 has 8 places"):
-        run([job("a", 9)], shape=(2, 4))
-    with pytest.raises(TestbedError, match="job 'a': 1 private slots; the program exclusive takes 2"):
-        run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3)))
-    with pytest.raises(TestbedError, match="two jobs are called 'a'"):
-        run([job("a"), job("b"), job("a")])
-    with pytest.raises(TestbedError, match="unknown job 'x'"):
-        run([job("a")], faults=[RemoveJob(0.0, "x")])
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda: run([job("a", 9)], shape=(2, 4)), "job 'a' has 9 workers; a tree of 2x4 has 8 places"),
+        (
+            lambda: run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3))),
+            "job 'a': 1 private slots; the program exclusive takes 2",
+        ),
+        (lambda: run([job("a"), job("b"), job("a")]), "two jobs are called 'a'"),
+        (lambda: run([job("a")], faults=[RemoveJob(0.0, "x")]), "unknown job 'x'"),
+    ],
+)
+def test_what_cannot_run_is_refused(call: Callable[[], object], why: str) -> None:
+    with pytest.raises((BadSpec, TestbedError), match=why):
+        call()
 
 
 @pytest.mark.parametrize("congestion", ["fixed", "aimd", "a2tp"])

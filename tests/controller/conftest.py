@@ -1,6 +1,7 @@
 """Real switches with the programs of ``p4src`` for 32 lanes, reached over gRPC on loopback or directly."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,9 +10,10 @@ import pytest
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller import ProgramBundle, SwitchSession
 from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches.programs import objects, source_of
-from controller.switches.target import Target
+from controller.switches.target import TableEntry, Target
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import p4info
 from softswitch.engine.build import load
@@ -103,6 +105,18 @@ def start(bundle: ProgramBundle, target: str = "p4runtime") -> Running:
     return InMemory(
         switch, pipeline, PipelineTarget("memory", switch, pipeline, objects(p4info(pipeline.program)))
     )
+
+
+def default_row(address: str, bundle: ProgramBundle, table: str) -> TableEntry:
+    """Read the default entry of a table."""
+    codec = Codec(bundle.p4info)
+    asked = codec.all_rows(table)
+    asked.table_entry.is_default_action = True
+    with closing(P4RuntimeClient(address)) as client:
+        (found,) = client.read([asked])
+    row = codec.decode(found)
+    assert isinstance(row, TableEntry)
+    return row
 
 
 def compile_bundle(program: str) -> ProgramBundle:

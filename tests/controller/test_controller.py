@@ -28,18 +28,16 @@ from controller.errors import (
     Unreachable,
 )
 from controller.p4runtime_shim.client import ArbitrationStream, P4RuntimeClient, _claim, acquire
-from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
 from controller.switches.jobs import job_row
 from controller.switches.reconcile import Write
-from controller.switches.target import TableEntry
 from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
 from tests.controller import single
-from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, over_p4runtime
+from tests.controller.conftest import LANES, SHORT_TURN_S, Running, Served, default_row, over_p4runtime
 from tests.controller.failing import Recording
 from tests.controller.frames import KIND_RESULT, gradient, parse
 
@@ -383,16 +381,11 @@ def test_ordinary_traffic_is_bridged_and_flooded(controller: SwitchSession, runn
 def test_unknown_destinations_are_flooded_on_request(
     controller: SwitchSession, running: Served, bundle: ProgramBundle
 ) -> None:
-    codec = Codec(bundle.p4info)
-    client = P4RuntimeClient(running.address)
-    (default,) = client.read([codec.default_row(names.BRIDGE)])
-    client.close()
-    drop = codec.decode(default)
+    drop = default_row(running.address, bundle, names.BRIDGE)
     controller.install([forwarding.flood_group(300, [0, 1]), forwarding.flood_unknown(300)])
     frame = bytes.fromhex("020000000077 020000000000 88b5") + b"hello"
     running.switch.inject(0, [frame])
     assert running.switch.drain(1) == [frame]
-    assert isinstance(drop, TableEntry)
     controller.install([drop])
     controller.uninstall([forwarding.flood_group(300, [])])
 

@@ -18,13 +18,10 @@ from controller import (
     Uplink,
 )
 from controller.errors import IdentityTaken, OutOfRows
-from controller.p4runtime_shim.client import P4RuntimeClient
-from controller.p4runtime_shim.codec import Codec
 from controller.switches import names
 from controller.switches.planning import Identity
-from controller.switches.target import TableEntry
 from tests.controller import single
-from tests.controller.conftest import LANES, over_p4runtime
+from tests.controller.conftest import LANES, default_row, over_p4runtime
 from tests.controller.fabric import Fabric
 from tests.controller.frames import (
     BYPASS,
@@ -272,12 +269,7 @@ def test_a_reminder_pulls_what_lies_in_a_slot(shared: SwitchSession, shared_fabr
 def test_queues_mark_packets_from_a_depth_on(
     shared: SwitchSession, shared_fabric: Fabric, shared_bundle: ProgramBundle, admit
 ) -> None:
-    codec = Codec(shared_bundle.p4info)
-    client = P4RuntimeClient(shared.address)
-    (default,) = client.read([codec.default_row(names.ECN)])
-    client.close()
-    before = codec.decode(default)
-    assert isinstance(before, TableEntry)
+    before = default_row(shared.address, shared_bundle, names.ECN)
     admission = admit(job(2))
     marks = []
     for depth in (0, 1):

@@ -73,6 +73,7 @@ def test_a_ledger_keeps_the_latest_calls_and_knows_the_oldest_that_is_open() -> 
     assert page.call(2) == "call 2"
     assert (oldest := ledger.oldest())
     assert (oldest.number, oldest.call) == (0, "call 0"), "also of a call that is on the page no more"
+    assert 0 <= oldest.waited_s < 900
     for number in numbers:
         ledger.end(number)
         ledger.end(number)

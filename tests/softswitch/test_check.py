@@ -85,14 +85,6 @@ EXPRESSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("apply", "message", "expected"), EXPRESSIONS)
-def test_statements(apply: str, message: str, expected: str | None):
-    error = refusal(source(apply, declarations=F))
-    assert error.message.startswith(message)
-    if expected is not None:
-        assert error.expected == expected
-
-
 LOCALS = [
     # actions and tables
     ("action a(bit<8> v) { @@a(v); }", "'a' is used before its declaration at t.p4:", None),
@@ -131,14 +123,6 @@ LOCALS = [
 ]
 
 
-@pytest.mark.parametrize(("locals_", "message", "expected"), LOCALS)
-def test_locals(locals_: str, message: str, expected: str | None):
-    error = refusal(source(locals=locals_))
-    assert error.message.startswith(message)
-    if expected is not None:
-        assert error.expected == expected
-
-
 PARSERS = [
     ("state start { transition @@strat; }", "unknown state 'strat'", "'start'"),
     ("state start { transition select(hdr.h.a) { @@(1, 2): accept; } }", "a case of 2 values", None),
@@ -168,9 +152,16 @@ PARSERS = [
 ]
 
 
-@pytest.mark.parametrize(("parser", "message", "expected"), PARSERS)
-def test_parsers(parser: str, message: str, expected: str | None):
-    error = refusal(source(parser=parser))
+CODE = [
+    *((source(code, declarations=F), *said) for code, *said in EXPRESSIONS),
+    *((source(locals=code), *said) for code, *said in LOCALS),
+    *((source(parser=code), *said) for code, *said in PARSERS),
+]
+
+
+@pytest.mark.parametrize(("program", "message", "expected"), CODE)
+def test_code(program: str, message: str, expected: str | None):
+    error = refusal(program)
     assert error.message.startswith(message)
     if expected is not None:
         assert error.expected == expected

@@ -440,14 +440,6 @@ def test_a_loan_writes_its_own_lanes_and_its_lender_keeps_its() -> None:
         assert pipeline.egress(each, Copy(egress_port=2))[0] == expected
 
 
-def test_lanes_are_loops_over_one_slot() -> None:
-    text = emit_c(hand.lanes_program(256))
-    assert text.count("for (size_t i = 0; i < 256; i++)") >= 3
-    assert "struct slots *slot = &s->slots[meta_index];" in text
-    assert "uint32_t lane_0_to_lane_255[256] __attribute__((aligned(64)));" in text
-    assert len(text.splitlines()) < 1000
-
-
 @pytest.mark.parametrize("name", ["exclusive", "shared"])
 @pytest.mark.parametrize("lanes", [32, 64, 256])
 def test_a_program_keeps_a_slot_together(name: str, lanes: int) -> None:

@@ -154,15 +154,12 @@ def test_numbers(text: str, expected: tuple[int, int | None, bool]):
     assert integer(token) == expected
 
 
-def test_a_number_without_digits_is_refused():
-    (token,) = tokenize("0x_", "f")[:-1]
-    with pytest.raises(CompileError, match="no digits"):
-        integer(token)
-
-
-def test_a_number_beyond_python_s_limit_is_refused():
-    (token,) = tokenize("9" * 5000, "f")[:-1]
-    with pytest.raises(CompileError, match="too many digits"):
+@pytest.mark.parametrize(
+    ("text", "why"), [("0x_", "no digits"), ("9" * 5000, "too many digits")], ids=["none", "5000"]
+)
+def test_a_number_without_digits_or_with_too_many_is_refused(text: str, why: str):
+    (token,) = tokenize(text, "f")[:-1]
+    with pytest.raises(CompileError, match=why):
         integer(token)
 
 

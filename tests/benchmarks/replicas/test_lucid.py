@@ -70,24 +70,26 @@ def test_qssf_ranks_by_gpus_while_all_that_wait_are_new() -> None:
     assert run(specs, policy, ExclusiveSpeed(), gpus=2) == {"first": 10, "x": 20, "y": 30, "z": 40}
 
 
-def test_a_stopped_job_pays_when_it_runs_again() -> None:
-    specs = counting_down([job("long", 0, 100), job("short", 20, 10)])
-    ends = run(specs, Quota("srtf", remaining_with_overhead(overhead_s)), StopOverhead(overhead_s))
-    assert ends == {"short": 20 + 11, "long": 31 + 81 + 40}
-
-
-def test_a_job_that_is_stopped_while_it_pays_owes_the_rest_too() -> None:
-    specs = counting_down([job("long", 0, 100), job("b", 20, 10), job("c", 41, 10)])
-    ends = run(specs, Quota("srtf", remaining_with_overhead(overhead_s)), StopOverhead(overhead_s))
-    # long runs 0-20 and pays 31-41; at 41 it owes 30, and 40 more, and has 81 s of work left
-    assert ends == {"b": 31, "c": 52, "long": 52 + 70 + 81}
-
-
-def test_a_running_job_overtakes_a_waiting_one_without_an_event() -> None:
-    # two GPUs: a (1) and wait (2) come at 0; wait is shorter and runs; then a
-    specs = counting_down([job("a", 0, 100, 1), job("wide", 0, 50, 2)])
-    ends = run(specs, Quota("srtf", remaining_with_overhead(overhead_s)), StopOverhead(overhead_s), gpus=2)
-    assert ends == {"wide": 51, "a": 152}
+@pytest.mark.parametrize(
+    ("jobs", "gpus", "ends"),
+    [
+        # a stopped job pays when it runs again
+        ([job("long", 0, 100), job("short", 20, 10)], 1, {"short": 20 + 11, "long": 31 + 81 + 40}),
+        # one that is stopped while it pays owes the rest, too: long runs 0-20 and pays 31-41; at 41 it owes
+        # 30, and 40 more, and has 81 s of work left
+        (
+            [job("long", 0, 100), job("b", 20, 10), job("c", 41, 10)],
+            1,
+            {"b": 31, "c": 52, "long": 52 + 70 + 81},
+        ),
+        # two GPUs: a (1) and wide (2) come at 0; wide is shorter and runs; then a, without an event
+        ([job("a", 0, 100, 1), job("wide", 0, 50, 2)], 2, {"wide": 51, "a": 152}),
+    ],
+    ids=["stopped", "stopped while it pays", "overtakes"],
+)
+def test_shortest_first_pays_for_stops(jobs: list[Submission], gpus: int, ends: dict[str, float]) -> None:
+    policy = Quota("srtf", remaining_with_overhead(overhead_s))
+    assert run(counting_down(jobs), policy, StopOverhead(overhead_s), gpus=gpus) == ends
 
 
 def test_tiresias_decides_every_minute_and_demotes_by_service() -> None:

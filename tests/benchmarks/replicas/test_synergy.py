@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,16 +126,31 @@ def test_no_server_gives_more_than_it_has(allocate, jobs: list[Demand], servers:
     assert len(plan.grants) + len(plan.waiting) == len(jobs)
 
 
-def test_unknown_names_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (
+            lambda wants: wants(Submission("j", 0, 1, 1, model="other")),
+            "trains 'other', which has no profile; there are: net",
+        ),
+        (
+            lambda wants: replica_policy("lifo", "tune", wants, servers=Servers.equal(1, SHAPE)),
+            "order 'lifo'; there are fifo, srtf, las",
+        ),
+        (
+            lambda wants: replica_policy("fifo", "best", wants, servers=Servers.equal(1, SHAPE)),
+            "mode 'best'; there are fair, greedy, tune, opt",
+        ),
+        (
+            lambda wants: replica_policy("las", "opt", wants, servers=Servers.equal(1, SHAPE)),
+            "mode 'opt' with order 'las'; it goes with fifo, srtf",
+        ),
+    ],
+)
+def test_unknown_names_are_refused(call: Callable[[Any], object], why: str) -> None:
     wants = replica_demands({"net": profile(6, 25, 2.0)}, SHAPE)
-    with pytest.raises(BadSpec, match="trains 'other', which has no profile; there are: net"):
-        wants(Submission("j", 0, 1, 1, model="other"))
-    with pytest.raises(BadSpec, match="order 'lifo'; there are fifo, srtf, las"):
-        replica_policy("lifo", "tune", wants, servers=Servers.equal(1, SHAPE))
-    with pytest.raises(BadSpec, match="mode 'best'; there are fair, greedy, tune, opt"):
-        replica_policy("fifo", "best", wants, servers=Servers.equal(1, SHAPE))
-    with pytest.raises(BadSpec, match="mode 'opt' with order 'las'; it goes with fifo, srtf"):
-        replica_policy("las", "opt", wants, servers=Servers.equal(1, SHAPE))
+    with pytest.raises(BadSpec, match=why):
+        call(wants)
 
 
 def test_shapes_other_than_eight_gpus_work() -> None:

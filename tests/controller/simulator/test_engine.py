@@ -188,11 +188,34 @@ def test_intervals_that_cannot_be_are_refused(interval_s: float) -> None:
         simulate([], ONE, b.fifo(), ExclusiveSpeed(), interval_s=interval_s)
 
 
-def test_jobs_that_cannot_be_are_refused() -> None:
-    with pytest.raises(BadSpec, match="asks for 2 GPUs; the cluster has 1"):
-        simulate([spec("a", 0, 1, 2)], ONE, b.fifo(), ExclusiveSpeed())
-    with pytest.raises(BadSpec, match="two jobs are called 'a'"):
-        simulate([spec("a", 0, 1), spec("a", 0, 1)], ONE, b.fifo(), ExclusiveSpeed())
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (
+            lambda: simulate([spec("a", 0, 1, 2)], ONE, b.fifo(), ExclusiveSpeed()),
+            "asks for 2 GPUs; the cluster has 1",
+        ),
+        (
+            lambda: simulate([spec("a", 0, 1), spec("a", 0, 1)], ONE, b.fifo(), ExclusiveSpeed()),
+            "two jobs are called 'a'",
+        ),
+        (
+            lambda: make("fifo", SimulationConfig(CLUSTER)).run([Submission("j", 0, 1, 10)], CLUSTER),
+            "'j' is of virtual cluster ''; the cluster is divided into x, y",
+        ),
+        (
+            lambda: make("fifo", SimulationConfig(CLUSTER)).run([Submission("j", 0, 3, 10, vc="y")], CLUSTER),
+            "'j' asks for 3 GPUs; the cluster has 2",
+        ),
+        (
+            lambda: Cluster((CLUSTER.servers[0], replace(CLUSTER.servers[1], vc=""))),
+            "server 'b' is in no virtual cluster, but others are",
+        ),
+    ],
+)
+def test_jobs_that_cannot_be_are_refused(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(BadSpec, match=why):
+        call()
 
 
 def test_no_job_is_no_work() -> None:
@@ -261,16 +284,6 @@ def test_each_virtual_cluster_is_as_if_it_were_alone(policy: str) -> None:
         }
     assert whole.curves is not None
     assert max(whole.curves.gpus) <= CLUSTER.gpus
-
-
-def test_a_job_has_to_be_of_a_virtual_cluster_and_fit_into_it() -> None:
-    run = make("fifo", SimulationConfig(CLUSTER))
-    with pytest.raises(BadSpec, match="'j' is of virtual cluster ''; the cluster is divided into x, y"):
-        run.run([Submission("j", 0, 1, 10)], CLUSTER)
-    with pytest.raises(BadSpec, match="'j' asks for 3 GPUs; the cluster has 2"):
-        run.run([Submission("j", 0, 3, 10, vc="y")], CLUSTER)
-    with pytest.raises(BadSpec, match="server 'b' is in no virtual cluster, but others are"):
-        Cluster((CLUSTER.servers[0], replace(CLUSTER.servers[1], vc="")))
 
 
 def test_virtual_clusters_come_from_the_file_of_servers(tmp_path: Path) -> None:

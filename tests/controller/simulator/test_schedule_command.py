@@ -116,36 +116,6 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
     assert fast["avg_jct_s"] > slow["avg_jct_s"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--policy", "best"], "policy 'best' is unknown"),
-        (["--policy", "fifo,fifo"], "--policy: 'fifo' is given twice"),
-        (["--policy", ","], "no policy"),
-        (["--trace", TRACE, "--nodes", "1"], "asks for 16 GPUs; the cluster has 8"),
-        (["--trace", TRACE, "--format", "xml"], "format 'xml' is unknown"),
-        (["--load", "0"], "a load of 0; it must be positive"),
-        (["--profiles", TRACE], "profiles and pairs need each other"),
-        (
-            ["--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"],
-            "policies of benchmarks.replicas.muri and of lucid need different",
-        ),
-        (["--policy", "synergy:fifo+tune", "--trace", TRACE, "--nodes", "2"], "has no sensitivity matrix"),
-        (["--policy", "lucid:lucid", "--trace", TRACE, "--nodes", "2"], "has no column 'dataset'"),
-        (["--policy", "synergy:fifo+tune", "--matrix", "nowhere.csv"], "nowhere.csv"),
-        (["--cluster", "nowhere.toml"], "--cluster nowhere.toml: No such file or directory"),
-        (["--generate", "0"], ""),
-        (["--nodes", "0"], ""),
-        (["--processes", "-1"], ""),
-    ],
-)
-def test_wrong_usage_says_what_is_wrong(arguments: list[object], complaint: str) -> None:
-    ran = schedule("simulate", *arguments)
-    assert ran.code == 2
-    assert complaint in ran.complaint
-    assert ran.out == ""
-
-
 ROOT = Path(__file__).parents[3]
 TUTORIAL, GUIDE, FILES, REFERENCE, _ = PAGES = [
     (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
@@ -376,52 +346,8 @@ def test_a_plot_of_the_timelines(tmp_path: Path, suffix: str) -> None:
     assert plot.stat().st_size > 1000
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "complaint"),
-    [
-        (
-            "c.toml",
-            "[[server]]\nname = 'a'\n[[server]]\nname = 'a'\n",
-            "c.toml:4: two servers are called 'a'",
-        ),
-        ("c.toml", "[[server]]\ncpus = 2\n", "c.toml:1: server 0: name is missing"),
-        ("c.toml", "[[server]]\nname = 'a'\nwheels = 4\n", "c.toml:3: server 'a': unknown key 'wheels'"),
-        ("c.toml", "[[node]]\ngpus = 1\n", "c.toml:1: node is not a key: want server"),
-        ("c.toml", "gpus = 2\n", "c.toml:1: unknown key 'gpus'"),
-        ("c.toml", "[[node]\n", "not TOML"),
-        ("c.toml", "", "a cluster needs at least one server"),
-        ("c.csv", "name,gpus\na,2\na,2\n", "c.csv:3: column name: node 'a' was on line 2 already"),
-        ("c.csv", "name,gpus,memory_gb\na,2,-1\n", "c.csv:2: column memory_gb: -1 must be positive"),
-        ("c.csv", "name,gpus\n", "no nodes in it"),
-    ],
-)
-def test_clusters_are_refused_by_line_and_column(
-    tmp_path: Path, name: str, text: str, complaint: str
-) -> None:
-    path = tmp_path / name
-    path.write_text(text)
-    ran = schedule("plan", "--jobs", JOBS, "--cluster", path)
-    assert ran.code == 2
-    assert complaint in ran.complaint
-
-
 def test_a_cluster_from_a_csv(tmp_path: Path) -> None:
     path = tmp_path / "cluster.csv"
     path.write_text("name,gpus,cpus,memory_gb,count\nbig,8,24,500,2\nsmall,1,3,,1\n")
     ran = schedule("plan", "--jobs", JOBS, "--cluster", path, "--json")
     assert ran.json["setup"] == {"policy": "muri-s", "servers": 3, "gpus": 17, "unused_keys": []}
-
-
-def test_wrong_usage() -> None:
-    for arguments, complaint in (
-        (("--jobs", JOBS, "--policy", "fifo,srtf"), "want one"),
-        (("--jobs", JOBS, "--shapes", "x.svg"), "--shapes needs --history"),
-        (("--jobs", JOBS, "--history", JOBS, "--shapes", "x.bmp"), "want a name that ends in .svg"),
-        (("--jobs", JOBS, "--plot", "plan.bmp"), "want a name that ends in .svg"),
-        (("--jobs", JOBS, "--policy", "benchmarks.replicas.muri:muri-s"), "3 are needed"),
-        (("--jobs", JOBS, "--gpus", 1), "asks for 2 GPUs; the cluster has 1"),
-        ((), ""),
-    ):
-        ran = schedule("plan", *arguments)
-        assert ran.code == 2, ran
-        assert complaint in ran.complaint

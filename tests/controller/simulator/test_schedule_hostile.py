@@ -40,23 +40,111 @@ def refused(ran: Ran, complaint: str, code: int = 2) -> None:
     assert "\n" not in ran.complaint.strip()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--load", "1e-320"], "a load of 9.99989e-321; want 1e-06 to 1e+06"),
-        (["--nodes", 10**20], "a cluster has at most 1,000,000 GPUs"),
-        (["--gpus", 10**9], "8 servers of 1000000000 GPUs; a cluster has at most 1,000,000 GPUs"),
-        (["--cpus-per-gpu", "0"], "servers of 0 CPUs; want more than 0"),
-        (["--load", "1e300"], "a load of 1e+300; want 1e-06 to 1e+06"),
-        (["--format", "muri"], "format 'muri' without a trace"),
-        (["--estimates", TRACE], f"estimates {TRACE} without a trace; generated jobs have none"),
-        (["--output", TRACE], f"--output {TRACE}: not a directory"),
-        (["--output", TRACE / "deep"], f"{TRACE} is not a directory"),
-        (["--output", "/dev/null/x"], "/dev/null is not a directory"),
-    ],
-)
-def test_options_of_simulate_out_of_range(arguments: list[object], complaint: str) -> None:
-    refused(schedule("simulate", *FEW, *arguments), complaint)
+WRONG = [
+    (("simulate", *FEW, "--load", "1e-320"), "a load of 9.99989e-321; want 1e-06 to 1e+06"),
+    (("simulate", *FEW, "--nodes", 10**20), "a cluster has at most 1,000,000 GPUs"),
+    (
+        ("simulate", *FEW, "--gpus", 10**9),
+        "8 servers of 1000000000 GPUs; a cluster has at most 1,000,000 GPUs",
+    ),
+    (("simulate", *FEW, "--cpus-per-gpu", "0"), "servers of 0 CPUs; want more than 0"),
+    (("simulate", *FEW, "--load", "1e300"), "a load of 1e+300; want 1e-06 to 1e+06"),
+    (("simulate", *FEW, "--format", "muri"), "format 'muri' without a trace"),
+    (
+        ("simulate", *FEW, "--estimates", TRACE),
+        f"estimates {TRACE} without a trace; generated jobs have none",
+    ),
+    (("simulate", *FEW, "--output", TRACE), f"--output {TRACE}: not a directory"),
+    (("simulate", *FEW, "--output", TRACE / "deep"), f"{TRACE} is not a directory"),
+    (("simulate", *FEW, "--output", "/dev/null/x"), "/dev/null is not a directory"),
+    (("simulate", "--policy", "best"), "policy 'best' is unknown"),
+    (("simulate", "--policy", "fifo,fifo"), "--policy: 'fifo' is given twice"),
+    (("simulate", "--policy", ","), "no policy"),
+    (("simulate", "--trace", TRACE, "--nodes", "1"), "asks for 16 GPUs; the cluster has 8"),
+    (("simulate", "--trace", TRACE, "--format", "xml"), "format 'xml' is unknown"),
+    (("simulate", "--load", "0"), "a load of 0; it must be positive"),
+    (("simulate", "--profiles", TRACE), "profiles and pairs need each other"),
+    (
+        ("simulate", "--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"),
+        "policies of benchmarks.replicas.muri and of lucid need different",
+    ),
+    (
+        ("simulate", "--policy", "synergy:fifo+tune", "--trace", TRACE, "--nodes", "2"),
+        "has no sensitivity matrix",
+    ),
+    (("simulate", "--policy", "lucid:lucid", "--trace", TRACE, "--nodes", "2"), "has no column 'dataset'"),
+    (("simulate", "--policy", "synergy:fifo+tune", "--matrix", "nowhere.csv"), "nowhere.csv"),
+    (("simulate", "--cluster", "nowhere.toml"), "--cluster nowhere.toml: No such file or directory"),
+    (("simulate", "--generate", "0"), ""),
+    (("simulate", "--nodes", "0"), ""),
+    (("simulate", "--processes", "-1"), ""),
+    (("sweep", *FEW, "--seeds", "3-1"), "--seeds '3-1': want numbers and ranges"),
+    (("sweep", *FEW, "--seeds", "0-99999999999"), "--seeds: 99999999999 has more than 6 digits"),
+    (("sweep", *FEW, "--seeds", "9" * 5000), "(5000 characters) has more than 6 digits"),
+    (
+        ("sweep", *FEW, "--seeds", "0-999999"),
+        "1,000,000 simulations, of each policy, load and seed; want at most 100,000",
+    ),
+    (("sweep", *FEW, "--loads", "0"), "a load of 0; it must be positive"),
+    (("sweep", *FEW, "--loads", "nan"), "a load of nan; it must be positive"),
+    (("sweep", *FEW, "--loads", "1e400"), "a load of inf; it must be positive"),
+    (("sweep", *FEW, "--loads", "1,1.0"), "a load appears twice: 1.0"),
+    (("sweep", *FEW, "--loads", ","), "no load to sweep over"),
+    (("sweep", *FEW, "--ray-address", "ray://head:10001"), "--ray-address needs --ray"),
+    (("sweep", *FEW, "--output", ROOT), f"--output {ROOT}: a directory"),
+    (("sweep", *FEW, "--output", TRACE / "x"), "is not a directory"),
+    (("sweep", *FEW, "--plot", TRACE / "x.svg"), "is not a directory"),
+    (("sweep", *FEW, "--format", "csv"), "format 'csv' without a trace"),
+    (("sweep", "--loads", "many"), "--loads 'many': want numbers"),
+    (("sweep", "--loads", ""), "no load to sweep over"),
+    (("sweep", "--loads", "1,1"), "a load appears twice"),
+    (("sweep", "--loads", "-1"), "a load of -1"),
+    (("sweep", "--seeds", "a"), "--seeds 'a'"),
+    (("sweep", "--seeds", "1,1"), "a seed appears twice"),
+    (("sweep", "--trace", TRACE, "--nodes", 2, "--seeds", "0-4"), "nothing in a trace is random"),
+    (("sweep", "--policy", "best"), "policy 'best' is unknown"),
+    (("sweep", "--plot", "x.txt"), "want a name that ends in .svg"),
+    (
+        ("simulate", *FEW[:-1], "muri-s", "--set", "noise"),
+        "setting 'noise': want NAME=NUMBER, such as interval_s=600",
+    ),
+    (("simulate", *FEW[:-1], "muri-s", "--set", "noise=much"), "setting 'noise=much': want NAME=NUMBER"),
+    (("simulate", *FEW[:-1], "muri-s", "--set", "noise=nan"), "setting noise=nan: want 0 to 0.99"),
+    (("simulate", *FEW[:-1], "muri-s", "--set", "noise=1"), "setting noise=1: want 0 to 0.99"),
+    (
+        ("simulate", *FEW[:-1], "muri-s", "--set", "capacity=1"),
+        "setting 'capacity' is unknown here; there are estimate_error, in_order, interval_s",
+    ),
+    (("tune", "--policy", "muri-s", "--try", "noise=0.1,x"), "setting 'noise=x': want NAME=NUMBER"),
+    (("tune", "--policy", "muri-s", "--try", "low=1"), "setting 'low' is unknown here"),
+    (
+        ("tune", "--policy", "muri-s", "--try", "noise=0.1", "--metric", "beauty"),
+        "--metric beauty: want one of avg_jct_s",
+    ),
+    (("tune", "--try", "noise=0.1", "--policy", "fifo,srtf"), "--policy fifo,srtf: want one"),
+    (("tune", "--policy", "muri-s", "--try", "noise=0.1", "--min-gain", "2"), "a minimal gain of 2"),
+    (("tune", "--policy", "muri-s", "--try", "noise=0.1", "--trace", "nowhere.csv"), "nowhere.csv"),
+    (("plan", "--jobs", JOBS, "--policy", "fifo,srtf"), "want one"),
+    (("plan", "--jobs", JOBS, "--shapes", "x.svg"), "--shapes needs --history"),
+    (("plan", "--jobs", JOBS, "--history", JOBS, "--shapes", "x.bmp"), "want a name that ends in .svg"),
+    (("plan", "--jobs", JOBS, "--plot", "plan.bmp"), "want a name that ends in .svg"),
+    (("plan", "--jobs", JOBS, "--policy", "benchmarks.replicas.muri:muri-s"), "3 are needed"),
+    (("plan", "--jobs", JOBS, "--gpus", 1), "asks for 2 GPUs; the cluster has 1"),
+    (("plan",), ""),
+    (
+        ("simulate", *FEW[:-1], "lucid:lucid", "--set", "profiler_nodes=0.5"),
+        "profiler_nodes=0.5: want a whole number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "complaint"), WRONG)
+def test_wrong_usage_says_what_is_wrong(arguments: tuple[object, ...], complaint: str) -> None:
+    pytest.importorskip("matplotlib")
+    ran = schedule(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert complaint in ran.complaint
+    assert "\n" not in ran.complaint.strip() or not complaint, "what the parser refuses has its usage above"
 
 
 @pytest.mark.parametrize(
@@ -78,33 +166,6 @@ def test_numbers_that_the_parser_refuses(command: str, arguments: list[object], 
     ran = schedule(command, *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert f"Invalid value for '{option}'" in ran.complaint
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--seeds", "3-1"], "--seeds '3-1': want numbers and ranges"),
-        (["--seeds", "0-99999999999"], "--seeds: 99999999999 has more than 6 digits"),
-        (["--seeds", "9" * 5000], "(5000 characters) has more than 6 digits"),
-        (
-            ["--seeds", "0-999999"],
-            "1,000,000 simulations, of each policy, load and seed; want at most 100,000",
-        ),
-        (["--loads", "0"], "a load of 0; it must be positive"),
-        (["--loads", "nan"], "a load of nan; it must be positive"),
-        (["--loads", "1e400"], "a load of inf; it must be positive"),
-        (["--loads", "1,1.0"], "a load appears twice: 1.0"),
-        (["--loads", ","], "no load to sweep over"),
-        (["--ray-address", "ray://head:10001"], "--ray-address needs --ray"),
-        (["--output", ROOT], f"--output {ROOT}: a directory"),
-        (["--output", TRACE / "x"], "is not a directory"),
-        (["--plot", TRACE / "x.svg"], "is not a directory"),
-        (["--format", "csv"], "format 'csv' without a trace"),
-    ],
-)
-def test_options_of_sweep_out_of_range(arguments: list[object], complaint: str) -> None:
-    pytest.importorskip("matplotlib")
-    refused(schedule("sweep", *FEW, *arguments), complaint)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +212,16 @@ def test_options_of_sweep_out_of_range(arguments: list[object], complaint: str) 
         ("c.csv", "gpus,gpus\n1,1\n", ":1: column gpus: there twice"),
         ("c.csv", 'gpus\n"1\n', ":2: unexpected end of data"),
         ("c.csv", "", ": no nodes in it"),
+        ("c.toml", "[[server]]\nname = 'a'\n[[server]]\nname = 'a'\n", ":4: two servers are called 'a'"),
+        ("c.toml", "[[server]]\ncpus = 2\n", ":1: server 0: name is missing"),
+        ("c.toml", "[[server]]\nname = 'a'\nwheels = 4\n", ":3: server 'a': unknown key 'wheels'"),
+        ("c.toml", "[[node]]\ngpus = 1\n", ":1: node is not a key: want server"),
+        ("c.toml", "gpus = 2\n", ":1: unknown key 'gpus'"),
+        ("c.toml", "[[node]\n", ": not TOML"),
+        ("c.toml", "", ": a cluster needs at least one server"),
+        ("c.csv", "name,gpus\na,2\na,2\n", ":3: column name: node 'a' was on line 2 already"),
+        ("c.csv", "name,gpus,memory_gb\na,2,-1\n", ":2: column memory_gb: -1 must be positive"),
+        ("c.csv", "name,gpus\n", ": no nodes in it"),
     ],
 )
 def test_clusters_that_are_none(tmp_path: Path, name: str, text: str, complaint: str) -> None:
@@ -467,41 +538,34 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "complaint"), CASES)
-@pytest.mark.parametrize("command", ["simulate", "plan"])
-def test_a_trace_is_refused_by_line_and_column(
-    tmp_path: Path, command: str, text: str, complaint: str
-) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text(text)
-    option = "--trace" if command == "simulate" else "--jobs"
-    ran = schedule(command, option, path, "--nodes", 8, "--gpus", 8, "--policy", "fifo")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.complaint.startswith(f"{path}{complaint}")
-
-
 TOML = '[[job]]\nname = "a"\nworkers = 1\nduration_s = 5\n'
+
+TABLES = [
+    (TOML + '[[job]]\nname = "b"\n', ":5: job 'b': workers is missing"),
+    (TOML + TOML, ":6: job 'a': an earlier job has this name"),
+    (TOML + TOML.replace("5", "-5").replace('"a"', '"b"'), ":8: job 'b': duration_s = -5: want"),
+    (TOML + "gpu_s = 1\n", ":5: job 'a': gpu_s is not a key: want stages_s = [storage, cpu, gpu, "),
+    (TOML + "user = ['u']\n", ":5: job 'a': user = "),
+    (TOML + "[cluster]\nnodes = 1\n", ":5: unknown key 'cluster'"),
+    ("job = 5\n", ":1: job: want a list of tables"),
+    ("[[job]]\njob_id = 'a'\nworkers = 1\n", ":2: job 'job1': job_id is not a key: want name"),
+    ("[[job]]\nname = 'a'\nworkers = 1000\n", ":1: job 'a' asks for 1000 GPUs"),
+    ("[[job]\n", ": not TOML"),
+]
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (TOML + '[[job]]\nname = "b"\n', ":5: job 'b': workers is missing"),
-        (TOML + TOML, ":6: job 'a': an earlier job has this name"),
-        (TOML + TOML.replace("5", "-5").replace('"a"', '"b"'), ":8: job 'b': duration_s = -5: want"),
-        (TOML + "gpu_s = 1\n", ":5: job 'a': gpu_s is not a key: want stages_s = [storage, cpu, gpu, "),
-        (TOML + "user = ['u']\n", ":5: job 'a': user = "),
-        (TOML + "[cluster]\nnodes = 1\n", ":5: unknown key 'cluster'"),
-        ("job = 5\n", ":1: job: want a list of tables"),
-        ("[[job]]\njob_id = 'a'\nworkers = 1\n", ":2: job 'job1': job_id is not a key: want name"),
-        ("[[job]]\nname = 'a'\nworkers = 1000\n", ":1: job 'a' asks for 1000 GPUs"),
-        ("[[job]\n", ": not TOML"),
-    ],
+    ("option", "text", "complaint"),
+    [(option, *case) for case in CASES for option in ("--trace", "--jobs")]
+    + [("--toml", *case) for case in TABLES],
 )
-def test_a_toml_file_is_refused_by_table(tmp_path: Path, text: str, complaint: str) -> None:
-    path = tmp_path / "jobs.toml"
+def test_a_file_of_jobs_is_refused_by_its_place(
+    tmp_path: Path, option: str, text: str, complaint: str
+) -> None:
+    path = tmp_path / ("jobs.toml" if option == "--toml" else "trace.csv")
     path.write_text(text)
-    ran = schedule("plan", "--jobs", path)
+    command = ("simulate", option) if option == "--trace" else ("plan", "--jobs")
+    ran = schedule(*command, path, "--nodes", 8, "--gpus", 8, "--policy", "fifo")
     assert (ran.code, ran.out) == (2, "")
     assert ran.complaint.startswith(f"{path}{complaint}")
 

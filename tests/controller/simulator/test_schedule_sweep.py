@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -57,33 +56,6 @@ def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
     assert ran.code == 0
     assert ran.out.count("benchmarks.replicas.muri:srsf") == 3
     assert "benchmarks.replicas.muri:srsf" in plot.read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--loads", "many"], "--loads 'many': want numbers"),
-        (["--loads", ""], "no load to sweep over"),
-        (["--loads", "1,1"], "a load appears twice"),
-        (["--loads", "-1"], "a load of -1"),
-        (["--seeds", "a"], "--seeds 'a'"),
-        (["--seeds", "1,1"], "a seed appears twice"),
-        (["--trace", TRACE, "--nodes", 2, "--seeds", "0-4"], "nothing in a trace is random"),
-        (["--policy", "best"], "policy 'best' is unknown"),
-        (["--plot", "x.txt"], "want a name that ends in .svg"),
-    ],
-)
-def test_wrong_usage_says_what_is_wrong(arguments: list[object], complaint: str) -> None:
-    ran = schedule("sweep", *arguments)
-    assert ran.code == 2
-    assert complaint in ran.complaint
-
-
-@pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
-def test_without_ray_it_says_what_to_install() -> None:
-    ran = schedule("sweep", *SMALL, "--ray")
-    assert ran.code == 1
-    assert "pip install ray" in ran.complaint
 
 
 @pytest.mark.slow

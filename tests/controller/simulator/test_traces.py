@@ -133,16 +133,6 @@ def test_errors_name_line_and_column(
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), line, column)
 
 
-def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
-    with pytest.raises(BadTrace, match="cannot be read"):
-        read(tmp_path / "nowhere.csv")
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadTrace, match="cannot be read"):
-        read(tmp_path / "binary")
-    with pytest.raises(BadTrace, match="format 'xml' is unknown"):
-        read(written(tmp_path, CSV), format="xml")
-
-
 @pytest.mark.parametrize("column", ["deadline", "Deadline_S", "deadline_sec", "deadline (s)", "deadlin_s"])
 def test_a_column_called_almost_as_a_known_one_is_refused(tmp_path: Path, column: str) -> None:
     with pytest.raises(BadTrace, match="did you mean 'deadline_s'") as caught:

@@ -206,16 +206,27 @@ def test_pipes_are_not_opened(tmp_path: Path, name: str) -> None:
         assert str(raised.value) == f"{place}: cannot be read: not a regular file"
 
 
-def test_a_key_of_a_table_in_a_list_has_its_own_line() -> None:
-    text = '[[job]]\nname = "a"\nworkers = 1\n[[job]]\nname = "b"\nworkers = 1\n\n[job.tree]\nrot = "s1"\n'
-    with pytest.raises(BadSpec, match=r"^f\.toml:9: job 'b': tree: unknown key 'rot'; did you mean 'root'"):
-        jobs_of(parse(text, "f.toml"))
-
-
-def test_more_iterations_than_can_be_counted_are_refused() -> None:
-    text = "[[job]]\nworkers = 1\nduration_s = 5\niteration_s = 1e-320\n"
-    with pytest.raises(BadSpec, match=r"^f\.toml:4: job 'job1': duration_s = 5, .*: inf iterations"):
-        jobs_of(parse(text, "f.toml"))
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            '[[job]]\nname = "a"\nworkers = 1\n[[job]]\nname = "b"\nworkers = 1\n\n[job.tree]\nrot = "s1"\n',
+            r"^f\.toml:9: job 'b': tree: unknown key 'rot'; did you mean 'root'",
+        ),
+        (
+            "[[job]]\nworkers = 1\nduration_s = 5\niteration_s = 1e-320\n",
+            r"^f\.toml:4: job 'job1': duration_s = 5, .*: inf iterations",
+        ),
+        # a head inside a text of several lines is none
+        (
+            '[[job]]\nworkers = 1\ncommand = """\na\n[[job]]\nname = 3\n"""\n[[job]]\nworkers = 0\n',
+            r"^f\.toml:9: job 'job2': workers = 0",
+        ),
+    ],
+)
+def test_what_is_wrong_has_its_own_line(text: str, why: str) -> None:
+    with pytest.raises(BadSpec, match=why):
+        parse_jobs(text, source="f.toml")
 
 
 def test_dates_and_long_numbers_are_refused_like_anything_else() -> None:
@@ -489,12 +500,6 @@ def test_a_whole_number_is_one_however_it_is_written() -> None:
     (job,) = parse_jobs("[[job]]\nworkers = 1e1\niterations = 2e3\nwindow = 16.0\nlayers_bytes = [4e3]")
     assert (job.workers, job.iterations, job.window, job.layers_bytes) == (10, 2000, 16, (4000,))
     assert all(type(each) is int for each in (job.workers, job.iterations, job.window, *job.layers_bytes))
-
-
-def test_a_head_inside_a_text_of_several_lines_is_none() -> None:
-    text = '[[job]]\nworkers = 1\ncommand = """\na\n[[job]]\nname = 3\n"""\n[[job]]\nworkers = 0\n'
-    with pytest.raises(BadSpec, match=r"jobs\.toml:9: job 'job2': workers = 0"):
-        parse_jobs(text, source="jobs.toml")
 
 
 def test_what_a_command_does_not_use_is_told() -> None:

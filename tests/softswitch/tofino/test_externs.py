@@ -586,14 +586,23 @@ def test_members_are_excluded_by_their_own_id_or_by_ports_and_rid(
         assert [len(switch.drain(port)) for port in (1, 2, 3)] == [1, 1, 1]
 
 
-def test_exclusion_ids_are_checked() -> None:
-    with Switch({1: MemoryPort()}) as switch:
-        with pytest.raises(SwitchError, match="multicast group 5 has 1 exclusion ids for 2 members"):
-            switch.set_multicast_group(5, [(1, 9), (1, 8)], exclusions=[4])
-        with pytest.raises(SwitchError, match=r"level 1 exclusion id 65536: want 0\.\.65535"):
-            switch.set_multicast_group(5, [(1, 9)], exclusions=[65536])
-        with pytest.raises(SwitchError, match=r"level 2 exclusion id 0: want 1\.\.65535"):
-            switch.set_exclusion(0, [1])
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (
+            lambda switch: switch.set_multicast_group(5, [(1, 9), (1, 8)], exclusions=[4]),
+            "multicast group 5 has 1 exclusion ids for 2 members",
+        ),
+        (
+            lambda switch: switch.set_multicast_group(5, [(1, 9)], exclusions=[65536]),
+            r"level 1 exclusion id 65536: want 0\.\.65535",
+        ),
+        (lambda switch: switch.set_exclusion(0, [1]), r"level 2 exclusion id 0: want 1\.\.65535"),
+    ],
+)
+def test_exclusion_ids_are_checked(call: Callable[[Switch], object], why: str) -> None:
+    with Switch({1: MemoryPort()}) as switch, pytest.raises(SwitchError, match=why):
+        call(switch)
 
 
 def test_an_ingress_mirror_is_the_frame_as_it_came_behind_its_header() -> None:

@@ -1,6 +1,7 @@
 """Features and forests: what they are made of, how well they predict, and what they refuse."""
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -125,14 +126,17 @@ def test_singles_can_be_trained_on_by_themselves() -> None:
     assert 0.2 < forests.speed(Load("light", 1), [Load("light", 1)]) <= 1
 
 
-def test_bad_training_is_refused() -> None:
-    profiler = CoRunProfiler(LAW, ("light",))
-    with pytest.raises(BadTraining, match="0 samples of 6 kinds"):
-        train(profiler, samples=0)
-    with pytest.raises(BadTraining, match="100 samples of 0 kinds"):
-        train(profiler, kinds=[], samples=100)
-    with pytest.raises(BadTraining, match="no samples of SGCM"):
-        Blind.from_samples(KINDS, {Model.SGCM: []})
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda: train(CoRunProfiler(LAW, ("light",)), samples=0), "0 samples of 6 kinds"),
+        (lambda: train(CoRunProfiler(LAW, ("light",)), kinds=[], samples=100), "100 samples of 0 kinds"),
+        (lambda: Blind.from_samples(KINDS, {Model.SGCM: []}), "no samples of SGCM"),
+    ],
+)
+def test_bad_training_is_refused(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(BadTraining, match=why):
+        call()
 
 
 def test_without_scikit_learn_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

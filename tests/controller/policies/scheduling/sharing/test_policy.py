@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -164,13 +165,20 @@ def test_a_new_kind_is_profiled_once_before_it_starts() -> None:
     assert (ends["a"][0], ends["b"][0], ends["c"][0]) == (100, 100, 160)
 
 
-def test_bad_input_is_refused() -> None:
-    with pytest.raises(UnknownModel, match="nothing was measured of 'gpt'"):
-        run([spec("a", "gpt")])
-    with pytest.raises(BadSpec, match="job 'a' asks for 9 GPUs; the cluster has 8"):
-        run([spec("a", gpus=9)])
-    with pytest.raises(BadSpec, match=r"setting profile_s=-1: want 0 to 1e\+06"):
-        SharingOptions(profile_s=-1.0)
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda: run([spec("a", "gpt")]), "nothing was measured of 'gpt'"),
+        (lambda: run([spec("a", gpus=9)]), "job 'a' asks for 9 GPUs; the cluster has 8"),
+        (lambda: SharingOptions(profile_s=-1.0), r"setting profile_s=-1: want 0 to 1e\+06"),
+    ],
+)
+def test_bad_input_is_refused(call: Callable[[], object], why: str) -> None:
+    with pytest.raises((BadSpec, UnknownModel), match=why):
+        call()
+
+
+def test_without_jobs_nothing_ends() -> None:
     assert run([])[0] == {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -151,11 +152,17 @@ def test_no_option_is_beaten_by_a_smaller_one(matrix: Sensitivity, gpus: int) ->
             assert a is b or not (smaller and b.speed >= a.speed)
 
 
-def test_a_job_that_its_share_cannot_run_is_refused() -> None:
-    greedy_one = Sensitivity.build([4, 8], [25], [[1], [2]])
-    with pytest.raises(BadDemand, match="job x does not run with its GPU's share of 3 CPUs and 25 GB"):
-        job("x", greedy_one)
-    with pytest.raises(BadDemand, match="job x has 0 GPUs"):
-        job("x", HUNGRY, gpus=0)
-    with pytest.raises(BadDemand, match="a server of 0 GPUs"):
-        ServerShape(0, 1, 1)
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (
+            lambda: job("x", Sensitivity.build([4, 8], [25], [[1], [2]])),
+            "job x does not run with its GPU's share of 3 CPUs and 25 GB",
+        ),
+        (lambda: job("x", HUNGRY, gpus=0), "job x has 0 GPUs"),
+        (lambda: ServerShape(0, 1, 1), "a server of 0 GPUs"),
+    ],
+)
+def test_a_job_that_its_share_cannot_run_is_refused(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(BadDemand, match=why):
+        call()

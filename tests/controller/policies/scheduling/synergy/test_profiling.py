@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -117,13 +118,17 @@ def test_a_measurement_that_is_no_throughput_is_refused(value: float) -> None:
         )
 
 
-def test_bad_parameters_are_refused() -> None:
-    with pytest.raises(BadMatrix, match="0 samples of 1 MB"):
-        Dataset(0, 1)
-    with pytest.raises(BadMatrix, match=r"threshold 1\.5"):
-        build(TASKS["text-recurrent"], threshold=1.5)
-    with pytest.raises(BadMatrix, match="profiling up to 0 CPUs"):
-        build(TASKS["text-recurrent"], max_cpus=0)
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda: Dataset(0, 1), "0 samples of 1 MB"),
+        (lambda: build(TASKS["text-recurrent"], threshold=1.5), r"threshold 1\.5"),
+        (lambda: build(TASKS["text-recurrent"], max_cpus=0), "profiling up to 0 CPUs"),
+    ],
+)
+def test_bad_parameters_are_refused(call: Callable[[], object], why: str) -> None:
+    with pytest.raises(BadMatrix, match=why):
+        call()
 
 
 SERVER = ServerShape(gpus=8, cpus=24, memory_gb=500)
