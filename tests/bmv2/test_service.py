@@ -15,11 +15,11 @@ from bmv2_topos.testbeds.netns import bmv2, testbed
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from hostlib import window_for
+from ina.service.views import JobView
 from tests.softswitch.namespaces import why_not
 from tests.system import test_service_links as links
-from tests.system.command import until
-from tests.system.controllers import CLUSTER, became, daemon, laid_out
-from tests.system.test_service import two_jobs
+from tests.system.controllers import CLUSTER, Controller, laid_out
+from tests.system.test_service import FAR
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -36,19 +36,30 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
         yield state
 
 
+def running(folder: Path, testbed: str) -> Controller:
+    """Return a controller of a testbed; its jobs end when the file ``stop`` is there."""
+    return Controller(folder, ["--testbed", testbed])
+
+
+def completes(command: Controller, name: str) -> JobView:
+    """Let a job end, and return it; nothing of it may be left."""
+    (command.folder / "stop").touch()
+    command.until(lambda: command.job(name)["over"])
+    command.until(command.clean)
+    assert command.job(name)["state"] == "completed", command.said()
+    return command.job(name)
+
+
 def test_the_window_of_a_job_fits_the_queues_of_bmv2(bed: netns.State, tmp_path: Path) -> None:
-    stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", two_jobs(tmp_path, "w", "--until", stop), at=BED)
-    until(lambda: (tmp_path / "w-far.begun").exists() and (tmp_path / "w-near.begun").exists())
-    with testbed.controllers(bed) as at:
-        trees = Fleet(at).read().values()
-    stop.touch()
-    found = became(serving)
-    assert {job: each["state"] for job, each in found["jobs"].items()} == {
-        "w-far": "completed",
-        "w-near": "completed",
-    }
-    assert found["audit"] == []
+    command = running(tmp_path, BED)
+    with command.serving():
+        for name, keys in (("far", FAR), ("near", {})):
+            command.submit(name, "--until", tmp_path / "stop", **keys)
+        command.until(lambda: command.begun("far") and command.begun("near"))
+        with testbed.controllers(bed) as at:
+            trees = Fleet(at).read().values()
+        for name in ("far", "near"):
+            completes(command, name)
     queue = bmv2.Bmv2Target.queue_packets
     assert queue is not None
     windows = [admission.window for tree in trees for admission in tree.switches.values()]
@@ -59,38 +70,27 @@ def test_the_window_of_a_job_fits_the_queues_of_bmv2(bed: netns.State, tmp_path:
 def test_a_bmv2_that_is_started_again_gets_its_program_and_its_job_goes_on(
     bed: netns.State, tmp_path: Path
 ) -> None:
-    stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", two_jobs(tmp_path, "s", "--until", stop), at=BED)
-    until((tmp_path / "s-far.begun").exists)
-    (switch,) = subprocess.run(
-        ["pgrep", "-o", "-f", f"^simple_switch_grpc.*{bed.socket('s1')}"], capture_output=True, text=True
-    ).stdout.split()
-    os.kill(int(switch), signal.SIGKILL)
-    with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
-        try:
-            stop.touch()
-            found = became(serving)
-        finally:
-            again.kill()
-    assert found["jobs"]["s-far"]["state"] == "completed"
-    assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
-    assert found["audit"] == []
+    command = running(tmp_path, BED)
+    with command.serving():
+        command.submit("far", "--until", tmp_path / "stop", **FAR)
+        command.until(lambda: command.begun("far"))
+        (switch,) = subprocess.run(
+            ["pgrep", "-o", "-f", f"^simple_switch_grpc.*{bed.socket('s1')}"], capture_output=True, text=True
+        ).stdout.split()
+        os.kill(int(switch), signal.SIGKILL)
+        with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
+            try:
+                assert completes(command, "far")["starts"] == 1, "it was not restarted"
+            finally:
+                again.kill()
 
 
 def test_a_job_moves_to_another_tree_when_a_link_of_a_bmv2_is_cut(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    begun, name = tmp_path / "moves.begun", f"{BED}-links"
-    with laid_out(tmp_path_factory.mktemp("testbeds"), name, links.CLUSTER, "--target", "bmv2") as state:
-        serving = daemon(tmp_path / "state", links.one_job(tmp_path, "moves"), at=name)
-        until(begun.exists)
-        begun.unlink()
-        links.set_link(state, "s1", "s4", "down")
-        until(begun.exists)
-        (tmp_path / "stop").touch()
-        found = became(serving)
-    assert found["jobs"]["moves"]["state"] == "completed", found
-    before, after = links.tree_of(found, "moves")
-    assert "its tree is s1," in before
-    assert "its tree is s2," in after
-    assert found["audit"] == []
+    name, command = f"{BED}-links", running(tmp_path, f"{BED}-links")
+    with (
+        laid_out(tmp_path_factory.mktemp("testbeds"), name, links.CLUSTER, "--target", "bmv2") as state,
+        command.serving(),
+    ):
+        links.moves(command, state)

@@ -1,9 +1,8 @@
-"""Controllers as processes: ``ina controller`` and its daemon alone, on testbeds and on machines."""
+"""Controllers as processes: ``ina controller``, on testbeds and on machines."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -13,14 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bmv2_topos.testbeds import netns
 from ina.service.client import Client, Refused
 from ina.service.views import JobView
-from tests import started
 from tests.system.clusters import Cluster
 from tests.system.command import PATIENCE_S, ROOT, WORKERS, family, ina
 
@@ -207,34 +204,3 @@ class Controller:
     def _all_over(self) -> bool:
         jobs = self.jobs().values() if self.serves() else []
         return bool(jobs) and all(job["over"] for job in jobs)
-
-
-# --------------------------------------------------------------------------- the daemon alone
-
-
-def daemon(
-    state: Path, jobs: Path, *, at: str, memory: str = "shared", scheduler: str = "fifo", **variables: str
-) -> subprocess.Popen[str]:
-    """Start the daemon without its HTTP side: it ends when all jobs of a file have (`service_driver`)."""
-    driver = [sys.executable, "-m", "tests.system.service_driver"]
-    command = [*driver, str(state), at, str(jobs), memory, scheduler]
-    environment = {**os.environ, "PYTHONPATH": started.PATH, **variables}
-    return subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def became(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what became of a daemon's jobs, once all are over."""
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    found: dict[str, Any] = json.loads(out)
-    return found
-
-
-def jobs_file(path: Path, *jobs: Mapping[str, object]) -> Path:
-    """Write jobs of two workers into a file of TOML; return it."""
-    tables = [{"workers": 2, **job} for job in jobs]
-    lines = [["[[job]]", *(f"{key} = {json.dumps(value)}" for key, value in job.items())] for job in tables]
-    path.write_text("\n".join(line for each in lines for line in each))
-    return path

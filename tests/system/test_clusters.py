@@ -128,20 +128,6 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
     assert "fallback: results" in output
 
 
-def test_a_fallback_server_beside_a_worker_is_killed_and_started_again(here: Cluster) -> None:
-    with here.serving_on("h2"):
-        service = here.serve_fallback("h2")
-        run = here.run_patiently(HOSTS, ["python", "-c", STEPS])
-        all_going(run, 8)
-        for process in here.mentioning("h2", "--beside-workers"):
-            os.kill(process, signal.SIGKILL)
-        status, output, errors = ended(run)
-    assert status == 0, errors
-    assert output.count("all right") == 8
-    service.terminate()
-    assert "restarting it (1 of 5)" in ended(service)[2]
-
-
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, launcher: str) -> None:
     here.serve_fallback()
@@ -405,21 +391,6 @@ def another_version(folder: Path) -> dict[str, str]:
     other = "import importlib.metadata as m; m.version = lambda name, of=m.version: of(name) + '.post9'"
     (folder / "sitecustomize.py").write_text(other)
     return {"PYTHONPATH": str(folder)}
-
-
-def test_a_machine_with_another_version_is_named_before_any_rank_starts(
-    here: Cluster, tmp_path: Path
-) -> None:
-    here.serve_fallback()
-    variables = " ".join(f"{name}={text}" for name, text in another_version(tmp_path).items())
-    enter = tmp_path / "enter"
-    enter.write_text(f'[ "$1" = h1 ] || export {variables}\nexec sh {here.enter} "$@"\n')
-    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2"]
-    run = here.start("h1", [*command, "--launch-with", f"sh {enter} {{host}} {{command}}", "--", "true"])
-    status, output, errors = ended(run)
-    assert (status, output) == (1, ""), errors
-    assert re.search(r"machine h2 has ina \S+\.post9 \(header 2\), this one \S+ \(header 2\)", errors), errors
-    assert "install the same version on all" in errors
 
 
 def test_ranks_of_another_version_are_named_on_all(here: Cluster, tmp_path: Path) -> None:

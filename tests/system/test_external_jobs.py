@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from controller import Fleet
 from ina.service.client import Refused
 from ina.service.views import JobView
 from tests.system.clusters import NETNS
-from tests.system.command import PATIENCE_S, ROOT, ended, ina
+from tests.system.command import ROOT, ended, ina
 from tests.system.controllers import PREFIX, Controller, laid_out, marks
 from tests.system.test_machines import openmpi
 
@@ -146,16 +145,6 @@ def test_a_controller_admits_ranks_that_mpirun_starts_and_knows_their_job(
     controller.left()
 
 
-def test_a_job_leaves_nothing_whose_rank_is_killed(controller: Admitting, tmp_path: Path) -> None:
-    ranks = controller.launch("killed", tmp_path / "stop", {"left1": 1, "right1": 1})
-    controller.summing(tmp_path / "stop")
-    ranks[1].send_signal(signal.SIGKILL)
-    first, second = (ended(rank, PATIENCE_S) for rank in ranks)
-    assert (first[0], second[0]) == (1, -signal.SIGKILL), first
-    assert "rank 1" in controller.becomes("killed", "failed")["reason"]
-    controller.left()
-
-
 def test_ranks_are_told_why_their_job_was_cancelled(controller: Admitting, tmp_path: Path) -> None:
     ranks = controller.launch("unwanted", tmp_path / "stop", {"left1": 1, "right1": 1})
     controller.summing(tmp_path / "stop")
@@ -164,23 +153,6 @@ def test_ranks_are_told_why_their_job_was_cancelled(controller: Admitting, tmp_p
         assert status == 1, errors
         assert "the controller ends job 'unwanted': by its owner" in errors
     assert controller.job("unwanted")["state"] == "cancelled"
-    controller.left()
-
-
-def test_a_job_waits_for_room_and_ranks_of_one_machine_need_no_switch(
-    controller: Admitting, tmp_path: Path
-) -> None:
-    first = controller.launch("first", tmp_path / "one", {"left1": 2})
-    controller.summing(tmp_path / "one")
-    assert controller.job("first")["slots"] == {}
-    second = controller.launch("second", tmp_path / "two", {"left1": 2})
-    controller.becomes("second", "queued")
-    (tmp_path / "one").touch()
-    controller.summing(tmp_path / "two")
-    (tmp_path / "two").touch()
-    for status, _, errors in map(ended, (*first, *second)):
-        assert status == 0, errors
-    controller.becomes("second", "completed")
     controller.left()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from bmv2_topos.testbeds import netns
 from hostlib.interleave.stages import STAGES
 from tests.system.clusters import NETNS
 from tests.system.command import WORKERS, until
-from tests.system.controllers import PREFIX, became, daemon, jobs_file, laid_out
+from tests.system.controllers import PREFIX, Controller, laid_out
 
 pytestmark = NETNS
 BED = f"{PREFIX}groups"
@@ -57,23 +56,16 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
         yield up
 
 
-def groups_file(folder: Path, jobs: Mapping[str, Sequence[float]]) -> Path:
-    """Write jobs with these stage times, of which each needs all GPUs; the first two come together."""
+def group(folder: Path, jobs: Mapping[str, Sequence[float]]) -> list[dict[str, object]]:
+    """Return jobs with these stage times, of which each needs all GPUs."""
     turns = [sys.executable, str(WORKERS / "turns.py")]
-    common = {"iterations": 100_000}
-    return jobs_file(
-        folder / "jobs.toml",
-        *(
-            {
-                **common,
-                "name": name,
-                "stages_s": list(stages_s),
-                "command": [*turns, str(folder / name), str(folder / "stop")],
-                "arrival_s": max(0, number - 1),
-            }
-            for number, (name, stages_s) in enumerate(jobs.items())
-        ),
-    )
+    return [
+        {
+            **{"name": name, "workers": 2, "iterations": 100_000, "stages_s": list(stages_s)},
+            "command": [*turns, str(folder / name), str(folder / "stop")],
+        }
+        for name, stages_s in jobs.items()
+    ]
 
 
 def runs(folder: Path, job: str) -> list[list[Turn]]:
@@ -139,26 +131,21 @@ def test_a_group_takes_turns_through_a_kill_of_the_daemon_and_goes_on_from_check
         go_on(*jobs)
         return plans(state)[0]
 
-    first = daemon(state, groups_file(tmp_path, two), at=BED, scheduler="muri-s")
-    both = together("a", "b")
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
+    service = Controller(tmp_path, ["--testbed", BED, "--scheduler", "muri-s"])
+    with service.serving() as client:
+        client.submit(group(tmp_path, two))
+        both = together("a", "b")
     killed_s = time.monotonic()
     go_on("a", "b")  # nobody is there but the runner
-    second = daemon(
-        state, groups_file(tmp_path, {**two, "c": (0.01, 0.01, 0.04, 0.01)}), at=BED, scheduler="muri-s"
-    )
-    three = together("a", "b", "c")
-    told_s = time.monotonic()
-    (tmp_path / "stop").touch()
-    found = became(second)
-
-    assert {job: (each["state"], each["starts"]) for job, each in found["jobs"].items()} == {
-        "a": ("completed", 2),
-        "b": ("completed", 2),
-        "c": ("completed", 1),
-    }, found
-    assert found["audit"] == []
+    with service.serving() as client:
+        client.submit(group(tmp_path, {"c": (0.01, 0.01, 0.04, 0.01)}))
+        three = together("a", "b", "c")
+        told_s = time.monotonic()
+        (tmp_path / "stop").touch()
+        service.until(lambda: all(job["over"] for job in service.jobs().values()))
+        found = {name: (job["state"], job["starts"]) for name, job in service.jobs().items()}
+        assert found == {"a": ("completed", 2), "b": ("completed", 2), "c": ("completed", 1)}, service.said()
+        service.until(service.clean)
     found_runs = {job: runs(tmp_path, job) for job in (*two, "c")}
     assert [len(each) for each in found_runs.values()] == [2, 2, 1]
     for job in two:

@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.netns.ports import InterfaceWatch
 from controller.p4runtime_shim.ports import SwitchWatch
 from tests.system.clusters import NETNS
 from tests.system.command import until
-from tests.system.controllers import PREFIX, became, daemon, jobs_file, laid_out, marks
+from tests.system.controllers import PREFIX, Controller, laid_out
 
 pytestmark = NETNS
 BED = f"{PREFIX}links"
@@ -36,22 +36,10 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
         yield up
 
 
-def one_job(folder: Path, name: str) -> Path:
-    """Write a job of two servers that sums until the file ``stop`` is there."""
-    command = marks(folder / name, "--until", folder / "stop")
-    return jobs_file(folder / f"{name}.toml", {"name": name, "servers": ["h1", "h2"], "command": command})
-
-
 def set_link(bed: netns.State, node: str, neighbour: str, to: str) -> None:
     """Set an end of a link, at a switch, up or down."""
     port = interface(node, bed.topology.port_to(node, neighbour))
     subprocess.run(["ip", "-n", namespace(bed.name, node), "link", "set", port, to], check=True)
-
-
-def tree_of(found: dict[str, object], job: str) -> list[str]:
-    """Return what was said of the trees of a job, in order."""
-    decisions: list[tuple[str, list[str], str]] = found["decisions"]  # type: ignore[assignment]
-    return [text for event, jobs, text in decisions if event == "placed" and jobs == [job]]
 
 
 def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
@@ -78,38 +66,27 @@ def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
         until(lambda: agree(set()))
 
 
-def test_a_job_moves_to_another_tree_when_a_link_of_its_tree_is_cut(bed: netns.State, tmp_path: Path) -> None:
-    serving = daemon(tmp_path / "state", one_job(tmp_path, "moves"), at=BED)
-    begun = tmp_path / "moves.begun"
-    until(begun.exists)
-    begun.unlink()
-    set_link(bed, "s1", "s4", "down")  # s1: where the fallback server is that is chosen first
+def moves(command: Controller, bed: netns.State) -> None:
+    """Have a job move to another tree, as a link of its tree is cut."""
+    stop = command.folder / "stop"
+    command.submit("moves", "--until", stop, servers=["h1", "h2"])
+    command.until(lambda: command.begun("moves"))
+    root = command.job("moves")["tree"]["root"]
+    (command.folder / "moves.begun").unlink()
+    set_link(bed, root, "s4", "down")
     try:
-        until(begun.exists)
-        (tmp_path / "stop").touch()
-        found = became(serving)
+        command.until(lambda: command.begun("moves"))
+        assert {command.job("moves")["tree"]["root"], root} == {"s1", "s2"}
+        stop.touch()
+        command.until(lambda: command.job("moves")["over"])
     finally:
-        set_link(bed, "s1", "s4", "up")
-    assert found["jobs"]["moves"]["state"] == "completed", found
-    before, after = tree_of(found, "moves")
-    assert "its tree is s1," in before
-    assert "its tree is s2," in after
-    assert (tmp_path / "moves").read_text() == "x"
-    assert found["audit"] == []
+        set_link(bed, root, "s4", "up")
+    assert command.job("moves")["state"] == "completed", command.said()
+    assert (command.folder / "moves").read_text() == "x"
+    command.until(command.clean)
 
 
-def test_a_job_whose_server_is_cut_off_waits_for_its_link(bed: netns.State, tmp_path: Path) -> None:
-    serving = daemon(tmp_path / "state", one_job(tmp_path, "waits"), at=BED)
-    begun = tmp_path / "waits.begun"
-    until(begun.exists)
-    begun.unlink()
-    set_link(bed, "s4", "h2", "down")
-    until(lambda: not (tmp_path / "state" / "runs" / "0").exists())  # stopped, and nothing of it is left
-    set_link(bed, "s4", "h2", "up")
-    until(begun.exists)
-    (tmp_path / "stop").touch()
-    found = became(serving)
-    assert found["jobs"]["waits"]["state"] == "completed", found
-    assert (tmp_path / "waits").read_text() == "x"
-    assert [event for event, jobs, _ in found["decisions"] if event == "interrupted" and jobs == ["waits"]]
-    assert found["audit"] == []
+def test_a_job_moves_to_another_tree_when_a_link_of_its_tree_is_cut(bed: netns.State, tmp_path: Path) -> None:
+    command = Controller(tmp_path, ["--testbed", BED])
+    with command.serving():
+        moves(command, bed)

@@ -24,14 +24,12 @@ from ina.service.api import Address, Certificate, speaking
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
-from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.reload import Files
 from ina.service.store import Store
 from ina.service.threads import Threads
 from ina.service.tokens import Tokens
-from tests.ina.service.reached import program
-from tests.ina.service.virtual import World
+from tests.ina.service.virtual import World, daemon_of, limit_pages
 
 T = TypeVar("T")
 FABRIC = """
@@ -154,9 +152,7 @@ class Bed:
 
     def fill_disk(self) -> None:
         """Leave no room for the state's file: the next write fails."""
-        database = self.ledger._store._database
-        (pages,) = database.execute("PRAGMA page_count").fetchone()
-        database.execute(f"PRAGMA max_page_count = {pages}")
+        limit_pages(self.ledger._store, full=True)
 
     async def _settled(self) -> None:
         self.daemon.look_soon()
@@ -187,15 +183,7 @@ def stand(folder: Path, topology: Topology) -> tuple[Daemon, Ledger, Standing]:
 
     clock = Clock(0.0, store.last_s, wall=world.now, monotonic=world.now)
     world.ledger = ledger = Ledger(store, topology, POLICIES, clock)
-    daemon = Daemon(
-        ledger,
-        testbed="virtual",
-        switches=Network(world.connect, program(), watch=world.watch),
-        executor=world,
-        fallbacks=world.fallbacks,
-        blocking=Threads(),
-    )
-    return daemon, ledger, world
+    return daemon_of(ledger, world, Threads()), ledger, world
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,14 +18,22 @@ from ina.errors import Conflict, StoreError
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
-from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.retention import Retention
 from ina.service.store import Store
 from tests import effort
 from tests.ina.service.mishaps import Mishaps, Wrong
-from tests.ina.service.reached import program
-from tests.ina.service.virtual import ITERATION_S, LONGEST_CALL_S, Died, Inline, VirtualLoop, World
+from tests.ina.service.virtual import (
+    ITERATION_S,
+    LONGEST_CALL_S,
+    Died,
+    Inline,
+    VirtualLoop,
+    World,
+    daemon_of,
+    in_memory,
+    limit_pages,
+)
 
 LENGTHS_S = (8.0, 16.0, 32.0)
 """Times in which mishaps happen, one for each schedule."""
@@ -46,7 +52,6 @@ CLUSTERS = (
     star(3, servers=1),
 )
 """One for each schedule: trees with one way or two, and one switch."""
-NO_LIMIT = 1 << 30
 
 
 class Schedule:
@@ -85,25 +90,16 @@ class Schedule:
     def begin(self) -> None:
         """Start a daemon on what is there."""
         self._store = store = Store(self.folder)
-        self._limit()
+        limit_pages(store, full=self.full)
         wall, kept = (lambda: self.loop.time() + self.wall_s), store.fact("clock") or ""
         clock = Clock(0.0, store.last_s, kept, wall=wall, monotonic=self.loop.time)
         self._blocking = Inline(self.world)
-        self.daemon = Daemon(
-            Ledger(
-                store,
-                self.cluster,
-                self.policies,
-                clock,
-                snapshot_events=SNAPSHOT_EVENTS,
-                retention=Retention(jobs=KEPT_JOBS),
-            ),
-            testbed="virtual",
-            switches=Network(self.world.connect, program(), watch=self.world.watch),
-            executor=self.world,
-            fallbacks=self.world.fallbacks,
-            blocking=self._blocking,
+        ledger = Ledger(
+            *(store, self.cluster, self.policies, clock),
+            snapshot_events=SNAPSHOT_EVENTS,
+            retention=Retention(jobs=KEPT_JOBS),
         )
+        self.daemon = daemon_of(ledger, self.world, self._blocking)
         self._serving = self._task(self.daemon.run())
         if self._reads:
             self._task(self._read(self.daemon))
@@ -138,13 +134,7 @@ class Schedule:
         """Have the disk be full, or have room again."""
         self.full = not self.full
         if not self._blocking.dead:
-            self._limit()
-
-    def _limit(self) -> None:
-        """Have the state's file not grow while the disk is full."""
-        database = self._store._database
-        (pages,) = database.execute("PRAGMA page_count").fetchone()
-        database.execute(f"PRAGMA max_page_count = {pages if self.full else NO_LIMIT}")
+            limit_pages(self._store, full=self.full)
 
     def read(self) -> None:
         """Have somebody watch who is slow, also after a death."""
@@ -306,15 +296,6 @@ class Schedule:
         return Job(name=name, **values)  # type: ignore[arg-type]
 
 
-@contextlib.contextmanager
-def _folder() -> Any:
-    path = Path(tempfile.mkdtemp(prefix="schedule-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 async def at_random(schedule: Schedule) -> None:
     """Have random things happen for a while."""
     length_s = schedule.rng.choice(LENGTHS_S)
@@ -332,7 +313,7 @@ def play(
     """Play a schedule, in a world of this cluster. Raises what went wrong."""
     loop = VirtualLoop()
     loop.set_exception_handler(lambda *_: None)  # of tasks of daemons that are dead
-    with _folder() as folder, contextlib.closing(loop):
+    with in_memory("schedule-") as folder, contextlib.closing(loop):
         schedule = Schedule(seed, folder, loop, cluster)
         loop.run_until_complete(schedule.run(what))
         return schedule

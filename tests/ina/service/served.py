@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,12 @@ from controller.policies.settings import AllocationSettings
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import leaf_spine
 from ina.service.clock import Clock
-from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
-from ina.service.network import Network
+from ina.service.memory import StateInMemory
 from ina.service.policies import Policies
 from ina.service.retention import Retention
 from ina.service.store import Store
-from tests.ina.service.reached import program
-from tests.ina.service.virtual import Inline, VirtualLoop, World
+from tests.ina.service.virtual import Inline, VirtualLoop, World, daemon_of, in_memory, limit_pages
 
 CLUSTER = leaf_spine(2, 2, 2, servers=2, link=Link("a", "b"))
 LEFT, RIGHT = CLUSTER.servers_for("worker")[0], CLUSTER.servers_for("worker")[-1]
@@ -36,21 +32,37 @@ class Served:
     loop: VirtualLoop
     world: World
     policies: Policies
-    daemon: Daemon
     retention: Retention = field(default_factory=Retention)
+    store: str = "SQLite"
+    """The kind of its store; one in memory does not outlive a daemon."""
+
+    async def begin(self) -> None:
+        """Start a daemon, and return when it serves."""
+        self._store = store = StateInMemory() if self.store == "memory" else Store(self.folder)
+        kept = store.fact("clock") or ""
+        clock = Clock(0.0, store.last_s, kept, wall=self.loop.time, monotonic=self.loop.time)
+        ledger = Ledger(store, CLUSTER, self.policies, clock, retention=self.retention)
+        self.daemon = daemon_of(ledger, self.world, Inline(self.world))
+        self.loop.create_task(self.daemon.run(), name="daemon")
+        await self.until(lambda: not self.daemon.ready)
 
     async def again(self, down_s: float = 0.0, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Kill it, and start another after a while in which something else may happen."""
-        own = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not own]
+        await self.end()
+        await asyncio.sleep(down_s)
+        meanwhile()
+        await self.begin()
+
+    async def end(self) -> None:
+        """Kill it."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[operator]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(down_s)
-        meanwhile()
-        self.daemon = _daemon(self.folder, self.loop, self.world, self.policies, self.retention)
-        _serve(self)
-        await self.until(lambda: not self.daemon.ready)
+
+    def fill_disk(self, *, room: bool = False) -> None:
+        """Leave no room for the state's file, or as much as it wants again."""
+        limit_pages(self._store, full=not room)
 
     async def until(self, holds: Callable[[], bool], within_s: float = 200.0) -> None:
         """Let time go on until this holds."""
@@ -97,50 +109,13 @@ class Served:
         await self.until(lambda: not [*(self.folder / "external").glob("*")])
 
 
-def _daemon(
-    folder: Path, loop: VirtualLoop, world: World, policies: Policies, retention: Retention
-) -> Daemon:
-    store = Store(folder)
-    clock = Clock(0.0, store.last_s, store.fact("clock") or "", wall=loop.time, monotonic=loop.time)
-    return Daemon(
-        Ledger(store, CLUSTER, policies, clock, retention=retention),
-        testbed="virtual",
-        switches=Network(world.connect, program(), watch=world.watch),
-        executor=world,
-        fallbacks=world.fallbacks,
-        blocking=Inline(world),
-    )
-
-
-def _serve(served: Served) -> None:
-    served.loop.create_task(served.daemon.run(), name="daemon")
-
-
 @contextmanager
-def serving(retention: Retention = Retention(), **policies: Any) -> Iterator[Served]:  # noqa: B008 - frozen
-    """Have a daemon serve, whose time goes on while its loop runs; its state is in memory."""
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="served-", dir=memory if memory.is_dir() else None))
-    loop = VirtualLoop()
-    world = World(CLUSTER, 1, loop.time)
+def serving(retention: Retention = Retention(), store: str = "SQLite", **policies: Any) -> Iterator[Served]:  # noqa: B008 - frozen
+    """Have a daemon serve, whose time goes on while its loop runs; its files are in memory."""
     chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
-
-    async def begin() -> Served:
-        made = _daemon(folder, loop, world, chosen, retention)
-        served = Served(folder, loop, world, chosen, made, retention)
-        _serve(served)
-        await served.until(lambda: not served.daemon.ready)
-        return served
-
-    async def end() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[operator]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    try:
-        yield loop.run_until_complete(begin())
-        loop.run_until_complete(end())
-    finally:
-        loop.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    loop = VirtualLoop()
+    with in_memory("served-") as folder, closing(loop):
+        served = Served(folder, loop, World(CLUSTER, 1, loop.time), chosen, retention, store)
+        loop.run_until_complete(served.begin())
+        yield served
+        loop.run_until_complete(served.end())

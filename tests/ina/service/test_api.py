@@ -151,16 +151,6 @@ def test_a_drained_server_is_used_by_nobody_until_it_is_back(http: httpx.Client)
     assert http.post("/v1/nodes/h9/drain").status_code == 404
 
 
-def test_a_drained_switch_has_jobs_take_another_tree(http: httpx.Client) -> None:
-    submit(http, job("a", workers=8))
-    before = get(http, "/v1/jobs/a", views.JobView)["tree"]
-    spine = next(name for name in (before["root"], *before["parents"]) if name.startswith("spine"))
-    assert http.post(f"/v1/nodes/{spine}/drain").status_code == 204
-    after = get(http, "/v1/jobs/a", views.JobView)
-    assert after["state"] == "running"
-    assert spine not in (after["tree"]["root"], *after["tree"]["parents"])
-
-
 def test_an_audit_names_what_differs(http: httpx.Client, bed: Bed) -> None:
     assert get(http, "/v1/audit", views.AuditView)["clean"] is True
     submit(http, job("a", workers=8))

@@ -16,25 +16,6 @@ SERVERS = CLUSTER.servers_for("worker")
 WIDE = (LEFT, RIGHT)
 
 
-async def test_starts_counts_when_a_new_tree_makes_workers_start_again(served: Served) -> None:
-    """Also if the daemon is killed meanwhile."""
-    await served.submit("own", 2000, WIDE)
-    record = served.daemon.record("own")
-    assert record.starts == 1
-    racks = {CLUSTER.rack_of[LEFT], CLUSTER.rack_of[RIGHT]}
-    (spine,) = (each for each in record.place.tree.switches if each not in racks)
-    await served.daemon.drain(spine)
-    await served.until(lambda: served.daemon.record("own").starts == 2)
-    await served.again()
-    await served.until(lambda: served.daemon.record("own").state == "running")
-    assert served.daemon.record("own").starts == 2
-    assert "its workers start again: job 'own' is to have another tree" in served.texts("own")
-    assert await served.over() == ["completed"]
-    assert served.daemon.record("own").starts == 2
-    await served.daemon.drain(spine, back=True)
-    await served.clean()
-
-
 async def test_a_job_that_gives_up_while_a_switch_hangs_starts_again(served: Served) -> None:
     """Also if the switch goes on before any call to it has failed: found by the soak of real processes."""
     world, daemon = served.world, served.daemon

@@ -8,11 +8,14 @@ for `PATIENCE_S`. It ends with a sum in real packets, and not before that is com
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import selectors
-from collections.abc import Callable, Collection, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
@@ -22,7 +25,12 @@ from controller.switches.layout import TreeAdmission
 from controller.vocabulary import Topology
 from ina.errors import RunnerGone
 from ina.launch.orders import RunOrder, RunStatus
-from tests.ina.service.reached import reached, summed
+from ina.service.daemon import Daemon
+from ina.service.ledger import Ledger
+from ina.service.network import Network
+from ina.service.store import Store
+from ina.service.threads import Threads
+from tests.ina.service.reached import program, reached, summed
 
 T = TypeVar("T")
 
@@ -352,3 +360,29 @@ class Inline:
 
     def close(self) -> None:
         """Do nothing: nothing is under way that has an effect."""
+
+
+def daemon_of(ledger: Ledger, world: World, blocking: Inline | Threads) -> Daemon:
+    """Return the real daemon of a ledger, in a world."""
+    return Daemon(
+        ledger,
+        testbed="virtual",
+        switches=Network(world.connect, program(), watch=world.watch),
+        executor=world,
+        fallbacks=world.fallbacks,
+        blocking=blocking,
+    )
+
+
+def limit_pages(store: Store, *, full: bool) -> None:
+    """Let the state's file not grow, as on a full disk, or grow again."""
+    (pages,) = store._database.execute("PRAGMA page_count").fetchone()
+    store._database.execute(f"PRAGMA max_page_count = {pages if full else 1 << 30}")
+
+
+@contextlib.contextmanager
+def in_memory(prefix: str) -> Iterator[Path]:
+    """Give a folder in memory, for files that a test syncs."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
