@@ -33,7 +33,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "ina": ("p4src", "softswitch", "hostlib", "controller", "bmv2_topos"),
 }
 PRODUCT = tuple(PACKAGES)
-NOT_INSTALLED = ("benchmarks", "examples", "tests")
+NOT_INSTALLED = ("benchmarks", "docs", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
