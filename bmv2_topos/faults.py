@@ -135,8 +135,10 @@ class Strangers:
     kinds: tuple[str, ...]
 
 
-Timed = LinkFault | RestartJob | RestartFallback | ChangeRegion | Straggle | RemoveJob | Congest | Strangers
-Fault = Timed | Kill
+TimedFault = (
+    LinkFault | RestartJob | RestartFallback | ChangeRegion | Straggle | RemoveJob | Congest | Strangers
+)
+Fault = TimedFault | Kill
 
 
 def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:

@@ -5,7 +5,7 @@ ControllerError
 ├── OutOfMemory         no hole in the switch's memory is large enough
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
-│   └── SwitchRestarted for it was started anew since the job's admission
+│   └── SwitchRestarted because it has restarted since the job's admission
 ├── IdentityTaken       another job has the requested job id or generation
 ├── ProgramMismatch     the switch runs, or was offered, an unsuitable program
 │   ├── NoProgram       it runs none
@@ -88,7 +88,7 @@ class NoSuchJob(ControllerError):
 
 
 class SwitchRestarted(NoSuchJob):
-    """The switch was started anew, and has none of the jobs that it had."""
+    """The switch has restarted, and has none of its earlier jobs."""
 
 
 class IdentityTaken(ControllerError):

@@ -1,4 +1,4 @@
-"""Signals that have to wait for the end of a block, or that end it in good order."""
+"""Delay signals to the end of a block, or exit from it in good order."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     ina run -np 4 -- python examples/char_transformer.py
 
 The text ships with Python: pydoc's topics, some 460,000 characters of its reference. At the end the model
-writes a few lines. Small gradients are fused, and those of front layers go first (`bucket_hook`).
+writes a few lines. Small gradients are fused, and front layers' gradients go first (`bucket_hook`).
 """
 
 import argparse

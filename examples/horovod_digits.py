@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 4 examples/horovod_digits.py
     ina run -np 4 -- python examples/horovod_digits.py
 
-Apart from the import this is an ordinary Horovod script. The images are those of examples/digits.py.
+Apart from the import this is an ordinary Horovod script. The images are the same as in examples/digits.py.
 """
 
 import argparse

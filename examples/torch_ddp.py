@@ -5,7 +5,7 @@
     ina run -np 4 -- python examples/torch_ddp.py
 
 Apart from the import of `hostlib.torch` this is an ordinary DistributedDataParallel script. The images are
-those of examples/digits.py.
+the same as in examples/digits.py.
 """
 
 import argparse

@@ -5,7 +5,7 @@
     torchrun --nproc-per-node 4 examples/torch_fsdp.py --backend gloo   # the same without
     ina run -np 4 -- python examples/torch_fsdp.py
 
-This is an ordinary script of torch but for the name of the backend. The images are those of
+This is an ordinary script of torch but for the name of the backend. The images are the same as in
 examples/digits.py.
 """
 

@@ -149,6 +149,7 @@ def error_bound(
     scale_bits: int | None = None,
     numbers: Numbers = "exponent",
     hierarchical: bool = False,
+    named: bool = False,
 ) -> float:
     """Return the largest absolute error of one element of a float32 sum.
 
@@ -158,13 +159,15 @@ def error_bound(
         scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
         numbers: "block16", "block8" or "block4" if they are that.
         hierarchical: True if ranks of a machine are summed there first (``INA_HIERARCHICAL``).
+        named: True if the call has a name (all of torch's and Horovod's count as named), and no numbers of
+            its own: its exponents may be foreseen (`hostlib.core.foresight`).
 
     Raises ValueError for more ranks than the numbers have room for.
     """
     if scale_bits is not None:
         local = encodings.local_error_bound(largest, fan_in) if hierarchical else 0.0
         return encodings.fixed_error_bound(largest, scale_bits, fan_in) + local
-    bound: Callable[[int, int], float] = encodings.error_bound
+    bound: Callable[[int, int], float] = functools.partial(encodings.error_bound, foreseen=named)
     if numbers in encodings.BLOCKS:
         bound = functools.partial(encodings.block_error_bound, numbers=numbers)
     if hierarchical:

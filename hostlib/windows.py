@@ -96,6 +96,7 @@ class _Own:
     def __init__(self, name: str, inner: Any) -> None:
         self.name = name
         self.wants_rounds = bool(getattr(inner, "wants_rounds", True))
+        self.hears_waiting = bool(getattr(inner, "hears_waiting", True))
         self._inner = inner
 
     def start(self, window: int) -> Limits:

@@ -176,7 +176,7 @@ class RealAllreduce:
         return star(self.workers, link=link)
 
     def run(self) -> Times:
-        """Run it. Raises LiveError, WorkerFailed."""
+        """Run it. Raises NetnsError, WorkerFailed."""
         load = os.getloadavg()[0]
         name = f"experiment-{os.getpid()}"
         program = netns.Program(lanes=self.lanes, target=self.target)

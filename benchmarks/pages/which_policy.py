@@ -91,7 +91,7 @@ def compared(
         settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
         outcome = run_network(
             NetworkTask(
-                jobs=jobs, topology=topology, scheduler=scheduler, settings=settings, of_scheduler=told
+                jobs=jobs, topology=topology, scheduler=scheduler, settings=settings, scheduler_settings=told
             )
         )
         times = {each.spec.name: each.jct_s for each in outcome.simulated.result.jobs if each.completed}

@@ -181,9 +181,9 @@ def _of_simulated(simulated: NetworkResult) -> Decided:
     log = Log()
     watcher = AllocationLogger(log)
     for at_s, _, job in simulated.log.places:
-        watcher.placed(at_s, job)
+        watcher.on_placed(at_s, job)
     for at_s, problem, division in simulated.log.memory:
-        watcher.divided(at_s, problem, division)
+        watcher.on_divided(at_s, problem, division)
     return Decided.of((each.event, each.jobs[0], each.text) for each in log.entries)
 
 

@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def train(rate_bps: float, options: argparse.Namespace) -> Row:
-    """Train on a testbed of that rate. Raises LiveError, WorkerFailed."""
+    """Train on a testbed of that rate. Raises NetnsError, WorkerFailed."""
     load = os.getloadavg()[0]
     topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
     with (
@@ -126,7 +126,7 @@ def together(ranks: Sequence[Row]) -> dict[str, list[float]]:
 
 
 def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> Row:
-    """Measure a collective on a testbed of that rate. Raises LiveError, WorkerFailed."""
+    """Measure a collective on a testbed of that rate. Raises NetnsError, WorkerFailed."""
     size = options.megabytes << 20
     times = RealAllreduce(
         labels={},

@@ -146,7 +146,7 @@ class Study:
         if both := {*self.measure} & {*self.sweep, SEED, VARIANT}:
             yield f"measure: {both.pop()!r} is a parameter, too"
         if FULL in self.ablations:
-            yield f"ablations: {FULL!r} is what the variant without any ablation is called"
+            yield f"ablations: {FULL!r} is the name of the variant without any ablation"
 
     def _takes_seed(self) -> bool:
         return SEED in inspect.signature(self.run).parameters

@@ -57,7 +57,7 @@ def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: in
         if not run.real:
             same.append((run, row))
     if left or lacking:
-        raise ValueError(f"{len(published)} rows are published, and {len(runs)} are to be run")
+        raise ValueError(f"{len(published)} rows are published, and the experiment has {len(runs)} runs")
     shortest = sorted(same, key=lambda pair: pair[0].elements)[:count]
     differences = []
     for scenario, before in shortest:
@@ -142,7 +142,7 @@ _Key = tuple[tuple[str, Value], ...]
 def _end_at_interrupts() -> None:
     """End this process of a pool at an interrupt, also at one that came while it was importing.
 
-    An interrupt reaches all processes of a terminal: the parent says so, this one has nothing to say.
+    An interrupt reaches all processes of a terminal: the parent reports it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

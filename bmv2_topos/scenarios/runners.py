@@ -25,7 +25,7 @@ class Runner(Protocol):
     """A way to run scenarios."""
 
     def check(self, scenario: Scenario) -> None:
-        """Raise LiveError: NotHere if this machine lacks something, NotCarried for what it cannot do."""
+        """Raise NetnsError: MissingRequirement, or Unsupported for a request that it cannot carry out."""
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = ...) -> Outcome:
         """Run a scenario to its end. Raises what `check` raises; the failure of a job is an outcome."""
@@ -35,7 +35,7 @@ class Virtual:
     """Virtual time: deterministic, on any machine."""
 
     def check(self, scenario: Scenario) -> None:
-        """Raise NotCarried for workers that die, and for other faults that virtual time has not."""
+        """Raise Unsupported for workers that die, and for other faults without a form in virtual time."""
         for fault in scenario.happening:
             if why := unsupported(fault):
                 raise Unsupported(why)

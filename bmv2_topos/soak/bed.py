@@ -29,13 +29,13 @@ from softswitch.engine.pipeline import Pipeline
 
 _PORTS = range(1, 33)
 MOVE_PREFIX = f"{names.CHANGE}_"
-"""Prefixes of those that hold, by counter row, how far a move to another region is."""
+"""Prefix of the registers that hold the progress of moves to other regions, by counter row."""
 _JUNK = 0x5A5A_A5A5
 """Content of lanes before anything has been added: no program may rely on zero."""
 
 
 class SwitchPool:
-    """Switches of one program, to be used again and again."""
+    """A pool of switches that run one program; they are reused."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -45,12 +45,12 @@ class SwitchPool:
         self._rounds = 0
 
     @classmethod
-    def of(cls, mode: Mode, own: str | None = None) -> Self:
-        """Return one for a program of one's own, which must be of that mode, or for the one of p4src."""
+    def for_program(cls, mode: Mode, own: str | None = None) -> Self:
+        """Return the pool of `own`, a user's program of that mode, or of p4src's program."""
         return cls(program_of(mode, own))
 
-    def take(self) -> tuple[Switch, Pipeline]:
-        """Return a switch without jobs."""
+    def acquire(self) -> tuple[Switch, Pipeline]:
+        """Return a switch without jobs, from the pool or a new one."""
         if self._free:
             return self._free.pop()
         switch = Switch({port: parse_port("memory") for port in _PORTS})
@@ -63,7 +63,7 @@ class SwitchPool:
                     pipeline.write_register(name, index, _JUNK)
         return switch, pipeline
 
-    def give_back(self, switch: Switch, pipeline: Pipeline) -> None:
+    def release(self, switch: Switch, pipeline: Pipeline) -> None:
         """Keep a switch without jobs for later."""
         self._free.append((switch, pipeline))
 
@@ -86,18 +86,18 @@ class SwitchPool:
 class BuiltBed:
     """The switches of a bed with its jobs on them, and where their ports lead."""
 
-    def __init__(self, bed: SoakBed, rack: SwitchPool) -> None:
+    def __init__(self, bed: SoakBed, pool: SwitchPool) -> None:
         self.bed = bed
-        self.rack = rack
+        self.pool = pool
         self.switches: dict[str, Switch] = {}
         self.pipelines: dict[str, Pipeline] = {}
         for switch in bed.topology.switches:
-            self.switches[switch.name], self.pipelines[switch.name] = rack.take()
+            self.switches[switch.name], self.pipelines[switch.name] = pool.acquire()
         self.wires, self.host_ports = _wires(bed.topology)
         self.ways = {name: _ways(bed, name) for name in self.switches}
         """By switch and job, the ports by which a packet of the job can leave, whatever it evicts."""
         self.fleet = VirtualFleet(
-            bed.topology, self.switches, self.pipelines, rack.objects, slots=slots_of(bed.program)
+            bed.topology, self.switches, self.pipelines, pool.objects, slots=slots_of(bed.program)
         )
         self._as_built = False
         """True while the jobs are on the switches as they were admitted first."""
@@ -113,7 +113,7 @@ class BuiltBed:
         for job in list(self.fleet.jobs):
             self.remove(job)
         for name, switch in self.switches.items():
-            self.rack.give_back(switch, self.pipelines[name])
+            self.pool.release(switch, self.pipelines[name])
 
     # ------------------------------------------------------------------ jobs
 
@@ -121,7 +121,7 @@ class BuiltBed:
         """Clear slots, counters and ports, and admit the jobs of a schedule."""
         if self._as_built:
             for plan in plans.values():
-                self._retell(plan)
+                self._update_job(plan)
         else:
             for job in list(self.fleet.jobs):
                 self.remove(job)
@@ -136,19 +136,19 @@ class BuiltBed:
             self._forget_moves(pipeline)
             self.mark_all(name, False)
         if not self._counted:
-            self.take_outcomes()
+            self.collect_outcomes()
         self._counted = False
         self.strays()
 
     def _clear_slots(self, pipeline: Pipeline) -> None:
-        registers = [name for name in self.rack.program.registers if name.startswith(SLOT_PREFIX)]
-        for index in range(self.rack.program.registers[GENERATION].size):
+        registers = [name for name in self.pool.program.registers if name.startswith(SLOT_PREFIX)]
+        for index in range(self.pool.program.registers[GENERATION].size):
             if pipeline.read_register(GENERATION, index):
                 for register in registers:
                     pipeline.write_register(register, index, 0)
 
     def _forget_moves(self, pipeline: Pipeline) -> None:
-        program = self.rack.program
+        program = self.pool.program
         for row in range(1, len(self.bed.placements) + 1):
             for register in program.registers:
                 if register.startswith(MOVE_PREFIX):
@@ -156,7 +156,7 @@ class BuiltBed:
             if names.SETTLED in program.counters:
                 pipeline.write_counter(names.SETTLED, row, 0, 0)
 
-    def _retell(self, plan: JobPlan) -> None:
+    def _update_job(self, plan: JobPlan) -> None:
         """Change a job for the next schedule: admitted anew it would differ in its job rows only.
 
         To admit all jobs anew takes a fifth of the time of a schedule.
@@ -204,7 +204,7 @@ class BuiltBed:
             for name, switch in self.switches.items()
         }
 
-    def take_outcomes(self) -> dict[str, Counter[str]]:
+    def collect_outcomes(self) -> dict[str, Counter[str]]:
         """Return the number of packets by outcome and switch since the last call."""
         self._counted = True
         taken = {}

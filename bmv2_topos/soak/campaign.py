@@ -36,7 +36,7 @@ class Failure:
     schedule: str
     """In words."""
     own: str | None = None
-    """The program of one's own that was run."""
+    """The user's program that was run."""
 
     @property
     def command(self) -> str:
@@ -85,10 +85,10 @@ class Tally:
         """The most that a recovery took of the time that it might take."""
         return max((each.share for each in self.recoveries), default=0.0)
 
-    def note(self, course: ScheduleResult) -> None:
+    def add_result(self, result: ScheduleResult) -> None:
         """Add the result of a schedule."""
-        self.counts.update(course.happened)
-        self.recoveries += course.recoveries
+        self.counts.update(result.counts)
+        self.recoveries += result.recoveries
 
     def add(self, other: Tally) -> None:
         """Add another's figures."""
@@ -99,7 +99,7 @@ class Tally:
 
 
 class SwitchPools:
-    """The switches of a process, by program; all run `own` if that is given, a program of one's own.
+    """The switches of a process, by program; all run `own`, a user's program, if it is given.
 
     Raises as `bmv2_topos.soak.programs.offers`.
     """
@@ -107,33 +107,33 @@ class SwitchPools:
     def __init__(self, own: str | None = None) -> None:
         self.own = own
         self.offers = offers(own) if own else None
-        self._racks: dict[Mode, SwitchPool] = {}
+        self._pools: dict[Mode, SwitchPool] = {}
 
-    def of(self, program: Mode) -> SwitchPool:
-        """Return the rack of a program, with a clock that still has time."""
-        rack = self._racks.get(program)
-        if rack is not None and rack.worn_out:
-            rack.close()
-            rack = None
-        if rack is None:
-            rack = self._racks[program] = SwitchPool.of(program, self.own)
-        return rack
+    def get(self, program: Mode) -> SwitchPool:
+        """Return the pool of a program; its clock has time left."""
+        pool = self._pools.get(program)
+        if pool is not None and pool.worn_out:
+            pool.close()
+            pool = None
+        if pool is None:
+            pool = self._pools[program] = SwitchPool.for_program(program, self.own)
+        return pool
 
-    def put(self, program: Mode, rack: SwitchPool) -> None:
-        """Use another rack for a program: one with a changed program, for instance."""
-        self._racks[program] = rack
+    def replace(self, program: Mode, pool: SwitchPool) -> None:
+        """Replace the pool of a program, for instance by one of a changed program."""
+        self._pools[program] = pool
 
     def close(self) -> None:
         """Take all switches down."""
-        for rack in self._racks.values():
-            rack.close()
-        self._racks.clear()
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
 
 
 def soak_seeds(
     first: int,
     last: int,
-    racks: SwitchPools,
+    pools: SwitchPools,
     *,
     bed: SoakBed | None = None,
     cores: Cores = COMPILED,
@@ -144,7 +144,7 @@ def soak_seeds(
     Args:
         first: The first seed.
         last: The last seed.
-        racks: The switches of this process.
+        pools: The switches of this process.
         bed: The bed; None: the seeds'.
         cores: Implementations of the cores.
         trace: Called with every packet; None: no trace.
@@ -152,16 +152,16 @@ def soak_seeds(
     Returns:
         The tally.
     """
-    bed = bed or draw_bed(first // BED_SEEDS, racks.offers)
+    bed = bed or draw_bed(first // BED_SEEDS, pools.offers)
     tally = Tally()
-    with BuiltBed(bed, racks.of(bed.program)) as built:
+    with BuiltBed(bed, pools.get(bed.program)) as built:
         for seed in range(first, last + 1):
             schedule = draw_schedule(seed, bed)
             tally.schedules += 1
             try:
-                tally.note(run_schedule(schedule, built, trace, cores=cores))
+                tally.add_result(run_schedule(schedule, built, trace, cores=cores))
             except ScheduleFailed as failed:
-                tally.failures.append(Failure(seed, failed.reason, schedule.describe(), racks.own))
+                tally.failures.append(Failure(seed, failed.reason, schedule.describe(), pools.own))
                 break
     return tally
 
@@ -174,13 +174,13 @@ def describe(seed: int, own: str | None = None) -> str:
 def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Tally, list[str]]:
     """Run one schedule; return its result, and its last packets in words.
 
-    `own` is the path of a program of one's own. Raises as `bmv2_topos.soak.programs.offers`.
+    `own` is the path of a user's program. Raises as `bmv2_topos.soak.programs.offers`.
     """
-    racks, log = SwitchPools(own), PacketLog(packets)
+    pools, log = SwitchPools(own), PacketLog(packets)
     try:
-        return soak_seeds(seed, seed, racks, trace=log), log.lines()
+        return soak_seeds(seed, seed, pools, trace=log), log.lines()
     finally:
-        racks.close()
+        pools.close()
 
 
 def soak(
@@ -252,8 +252,8 @@ def _over(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-_racks_of = cache(SwitchPools)
+_pools_of = cache(SwitchPools)
 
 
 def _soak_bed(first: int, last: int, own: str | None) -> Tally:
-    return soak_seeds(first, last, _racks_of(own))
+    return soak_seeds(first, last, _pools_of(own))

@@ -126,7 +126,7 @@ def check_outcomes(
         restarted: A job was removed meanwhile.
 
     Raises:
-        Impossible: they do not agree.
+        ImpossibleOutcome: they do not agree.
     """
     disagree = _disagree(schedule)
     transit = {switch.name for switch in schedule.bed.topology.switches if not switch.aggregates}
@@ -170,7 +170,7 @@ def check_hosts(schedule: SoakSchedule, workers: Counter[str], servers: Counter[
     """Hold the counters of workers and fallback servers to what the switches let through.
 
     Raises:
-        Impossible: they counted as wrong a packet that a switch had passed on.
+        ImpossibleOutcome: they counted as wrong a packet that a switch had passed on.
     """
     for what, counts, names in (("workers", workers, _WORKER_NEVER), ("servers", servers, _SERVER_NEVER)):
         for name in names:

@@ -1,4 +1,4 @@
-"""Beds and schedules drawn from integers: the same integer gives the same, on any machine."""
+"""Beds and schedules drawn from integers; the same integer gives the same schedule on any machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bmv2_topos.faults import (
     RestartFallback,
     RestartJob,
     Strangers,
-    Timed,
+    TimedFault,
 )
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.network import KINDS
@@ -125,6 +125,7 @@ def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
         )
         for job in drawn
     )
+    jobs = tuple(replace(job, collectives=_draw_named(seed, job)) for job in jobs)
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
     least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
     least = max(least, len(bed.placements) * len(bed.topology.switches))
@@ -168,7 +169,7 @@ def _with_patterns(schedule: SoakSchedule) -> SoakSchedule:
 
 
 def _offered(schedule: SoakSchedule) -> SoakSchedule:
-    """Return the schedule without what its program does not offer."""
+    """Return the schedule without the features that its program lacks."""
     jobs, events = schedule.jobs, schedule.events
     if Feature.SHARDS in schedule.bed.lacks:
         jobs = tuple(
@@ -220,9 +221,21 @@ def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
 
 
 def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
-    """Return how a job's float32 travel: some of those that have exponents are in fewer bits."""
+    """Return the encoding of a job's float32 values; a job with exponents may get one of fewer bits."""
     draw = random.Random(f"blocks {job.number} of {seed}")
     return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
+
+
+def _draw_named(seed: int, job: JobPlan) -> tuple[CollectivePlan, ...]:
+    """Return the collectives of a job; some jobs repeat one of float32, by a name."""
+    draw = random.Random(f"names {job.number} of {seed}")
+    floats = [each for each in job.collectives if each.dtype == "float32"]
+    if not floats or job.numbers != "exponent" or draw.random() < 0.5:
+        return job.collectives
+    one = replace(draw.choice(floats), named=True, large=False)
+    repeated = [replace(one, nonfinite=draw.random() < 0.1) for _ in range(draw.randint(2, 4))]
+    at = draw.randint(1, len(repeated))
+    return (*repeated[:at], draw.choice(job.collectives), *repeated[at:])
 
 
 def _draw_region(draw: random.Random) -> Region:
@@ -279,8 +292,8 @@ def _draw_link(draw: random.Random) -> tuple[float, float, float, float, int]:
     return chance(0.2), chance(0.2), chance(0.4), chance(0.1), draw.choice((10, 100, 1000))
 
 
-def _draw_events(draw: random.Random, bed: SoakBed, jobs: Sequence[JobPlan]) -> tuple[Timed, ...]:
-    events: list[Timed] = []
+def _draw_events(draw: random.Random, bed: SoakBed, jobs: Sequence[JobPlan]) -> tuple[TimedFault, ...]:
+    events: list[TimedFault] = []
     for _ in range(draw.choices((0, 1, 2, 4), (3, 3, 2, 1))[0]):
         at_s = round(10 ** draw.uniform(0.5, 3.5)) / 1e6
         short_s = draw.choice((0, draw.randint(1, 100), draw.randint(1, 3000))) / 1e6
@@ -306,7 +319,7 @@ def _draw_events(draw: random.Random, bed: SoakBed, jobs: Sequence[JobPlan]) -> 
     return tuple(sorted(events, key=lambda event: event.at_s))
 
 
-def _draw_calm(seed: int, events: Sequence[Timed]) -> int:
+def _draw_calm(seed: int, events: Sequence[TimedFault]) -> int:
     """Return a time after all events: most schedules still run then, and have met faults."""
     later_us = round(10 ** random.Random(f"calm {seed}").uniform(1.5, 5))
     return later_us + max(map(end_us, events), default=0)

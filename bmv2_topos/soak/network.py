@@ -142,7 +142,7 @@ class BedNetwork(Network):
         self.wires.update(built.wires)
         for host, (switch, port, link) in built.host_ports.items():
             self.wires[host] = {HOST_PORT: Wire(link, switch, port)}
-        clock_us = built.rack.next_clock_us(schedule.clock_us)
+        clock_us = built.pool.next_clock_us(schedule.clock_us)
         self.switches = {name: BedSwitch(self, name, built, clock_us) for name in built.switches}
 
     def cut(self, link: int, until: int) -> None:
@@ -150,7 +150,7 @@ class BedNetwork(Network):
         self.links[link].cut_until = max(until, self.links[link].cut_until)
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Lose it; or, on the way to a switch, its addresses may be damaged before there is a frame check."""
+        """Drop the packet, or, on its way to a switch, damage its addresses before there is a frame check."""
         if wire.to not in self.switches or self.random.random() >= 0.5:
             return None
         bad = damaged(frame, self.random.randrange(64))

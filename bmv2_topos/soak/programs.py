@@ -30,7 +30,7 @@ def program_of(mode: Mode, own: str | None = None) -> ir.Program:
 def offers(own: str) -> SwitchInfo:
     """Return the capacity that a user's program offers to schedules.
 
-    Raises ProgramMismatch for one that they cannot run; and as `testbeds.virtual.programs.offered`.
+    Raises ProgramMismatch for one that they cannot run; and as `testbeds.virtual.settings.offered`.
     """
     slots = slots_of(offered(own, LANES, SHARED_SLOTS).mode)
     found = offered(own, LANES, slots, wanted=slots)

@@ -29,15 +29,15 @@ LONGEST_TIMEOUT_S: Final = 0.02
 """Time-outs of workers and fallback servers in schedules: the end of their doubling."""
 
 ROUND_TRIPS: Final = 4
-"""For each packet. Jobs may have a single packet in flight, so one is the least. A sum that overflows takes
-another, to be repaired; for parts of a sum that met in no slot, the fallback server waits for about a round
-trip, and then takes one to ask for the rest."""
+"""Round trips allowed for each packet: one for the sum itself, because a job may have a single packet in
+flight; one for the repair of an overflow; and two for partial sums that met in no slot: the fallback server
+waits for about one before it asks for the rest, which takes another."""
 
 TIMEOUTS: Final = 1.75
-"""For all packets together: what was lost before the calm is missed by all at about the same time. A packet
-sent less than three quarters of a time-out before another one is due waits for the next. That one may be the
-longest, for it may have doubled before the calm. It asks who has contributed; where that is not enough, the
-status makes the worker take along what is stuck in a slot (`take_status` of the core)."""
+"""Longest time-outs allowed for all packets together: packets lost before the calm time out at about the same
+time. A packet sent less than three quarters of a time-out before one is due is handled at the next one, which
+may have doubled to the longest before the calm. At a time-out the worker asks who has contributed; if that is
+not enough, it takes the partial sum that is stuck out of its slot (`take_status` of the core)."""
 
 _SHOWN = 8
 
@@ -107,7 +107,7 @@ def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
+class _TimedCollective:
     collective: int
     began: int
     packets: int
@@ -129,10 +129,10 @@ class RecoveryClock:
         self._round_trip_ns = round_trip_ns(schedule, plan.number)
         self._needs_all = schedule.bed.placements[plan.number - 1].server is not None
         self._calm = False
-        self._timed: _Timed | None = None
+        self._timed: _TimedCollective | None = None
         for station in stations:
             station.on_call, station.on_done = self._called, self._done
-        network.at(START_NS + schedule.settled_us * 1000, self._begin_calm)
+        network.call_at(START_NS + schedule.settled_us * 1000, self._begin_calm)
 
     def _begin_calm(self) -> None:
         self._calm = True
@@ -150,8 +150,8 @@ class RecoveryClock:
         if self._plan.defector is not None and collective == len(self._plan.collectives) - 1:
             return  # which cannot end
         packets = len(self._lacking(collective))
-        self._timed = timed = _Timed(collective, self._network.now, packets, in_calm)
-        self._network.at(timed.began + allowed_ns(packets, self._round_trip_ns), self._judge, timed)
+        self._timed = timed = _TimedCollective(collective, self._network.now, packets, in_calm)
+        self._network.call_at(timed.began + allowed_ns(packets, self._round_trip_ns), self._judge, timed)
 
     def _done(self) -> None:
         timed = self._timed
@@ -166,7 +166,7 @@ class RecoveryClock:
             )
         )
 
-    def _judge(self, timed: _Timed) -> None:
+    def _judge(self, timed: _TimedCollective) -> None:
         """Check that a collective has ended by its time limit. Raises TooSlow."""
         if timed is not self._timed or self._beyond_repair:
             return

@@ -19,7 +19,7 @@ from bmv2_topos.faults import (
     RestartJob,
     Straggle,
     Strangers,
-    Timed,
+    TimedFault,
 )
 from bmv2_topos.soak import tofino
 from bmv2_topos.soak.bed import BuiltBed
@@ -28,7 +28,7 @@ from bmv2_topos.soak.network import FROM_ELSEWHERE, START_NS, BedNetwork, forge
 from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Recovery, RecoveryClock, TooSlow
 from bmv2_topos.soak.schedule import JobPlan, SoakSchedule
-from bmv2_topos.soak.sums import SCALE_BITS, SoakSum, Summing
+from bmv2_topos.soak.sums import SCALE_BITS, SoakSum, SumSettings
 from bmv2_topos.soak.worker import BATCH, WorkerStation, WrongError
 from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import FallbackHost, endpoints
@@ -48,13 +48,13 @@ _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=LONGEST_TIMEOUT_S, prob
 
 
 class NoProgress(Exception):
-    """Some collective does not end."""
+    """A collective does not end."""
 
 
 class ScheduleResult(NamedTuple):
     """Result of a schedule."""
 
-    happened: Counter[str]
+    counts: Counter[str]
     """Occurrences of events, by name."""
     recoveries: list[Recovery]
 
@@ -91,7 +91,7 @@ class _RunningJob:
 def run_schedule(
     schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
 ) -> ScheduleResult:
-    """Carry out a schedule on its bed and check all invariants; return its course.
+    """Run a schedule on its bed and check all invariants; return its result.
 
     Args:
         schedule: The schedule.
@@ -118,7 +118,7 @@ class _Run:
         self.built = built
         built.prepare({plan.number: plan for plan in schedule.jobs})
         self.network = BedNetwork(schedule, built, trace)
-        self.happened: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.of_workers: Counter[str] = Counter()
         self.of_servers: Counter[str] = Counter()
         self.outcomes: dict[str, Counter[str]] = defaultdict(Counter)
@@ -128,7 +128,7 @@ class _Run:
         for event in schedule.events:
             if isinstance(event, Strangers):
                 self.network.switches[event.switch].sampled = True
-            self.network.at(START_NS + round(event.at_s * 1e9), self._happen, event)
+            self.network.call_at(START_NS + round(event.at_s * 1e9), self._happen, event)
 
     # ------------------------------------------------------------------ making
 
@@ -138,7 +138,7 @@ class _Run:
         generator = np.random.default_rng((schedule.seed, plan.number))
         in_flight = plan.window if placement.server is None else max(1, plan.window // SPREAD)
         ranks, repaired = len(placement.workers), placement.server is not None
-        summing = Summing(ranks, plan.numbers, repaired, turn_of(in_flight, ranks))
+        summing = SumSettings(ranks, plan.numbers, repaired, turn_of(in_flight, ranks))
         sums = [
             SoakSum(index, collective, summing, generator)
             for index, collective in enumerate(plan.collectives)
@@ -243,25 +243,25 @@ class _Run:
                     who.append(
                         f"job {number} rank {station.rank} waits for PSNs {psns} of collective {station.done}"
                     )
-        return f"after {steps} steps: " + ("; ".join(who) or "nobody is running")
+        return f"after {steps} steps: " + ("; ".join(who) or "no job is running")
 
     def _collect(self) -> None:
-        for switch, found in self.built.take_outcomes().items():
+        for switch, found in self.built.collect_outcomes().items():
             self.outcomes[switch].update(found)
 
     def _check(self) -> None:
-        restarted = self.happened["job restarted"] > 0
+        restarted = self.counts["job restarted"] > 0
         check_outcomes(self.schedule, self.network, self.outcomes, self.refused, restarted=restarted)
         check_hosts(self.schedule, self.of_workers, self.of_servers)
         for switch, strays in self.built.strays().items():
             if strays:
                 raise ImpossibleOutcome(
-                    f"switch {switch}: {strays} packets left by ports of no member of their jobs"
+                    f"switch {switch}: {strays} packets left by ports that lead to no member of their jobs"
                 )
 
     # ------------------------------------------------------------------ events
 
-    def _happen(self, event: Timed) -> None:
+    def _happen(self, event: TimedFault) -> None:
         match event:
             case RestartJob():
                 self._stop_job(event)
@@ -269,18 +269,18 @@ class _Run:
                 server = self.jobs[int(event.job)].server
                 assert server is not None
                 server.restart(self.network.now, round(event.down_s * 1e9))
-                self.happened["fallback server restarted"] += 1
+                self.counts["fallback server restarted"] += 1
             case ChangeRegion():
                 fleet, number = self.built.fleet, int(event.job)
                 if number in fleet.jobs and fleet.move(number, {event.switch: event.region}):
-                    self.happened["region changed"] += 1
+                    self.counts["region changed"] += 1
             case Congest():
-                self.happened["switch congested"] += 1
+                self.counts["switch congested"] += 1
                 self.built.mark_all(event.switch, True)
                 end = self.network.now + round(event.for_s * 1e9)
-                self.network.at(end, self.built.mark_all, event.switch, False)
+                self.network.call_at(end, self.built.mark_all, event.switch, False)
             case LinkFault():
-                self.happened["link cut"] += 1
+                self.counts["link cut"] += 1
                 ends = [{link.a, link.b} for link in self.schedule.bed.topology.links]
                 until = self.network.now + round(event.for_s * 1e9)
                 self.network.cut(ends.index({*event.link}), until)
@@ -294,16 +294,16 @@ class _Run:
     def _stop_job(self, event: RestartJob) -> None:
         job = self.jobs[int(event.job)]
         if job.plan.defector is not None:
-            return  # what it must end with is hard to say then
+            return  # its expected results are then unknown
         fleet = self.built.fleet
         if job.finished or job.plan.number not in fleet.jobs or job.stations[0].window is None:
             return
-        self.happened["job restarted"] += 1
+        self.counts["job restarted"] += 1
         for station in job.stations:
             station.stop()
         if event.removed_at_once:
             self._remove(job)
-        self.network.at(self.network.now + round(event.down_s * 1e9), self._restart_job, job)
+        self.network.call_at(self.network.now + round(event.down_s * 1e9), self._restart_job, job)
 
     def _remove(self, job: _RunningJob) -> None:
         self._collect()
@@ -337,7 +337,7 @@ class _Run:
             if kind == FROM_ELSEWHERE:
                 enters = self.built.host_ports[self.schedule.bed.strangers[event.switch]][1]
             self.refused[event.switch][outcome] += 1
-            self.happened[f"stranger: {kind}"] += 1
+            self.counts[f"stranger: {kind}"] += 1
             switch.inject(enters, forged)
 
     # ------------------------------------------------------------------ telling
@@ -346,7 +346,7 @@ class _Run:
         """Return the number of occurrences of each event, by names for people."""
         begun = ("begun in the calm" if each.begun_in_calm else "under way before it" for each in recoveries)
         groups = {
-            "event": self.happened,
+            "event": self.counts,
             "link": self.network.counts,
             "switch": sum(self.outcomes.values(), Counter[str]()),
             "worker": self.of_workers,

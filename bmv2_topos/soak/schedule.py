@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bmv2_topos.faults import Timed
+from bmv2_topos.faults import TimedFault
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature
 from controller.vocabulary import Mode, Region, Topology
@@ -36,7 +36,7 @@ class SoakBed:
     slots: tuple[int, ...]
     """Exclusive: of each job's region. Shared: 0."""
     lacks: frozenset[Feature] = frozenset()
-    """What its program does not offer, which then does not happen."""
+    """Features that its program lacks; schedules do not use them."""
     tofino: bool = False
     """Its program is one for Tofino (`bmv2_topos.soak.tofino`)."""
 
@@ -87,6 +87,8 @@ class CollectivePlan:
     """Time that each rank takes before it calls, from the end of its last one."""
     pattern: Pattern = Pattern.SUM
     """Of shards, `length` is the length of each."""
+    named: bool = False
+    """One of several calls of a name, whose exponents are foreseen; values are about as large in all."""
 
     @property
     def name(self) -> str:
@@ -104,7 +106,9 @@ class CollectivePlan:
         """Return it in words, in one line."""
         place = "" if self.target == wire.TARGET_ALL else f" with rank {self.target}"
         what = self.name + place
-        extras = [name for name in ("average", "in_place", "large", "nonfinite") if getattr(self, name)]
+        extras = [
+            name for name in ("average", "in_place", "large", "nonfinite", "named") if getattr(self, name)
+        ]
         waits = f", ranks wait {self.waits_us} µs" if any(self.waits_us) else ""
         return f"{what} of {self.length} {self.dtype}, priority {self.priority}{waits}" + "".join(
             f", {extra}" for extra in extras
@@ -166,7 +170,7 @@ def _described(link: Impairments) -> str:
     return ", ".join([*shown, f"delay {link.delay_s * 1e6:.0f} µs"])
 
 
-def end_us(event: Timed) -> int:
+def end_us(event: TimedFault) -> int:
     """Return when an event is over."""
     lasts_s: float = getattr(event, "down_s", 0.0) + getattr(event, "for_s", 0.0)
     return round((event.at_s + lasts_s) * 1e6)
@@ -174,7 +178,7 @@ def end_us(event: Timed) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SoakSchedule:
-    """All that one integer stands for, on its bed."""
+    """The jobs, links and events drawn from one seed, on its bed."""
 
     seed: int
     bed: SoakBed
@@ -182,11 +186,11 @@ class SoakSchedule:
     links: tuple[Impairments, ...]
     """What each link of the topology does to packets, either way, in its order."""
     coalesce_us: int
-    """Hosts take in together what came within this time."""
+    """Hosts process together the packets that arrive within this time."""
     server_capacity: int
     clock_us: int
     """The switches' clock when it begins; it wraps at 2**32."""
-    events: tuple[Timed, ...]
+    events: tuple[TimedFault, ...]
     """Jobs are called as they are numbered."""
     calm_us: int
     """Time at which links begin to hand on every packet, once and at once; all events are over by then."""

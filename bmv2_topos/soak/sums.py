@@ -28,7 +28,7 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
-class Summing:
+class SumSettings:
     """How the values of a job are summed.
 
     Attributes:
@@ -56,7 +56,7 @@ class SoakSum:
         self,
         index: int,
         collective: CollectivePlan,
-        summing: Summing,
+        summing: SumSettings,
         generator: np.random.Generator,
     ) -> None:
         self.collective = collective
@@ -90,7 +90,7 @@ class SoakSum:
             )
             values = (values * scale).astype(np.float32)
         else:
-            most = 126 if self.collective.large else 20
+            most = 2 if self.collective.named else 126 if self.collective.large else 20
             values = np.ldexp(values, generator.integers(-most, most, (self.ranks, 1))).astype(np.float32)
         if self.collective.nonfinite and values.size:
             values[generator.integers(self.ranks), generator.integers(values.shape[1])] = generator.choice(
@@ -166,7 +166,7 @@ class SoakSum:
         average = self.collective.average
         if self.numbers in encodings.BLOCKS:
             return encodings.block_error_bound(exponent, self.ranks, self.numbers, average=average)
-        return encodings.error_bound(exponent, self.ranks, average=average)
+        return encodings.error_bound(exponent, self.ranks, average=average, foreseen=self.collective.named)
 
     # ------------------------------------------------------------------ what came
 
@@ -187,7 +187,7 @@ class SoakSum:
             return source, shard if collective.in_place else np.full_like(shard, SENTINEL)
         return source, source if collective.in_place else np.full_like(source, SENTINEL)
 
-    def take(self, rank: int, output: NDArray[Any], numeric_errors: NumericErrors) -> None:
+    def accept(self, rank: int, output: NDArray[Any], numeric_errors: NumericErrors) -> None:
         """Check a rank's output after the collective.
 
         Raises:
@@ -204,7 +204,7 @@ class SoakSum:
                 raise WrongSum(f"rank {rank} is not the target, and its output was written to")
         for other, (_, told) in self.results.items():
             if told != numeric_errors:
-                raise WrongSum(f"rank {rank} was told {numeric_errors}, rank {other} {told}")
+                raise WrongSum(f"rank {rank} got {numeric_errors}, rank {other} got {told}")
         self.results[rank] = output.tobytes(), numeric_errors
 
     def _judge_numeric_errors(self, rank: int, numeric_errors: NumericErrors) -> None:

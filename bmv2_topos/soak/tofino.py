@@ -1,4 +1,4 @@
-"""Schedules for the programs for Tofino: what these do not do does not happen (docs/reference/tofino.md)."""
+"""Schedules for the programs for Tofino, without the features that these lack (docs/reference/tofino.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from bmv2_topos.faults import Congest, Strangers, Timed
+from bmv2_topos.faults import Congest, Strangers, TimedFault
 from bmv2_topos.soak.programs import SHARED_SLOTS
 from bmv2_topos.soak.schedule import CollectivePlan, JobPlan, SoakSchedule
 from controller.switches.tofino_rows import BITMAPS, STRENGTH
@@ -77,7 +77,7 @@ def _within_range(collective: CollectivePlan) -> CollectivePlan:
     return replace(collective, large=False)
 
 
-def _events(event: Timed) -> Sequence[Timed]:
+def _events(event: TimedFault) -> Sequence[TimedFault]:
     match event:
         case Congest():  # nothing marks packets
             return []

@@ -31,7 +31,7 @@ def _ignore() -> None:
 
 
 class WrongError(Exception):
-    """A worker gave up without reason, or does not name the reason as it should."""
+    """A worker gave up without a reason, or does not name the reason."""
 
 
 class WorkerStation:
@@ -96,7 +96,7 @@ class WorkerStation:
         self._life += 1
 
     def note(self) -> None:
-        """Add the core's counters to the schedule's."""
+        """Add the core's counters to the schedule's counters."""
         if self.window is not None:
             for counter in Count:
                 if value := self.window.count(counter):
@@ -107,7 +107,7 @@ class WorkerStation:
 
         Raises:
             WrongSum: it received a result that is not the sum.
-            WrongError: it gave up, and should not have, or not so.
+            WrongError: it gave up without a reason, or with a wrong one.
         """
         driver = self._driver
         if driver is None:
@@ -132,7 +132,7 @@ class WorkerStation:
             return
         wait_us = self._sums[self.done].collective.waits_us[self.rank]
         if wait_us:
-            self._network.at(self._network.now + wait_us * 1000, self._call, self._life)
+            self._network.call_at(self._network.now + wait_us * 1000, self._call, self._life)
         else:
             self._call(self._life)
 
@@ -156,6 +156,7 @@ class WorkerStation:
             average=collective.average,
             priority=collective.priority,
             target=collective.target,
+            series=[("named", collective.length)] if collective.named else (),
         )
         driver.window.begin(exchange, now)
         driver.start(now)
@@ -163,7 +164,7 @@ class WorkerStation:
         self._station.wake(driver.transmit(now))
 
     def _finish(self, window: Window) -> None:
-        self._sums[self.done].take(self.rank, self._output, window.numeric_errors())
+        self._sums[self.done].accept(self.rank, self._output, window.numeric_errors())
         if self._defector is not None and self.done == len(self._sums) - 1:
             raise WrongSum(f"rank {self.rank} has a result, which cannot be")
         self.done += 1
@@ -178,13 +179,13 @@ class WorkerStation:
         if error is not None and self.busy:
             self._give_up(error)
         else:
-            self._network.at(self._network.now + _WATCH_NS, self._watch, watchdog, life)
+            self._network.call_at(self._network.now + _WATCH_NS, self._watch, watchdog, life)
 
     def _give_up(self, error: JobBroken) -> None:
-        """Raise an error in the caller, for whom nothing more happens then.
+        """Raise an error in the caller, which ends the worker.
 
         Raises:
-            WrongError: there is no reason for it, or it does not name the required facts.
+            WrongError: the error has no reason, or does not name the required facts.
         """
         defector, window = self._defector, self.window
         assert window is not None, "only a running worker gives up"

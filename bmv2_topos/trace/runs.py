@@ -34,7 +34,7 @@ def read_run(path: Path) -> tuple[list[TracedJob], list[Sum]]:
 
 
 def run_records(events: Sequence[Mapping[str, Any]]) -> tuple[list[TracedJob], list[Sum]]:
-    """Return the same of a log's lines."""
+    """Return the jobs and their sums from the lines of a log."""
     sums = [_sum(event) for event in events if event["event"] == "collective" and not event["error"]]
     begins: dict[int, int] = {}
     for one in sums:

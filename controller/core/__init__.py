@@ -20,7 +20,7 @@ Deciding is a composition, in this order:
    job that can no longer meet its deadline is ended. Without a network the core skips this step.
 
 The core decides only on a `Tick`; it records all other events and asks for a tick. Jobs that end leave their
-groups at once, and their partners continue. While servers are down (`losses`), their GPUs are unavailable and
+groups at once, and their partners continue. While servers are down (`Outages`), their GPUs are unavailable and
 the jobs that ran there wait again. Jobs whose trees use a failed switch or link are rerouted if possible.
 
 The core predicts the jobs' progress by a speed model. Real jobs report it (`Rules.reported`); a simulator

@@ -52,7 +52,7 @@ class Outages:
         return bool(self.servers or self.switches or self.links)
 
     def change(self, cluster: Cluster) -> None:
-        """Replace the cluster by another one, which the allocator knows; parts that it lacks are not down."""
+        """Replace the cluster by the allocator's new one; parts that it lacks are not down."""
         self._cluster = cluster
         assert self._allocator is not None
         whole = self._allocator.whole
@@ -63,8 +63,8 @@ class Outages:
             ends[frozenset(link)]: why for link, why in self.links.items() if frozenset(link) in ends
         }
 
-    def gone(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
-        """Return the GPUs that are unavailable to all but the running groups; `before` were so before."""
+    def unavailable_gpus(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
+        """Return the unavailable GPUs that no running group uses; `before`: the ones of the last call."""
         used = {gpu for group in groups for gpu in group.gpus}
         if self.own_places:
             nodes = self._cluster.servers
@@ -82,7 +82,7 @@ class Outages:
         return server not in self.servers
 
     def _had(self, used: Collection[int]) -> int:
-        """Return how many GPUs are in use, or free and can be reached."""
+        """Return the number of GPUs in use, plus the free ones that can be reached."""
         allocator = self._allocator
         assert allocator is not None
         reached = {name for name in allocator.topology.server if allocator.reaches([name])}
@@ -96,12 +96,12 @@ class Outages:
 
 
 class AllocationWatcher(Protocol):
-    """Is notified of allocations as they happen."""
+    """An object that is notified of each allocation."""
 
-    def placed(self, now_s: float, job: Job) -> None:
+    def on_placed(self, now_s: float, job: Job) -> None:
         """Record that a job has servers and a tree from now on."""
 
-    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
         """Record a division of memory, valid from now on, among the jobs of the problem."""
 
 
@@ -129,7 +129,7 @@ class Allocation:
         self._lacking: dict[str, JobState] = {}  # jobs that run, and may have no servers
         self._due_s = math.inf
         self._moved = False
-        self._told_late: set[str] = set()
+        self._reported_late: set[str] = set()
         self._wished: Mapping[str, Job] = {}  # places of the jobs that the last decision starts
 
     @property
@@ -171,7 +171,7 @@ class Allocation:
         return self._due_s if self.allocator.crossing else math.inf
 
     def divide_next(self, now_s: float) -> None:
-        """Make the next `follow` divide memory, as if the interval had passed."""
+        """Make the next `update` divide memory, as if the interval had passed."""
         self._due_s = min(self._due_s, now_s)
 
     def submit(self, job: Job) -> None:
@@ -180,10 +180,10 @@ class Allocation:
 
     @property
     def topology(self) -> Topology:
-        """The part of the cluster that is up, with links at the rate that gradients have of them."""
+        """The part of the cluster that is up, with links at goodput: their rates less packet headers."""
         return self.allocator.topology
 
-    def described(self, name: str) -> Job:
+    def job(self, name: str) -> Job:
         """Return the network properties of a job as they are known."""
         return self._jobs[name]
 
@@ -214,15 +214,15 @@ class Allocation:
 
     def newly_late(self) -> list[str]:
         """Return the jobs that the last division found too late for their deadlines, and that go on."""
-        found, self._told_late = self.allocator.late.keys() - self._told_late, {*self.allocator.late}
+        found, self._reported_late = self.allocator.late.keys() - self._reported_late, {*self.allocator.late}
         return sorted(found)
 
     def forget(self, name: str) -> None:
-        """Forget a job that is over; its servers and slots are free at the next `follow`."""
+        """Forget a job that is over; its servers and slots are free at the next `update`."""
         self._jobs.pop(name, None)
 
     def has_servers(self, name: str) -> bool:
-        """Return whether a job that runs has servers, or waits for room."""
+        """Return whether a running job has servers; without them it waits for room."""
         return name in self._of
 
     def state(self, name: str) -> JobState:
@@ -258,7 +258,7 @@ class Allocation:
                 raise BadDecision(str(error)) from error
         self._wished = decision.placed
 
-    def follow(
+    def update(
         self, now_s: float, groups: Sequence[Group], moved: Collection[JobState]
     ) -> tuple[list[JobState], list[JobState]]:
         """Place the jobs that have started, and divide memory if it is time.
@@ -269,10 +269,10 @@ class Allocation:
             moved: The jobs that have started, stopped or got another group since the last call.
 
         Returns:
-            The jobs that can no longer meet their deadlines, which are to end, and all jobs for which it may
-            have changed that they have servers, in the order of their arrival.
+            The jobs to end, because they can no longer meet their deadlines; and the jobs that may have got
+            or lost servers, in order of arrival.
         """
-        changed, self._moved = self._moved | self._take_away(moved), False
+        changed, self._moved = self._moved | self._release_places(moved), False
         self._lacking = {name: job for name, job in self._lacking.items() if job.group is not None}
         unsettled = {job for job in moved if job.group is not None}.union(self._lacking.values())
         self._lacking |= {job.spec.name: job for job in unsettled if job.spec.name not in self._of}
@@ -285,7 +285,7 @@ class Allocation:
             self.changes += 1
             left = {job.name: self._states[job.name].iterations_left(now_s) for job in crossing}
             ended = [self._states[name] for name in self.allocator.divide(now_s, left)]
-            self._tell(now_s)
+            self._notify(now_s)
         if now_s >= self._due_s or self._due_s == math.inf:
             self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
         return ended, sorted(unsettled, key=lambda job: job.order)
@@ -297,25 +297,25 @@ class Allocation:
             return [group for group in groups if id(group) in found]
         return list(found.values())
 
-    def lose(self, losses: Outages, now_s: float) -> dict[str, str]:
+    def set_outages(self, outages: Outages, now_s: float) -> dict[str, str]:
         """Set which servers, switches and links are down.
 
         Args:
-            losses: All that is down.
+            outages: All that is down.
             now_s: The time.
 
         Returns:
             The reason, by job, for each job that has to be interrupted. The others keep their trees, or get
             trees that avoid the failed parts.
         """
-        lost = self.allocator.lose(losses.servers, losses.switches, losses.links)
+        lost = self.allocator.set_outages(outages.servers, outages.switches, outages.links)
         for name in self.allocator.rerouted:
             for watcher in self.watchers:
-                watcher.placed(now_s, self.allocator.placed[name])
+                watcher.on_placed(now_s, self.allocator.placed[name])
         self._moved = True
         return lost
 
-    def evict(self, name: str) -> None:
+    def withdraw(self, name: str) -> None:
         """Remove a job's servers, tree and slots because its workers are gone; it may get the same again."""
         if name not in self._of:
             return
@@ -324,11 +324,11 @@ class Allocation:
         self._drop(name)
 
     def release(self, moved: Iterable[JobState]) -> None:
-        """Forget the servers of each of these jobs that no longer runs where it ran."""
-        self._moved |= self._take_away(moved)
+        """Release the servers of these jobs, unless they still run there."""
+        self._moved |= self._release_places(moved)
 
-    def _take_away(self, moved: Iterable[JobState]) -> bool:
-        """Forget servers of jobs that stopped, or run elsewhere; return whether that changed the network."""
+    def _release_places(self, moved: Iterable[JobState]) -> bool:
+        """Release the servers of jobs that stopped or moved; return whether that changed the network."""
         here = {job.spec.name: job.group.gpus for job in moved if job.group is not None}
         crossed = False
         for name in {job.spec.name for job in moved} & self._of.keys():
@@ -367,7 +367,7 @@ class Allocation:
         started = [job.spec.name for group in fresh for job in group.jobs if job.spec.name in self._of]
         for name in started:
             for watcher in self.watchers:
-                watcher.placed(now_s, self.allocator.placed[name])
+                watcher.on_placed(now_s, self.allocator.placed[name])
         return any(self.allocator.crosses(name) for name in started)
 
     def _put_where_gpus_are(self, groups: Iterable[Group]) -> None:
@@ -400,12 +400,12 @@ class Allocation:
         wished = self._wished.get(job.spec.name)
         if wished is not None and wished.servers == servers:
             described = described.on(servers, wished.fallback, wished.tree)
-        self.allocator.put(described, servers, guest=True)
+        self.allocator.add(described, servers, guest=True)
         self._have(job, group.gpus)
 
-    def _tell(self, now_s: float) -> None:
+    def _notify(self, now_s: float) -> None:
         problem, division = self.allocator.problem, self.allocator.division
         assert problem is not None
         assert division is not None
         for watcher in self.watchers:
-            watcher.divided(now_s, problem, division)
+            watcher.on_divided(now_s, problem, division)

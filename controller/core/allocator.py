@@ -132,7 +132,7 @@ class Allocator:
         self.late: dict[str, float] = {}
         """Times at which the late jobs of the last division, if they continue, would be done alone."""
         self.rerouted: list[str] = []
-        """Jobs that the last loss gave another tree."""
+        """Jobs that got another tree by the last `set_outages`."""
         self._count_anew()
 
     def decide_by(self, policies: AllocationPolicies, settings: AllocationSettings) -> None:
@@ -140,7 +140,7 @@ class Allocator:
         self._policies, self._settings = policies, settings
 
     def change(self, topology: Topology) -> None:
-        """Replace the cluster from now on; the next `lose` gives jobs trees that it has."""
+        """Replace the cluster from now on; the next `set_outages` gives jobs trees in it."""
         self.whole = goodput(topology, self._settings.frame_bytes)
 
     @property
@@ -177,7 +177,7 @@ class Allocator:
         return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
-        """Return the jobs whose own servers have room for them."""
+        """Return the jobs with given servers that have room for them."""
         there = list(running)
         free = dict(placement.PlacementProblem(self.topology, tuple(running), self._rng).free)
         for job in batch:
@@ -199,7 +199,7 @@ class Allocator:
         placed = replace(placed, fallback=job.fallback, tree=None)
         return replace(placed, tree=tree_of(self.topology, placed))
 
-    def put(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
+    def add(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
         """Place a job on these servers; the GPUs of a `guest` are counted with another job's."""
         self._sums[job.name] = job.aggregate
         settled = self._settled(job, servers, self._reached())
@@ -215,7 +215,7 @@ class Allocator:
         self._count(job)
 
     def _count(self, job: Job) -> None:
-        """Count a placed job among the jobs beside which others are placed."""
+        """Count a placed job's GPUs and traffic, beside which other jobs are placed."""
         name = job.name
         reached = self.reaches(job.hosts)
         if not reached:
@@ -236,7 +236,7 @@ class Allocator:
                 self._free[server] -= sign * job.gpus_per_worker
 
     def _count_anew(self) -> None:
-        """Count all jobs beside which others are placed, in the cluster as it is now."""
+        """Count all placed jobs' GPUs and traffic again, in the cluster as it is now."""
         self._there, self._apart = {}, set()
         self._free = {server.name: server.gpus for server in self.topology.servers}
         for job in self.placed.values():
@@ -259,7 +259,7 @@ class Allocator:
         there = self._up.server
         return all(map(there.__contains__, servers))
 
-    def lose(
+    def set_outages(
         self, servers: Mapping[str, str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
     ) -> dict[str, str]:
         """Set which servers, with the reason, switches and links are down; no starting job uses them.
@@ -293,7 +293,7 @@ class Allocator:
     def _stands(self, job: Job, before: Topology) -> bool:
         """Return whether a job's tree, and the way to its fallback server, are up.
 
-        That way's first link belongs to the job; from there on it is ordinary forwarding's. `before` is the
+        The first link of that path is the job's; ordinary forwarding serves the rest. `before` is the
         part that was up until now.
         """
         assert self._up is not None
@@ -369,7 +369,7 @@ class Allocator:
         """
         self.late = {}
         jobs = tuple(
-            self._told(job, now_s, job.iterations if left is None else left[job.name])
+            self._with_progress(job, now_s, job.iterations if left is None else left[job.name])
             for job in self.crossing
         )
         held = self.division.regions if self.division is not None else {}
@@ -388,7 +388,7 @@ class Allocator:
             if switch in known and region.end <= known[switch].slots
         }
 
-    def _told(self, job: Job, now_s: float, left: float) -> Job:
+    def _with_progress(self, job: Job, now_s: float, left: float) -> Job:
         """Return the job as the memory policy sees it: iterations left, and the deadline less a margin.
 
         If the deadline can be met only without the margin, it is passed on unchanged; if it has passed, it is

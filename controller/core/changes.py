@@ -1,9 +1,9 @@
 """Differences between two descriptions of a cluster, and placed jobs that cannot go on as they are. Pure.
 
 A job keeps its place through a change that does not touch it. A change that removes a switch or a link of its
-tree is like a failure: it gets another tree if there is one (`controller.core.allocator.Allocator.lose`).
-Changes that cost it its place are collected here: servers that left or are reached in another way, ports
-with other numbers, and memory of another size.
+tree is like a failure: it gets another tree if there is one
+(`controller.core.allocator.Allocator.set_outages`). Changes by which it loses its place are collected here:
+servers that left or have another path, ports with other numbers, and memory of another size.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from controller.vocabulary.documents import shown
 from controller.vocabulary.errors import plural
 
 _REACHED = ("ip", "mac", "interface", "address")
-"""Properties of a server with which its workers, and the rows of its switch, would be wrong."""
+"""Properties of a server that its workers and the rows of its switch depend on."""
 _MEMORY = ("slots", "lanes")
-"""The same for a switch and the jobs that are summed there."""
+"""Properties of a switch that the jobs summed there depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def compare(before: Topology, after: Topology) -> Changes:
 
 
 def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
-    """Return a changed cluster's servers as schedulers see them: no GPU that was there has another number.
+    """Return a changed cluster's servers as schedulers see them; GPUs keep their numbers.
 
     Jobs that run hold GPUs by their numbers. Servers that have left keep theirs, for good, and their GPUs
     are unavailable (`controller.core.allocation`); new servers come last. A single large server, which stands

@@ -72,7 +72,7 @@ def network_policies(
     topology: Topology,
     scheduler: str,
     settings: AllocationSettings,
-    of_scheduler: tuple[tuple[str, float], ...] = (),
+    scheduler_settings: tuple[tuple[str, float], ...] = (),
 ) -> NetworkPolicies:
     """Return scheduler, placement, routing and memory, all by name, for one core on this cluster.
 
@@ -80,7 +80,7 @@ def network_policies(
         topology: Servers, switches and links.
         scheduler: The scheduling policy's name.
         settings: The other policies' names, and how they are asked.
-        of_scheduler: Settings of the scheduling policy, by name.
+        scheduler_settings: Settings of the scheduling policy, by name.
 
     Returns:
         The servers as the scheduler sees them (one large one, unless its own places hold), the scheduler, and
@@ -91,7 +91,7 @@ def network_policies(
     from controller.core.allocator import Allocator  # with all that divides memory, and NumPy
 
     servers = servers_of(topology, settings)
-    setup = setup_of(servers, scheduler, settings, of_scheduler)
+    setup = setup_of(servers, scheduler, settings, scheduler_settings)
     allocator = Allocator(topology, policies_of(settings), settings)
     return NetworkPolicies(servers, setup, Allocation(allocator, servers, settings))
 
@@ -100,10 +100,10 @@ def setup_of(
     servers: Cluster,
     scheduler: str,
     settings: AllocationSettings,
-    of_scheduler: tuple[tuple[str, float], ...] = (),
+    scheduler_settings: tuple[tuple[str, float], ...] = (),
 ) -> Setup:
     """Return a fresh scheduler for these servers; see `network_policies`. Raises BadSpec."""
-    config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
+    config = SimulationConfig(servers, seed=settings.seed, settings=scheduler_settings)
     setup = registry.make(scheduler, config)
     if setup.places and settings.placement != SCHEDULER:
         raise BadSpec(

@@ -69,15 +69,15 @@ class Rules:
         verify: Check every decision of the scheduling policy.
         sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
         retries: How often a failed job returns to the queue, to restart from its last checkpoint.
-        endures: A policy that fails to decide is asked again at the next event, and running jobs continue;
-            otherwise its error is raised.
+        tolerates_failures: A policy that fails to decide is asked again at the next event, and running jobs
+            continue; otherwise its error is raised.
     """
 
     reported: bool = False
     verify: bool = True
     sharing: int | None = None
     retries: int = 0
-    endures: bool = False
+    tolerates_failures: bool = False
 
     def __post_init__(self) -> None:
         if (self.sharing is not None and self.sharing < 1) or self.retries < 0:
@@ -118,8 +118,8 @@ class Core:
         """Why submissions were refused, by name."""
         self.decisions = 0
         """Times that the policy was asked."""
-        self.undecided = ""
-        """Why the policy failed to decide when it was asked last; "": it did not (`Rules.endures`)."""
+        self.policy_failure = ""
+        """Why the policy failed to decide when it was last asked, or "" (`Rules.tolerates_failures`)."""
         self._whole = self._cluster = cluster
         self._described = None if allocation is None else cluster.topology
         self._policy = setup.policy
@@ -134,7 +134,7 @@ class Core:
         """The running groups, as the policy decided, without the jobs that have ended since; read only."""
         allocator = None if allocation is None else allocation.allocator
         own_places = allocation is None or allocation.own_places
-        self._losses = Outages(cluster, allocator, own_places=own_places)
+        self._outages = Outages(cluster, allocator, own_places=own_places)
         self._submissions: dict[str, Submitted] = {}
         self._arrivals = 0
         self._left: dict[str, float] = {}  # iterations of failed jobs
@@ -145,10 +145,10 @@ class Core:
         self._kept: dict[str, JobState] = {}  # running jobs that have finished as far as the policy knows
         self._rest = cluster  # the servers without their GPUs
         self._crowded: set[str] = set()
-        self._told_to_wait: set[str] = set()
+        self._logged_waiting: set[str] = set()
         self._ask_s = math.inf
         self._lossy = False  # something is down, or was until now
-        self._stirred = False
+        self._changed = False
         if log is not None and allocation is not None:
             allocation.watchers.append(reasons.AllocationLogger(log))
 
@@ -159,7 +159,7 @@ class Core:
         """Time of the next `Tick` even if nothing happens before; infinite: not needed."""
         if self.allocation is None:
             return self._ask_s
-        if self._stirred:
+        if self._changed:
             return self.now_s
         return min(self._ask_s, self.allocation.next_s)
 
@@ -211,32 +211,32 @@ class Core:
                 self._retried(event.job, now_s)
             case ServerGone():
                 self._known(event.server, self._servers(), "server")
-                self._losses.servers[event.server] = event.reason
+                self._outages.servers[event.server] = event.reason
                 self._note("gone", (), f"server {event.server}: {event.reason}")
                 self._lose(now_s)
             case ServerBack():
                 self._known(event.server, self._servers(), "server")
-                self._losses.servers.pop(event.server, None)
+                self._outages.servers.pop(event.server, None)
                 self._note("back", (), f"server {event.server}")
                 self._lose(now_s)
             case SwitchGone():
                 self._known(event.switch, self._switches(), "switch")
-                self._losses.switches[event.switch] = event.reason
+                self._outages.switches[event.switch] = event.reason
                 self._note("gone", (), f"switch {event.switch}: {event.reason}")
                 self._lose(now_s)
             case SwitchBack():
                 self._known(event.switch, self._switches(), "switch")
-                self._losses.switches.pop(event.switch, None)
+                self._outages.switches.pop(event.switch, None)
                 self._note("back", (), f"switch {event.switch}")
                 self._lose(now_s)
             case LinkGone():
                 ends = self._link(event.a, event.b)
-                self._losses.links[ends] = event.reason
+                self._outages.links[ends] = event.reason
                 self._note("gone", (), f"link {ends[0]}-{ends[1]}: {event.reason}")
                 self._lose(now_s)
             case LinkBack():
                 ends = self._link(event.a, event.b)
-                self._losses.links.pop(ends, None)
+                self._outages.links.pop(ends, None)
                 self._note("back", (), f"link {ends[0]}-{ends[1]}")
                 self._lose(now_s)
             case Reallocated():
@@ -257,9 +257,9 @@ class Core:
     ) -> None:
         """Replace the policies, from the next tick on.
 
-        Running jobs continue until they decide otherwise. The scheduling policy sees all unfinished jobs as
-        just arrived, and running jobs in their groups. If it begins or ends to place jobs itself, GPUs have
-        other numbers: all jobs return to the queue.
+        Running jobs continue until the new policies decide otherwise. The scheduling policy sees all
+        unfinished jobs as just arrived, and running jobs in their groups. If it begins or ends to place jobs
+        itself, GPUs have other numbers: all jobs return to the queue.
 
         Args:
             setup: The scheduling policy, its speed model and interval.
@@ -279,8 +279,8 @@ class Core:
             for job in list(self.running.jobs):
                 self._put_back(job, self.now_s, "interrupted", why)
             self._whole = self._cluster = servers
-            self._losses.own_places = not before
-            self._losses.change(servers)
+            self._outages.own_places = not before
+            self._outages.change(servers)
             self._lose(self.now_s)
         self._rules = rules
         self._schedule_by(setup)
@@ -289,13 +289,14 @@ class Core:
     def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
         """Replace the cluster from now on; return its differences from the previous one.
 
-        Jobs that it does not touch run on where they are. Those that cannot keep their places return to the
-        queue, those whose trees have lost a switch or a link get other trees, and those for which it has no
-        room at all have failed; they can be retried.
+        Unaffected jobs continue where they are. Jobs that cannot keep their places return to the queue, jobs
+        whose trees have lost a switch or a link get other trees, and jobs for which there is no room at all
+        fail; they can be retried.
 
         Args:
             topology: Servers, switches and links.
-            servers: The same as schedulers see them, with the numbers of GPUs of before (`changes.renewed`).
+            servers: The same as schedulers see them, with the same GPU numbers as before
+                (`changes.keep_gpu_numbers`).
             setup: The scheduling policy for them, its speed model and interval.
 
         Raises BadSpec for a core without a network.
@@ -310,14 +311,16 @@ class Core:
         moved = {name: changes.why_moved(job, topology) for name, job in placed.items()}
         self._described = topology
         self._whole = servers
-        self._cluster = servers.without(gpu for gpu in self._cluster.gone if gpu < len(servers.node_of))
+        self._cluster = servers.without(
+            gpu for gpu in self._cluster.unavailable if gpu < len(servers.node_of)
+        )
         for text in changes.notes:
             self._note("note", (), f"cluster: {text}")
         for name, why in moved.items():
             if why and name in self.jobs and self.jobs[name].group is not None:
                 self._put_back(self.jobs[name], now_s, "interrupted", why)
         allocation.change(topology, servers, now_s)
-        self._losses.change(servers)
+        self._outages.change(servers)
         self._lose(now_s)
         self._fail_without_room()
         self._schedule_by(setup)
@@ -348,7 +351,7 @@ class Core:
         self.running.predict_by(setup.speed)
         self._arrived, self._finished = list(self.jobs.values()), []
         self._kept, self._crowded = {}, set()
-        self._stirred = True
+        self._changed = True
         self._ask_at(self.now_s)
 
     def forget(self, names: Collection[str]) -> None:
@@ -360,7 +363,7 @@ class Core:
             raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
         gone = {*names}
         self.finished_jobs = [each for each in self.finished_jobs if each.job.spec.name not in gone]
-        self._told_to_wait -= gone
+        self._logged_waiting -= gone
         self._crowded -= gone
         for known in (self._submissions, self.refused, self._left, self._failures):
             for name in gone & known.keys():
@@ -369,7 +372,7 @@ class Core:
     def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused.
 
-        It is too large, its name is used already or, under `Rules.endures`, its speed cannot be predicted.
+        It is too large, its name is in use, or (under `Rules.tolerates_failures`) its speed is unpredictable.
         """
         if self._described is None:
             self._whole.check_room(spec.name, spec.gpus)
@@ -377,7 +380,7 @@ class Core:
             raise BadSpec(f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {there}")
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
-        if self._rules.endures:
+        if self._rules.tolerates_failures:
             self._speed.alone_s(spec)
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
@@ -422,7 +425,7 @@ class Core:
     def _measured(self, event: Measured) -> None:
         if self.allocation is not None and event.job in self.jobs:
             self.allocation.measure(event.job, event.compute_s, event.model_bytes, event.hold_s)
-            job = self.allocation.described(event.job)
+            job = self.allocation.job(event.job)
             text = f"measured: {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes an iteration"
             numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
             if job.hold_s is not None:
@@ -516,22 +519,22 @@ class Core:
         if job.group is not None:
             job.halt(now_s)
         if self.allocation is not None:
-            self.allocation.evict(job.spec.name)
+            self.allocation.withdraw(job.spec.name)
         self._note(kind, (job.spec.name,), reason, left=job.iterations_left(now_s))
-        self._told_to_wait.add(job.spec.name)
+        self._logged_waiting.add(job.spec.name)
         self._ask_at(now_s)
 
     def _leave(self, job: JobState, now_s: float) -> None:
         if job.group is not None:
             self.running.leave(job, now_s)
-            self._stirred = True
+            self._changed = True
 
     def _lose(self, now_s: float) -> None:
         """Update which jobs can continue on the servers, switches and links that are up."""
-        losses = self._losses
+        losses = self._outages
         hit: dict[str, str] = {}
         if self.allocation is not None:
-            hit = self.allocation.lose(losses, now_s)
+            hit = self.allocation.set_outages(losses, now_s)
         for job in list(self.running.jobs):
             at = self._down_under(job)
             if at is not None:
@@ -540,16 +543,16 @@ class Core:
         for name, reason in hit.items():
             if name in self.jobs and self.jobs[name].group is not None:
                 self._put_back(self.jobs[name], now_s, "interrupted", reason)
-        self._stirred = self._lossy = True
+        self._changed = self._lossy = True
         self._ask_at(now_s)
 
     def _down_under(self, job: JobState) -> str | None:
         """Return a server of the job's GPUs that is down, if these are the servers' own."""
-        if not self._losses.own_places or job.group is None:
+        if not self._outages.own_places or job.group is None:
             return None
         nodes, node_of = self._whole.servers, self._whole.node_of
         names = (nodes[node_of[gpu]].name for gpu in job.group.gpus)
-        return next((name for name in names if name in self._losses.servers or self._has_left(name)), None)
+        return next((name for name in names if name in self._outages.servers or self._has_left(name)), None)
 
     def _has_left(self, server: str) -> bool:
         return self.allocation is not None and server not in self.allocation.allocator.whole.server
@@ -559,7 +562,7 @@ class Core:
     def tick(self, now_s: float) -> bool:
         """Process a `Tick`; return whether the policy was asked.
 
-        Asks the policy if it is time, and lets the allocation follow if the running jobs have changed.
+        Asks the policy if it is time, and updates the allocation if the running jobs have changed.
         """
         self.now_s = now_s
         ask = now_s >= self._ask_s
@@ -597,31 +600,31 @@ class Core:
             if allocation is not None:
                 allocation.check(decision)
         except (BadSpec, BadDecision) as error:
-            if not self._rules.endures:
+            if not self._rules.tolerates_failures:
                 raise
             self._fail_to_decide(str(error))
             return
-        self.undecided = ""
+        self.policy_failure = ""
         self._arrived, self._finished = [], []
         self._ask_s = math.inf if decision.wake_s is None else self._slot_s(decision.wake_s)
         for name, sentence in decision.notes:
             self._note("note", (name,), sentence)
-            self._told_to_wait.add(name)
+            self._logged_waiting.add(name)
         groups = decision.groups
-        if cluster.gone:
-            groups = self._that_are_there(groups, cluster.gone)
+        if cluster.unavailable:
+            groups = self._on_available_gpus(groups, cluster.unavailable)
         if self._once:
             groups = [*kept, *self._alone(groups)]
         if self._rules.sharing is not None:
             groups = self._with_room(groups, self._rules.sharing)
         self.running.change_to(groups, now_s, decision.reset, self._policy.name)
-        self._stirred = True
+        self._changed = True
 
     def _fail_to_decide(self, why: str) -> None:
         """Keep the running jobs; at the next event, ask the policy again with the same news."""
         self._ask_s = math.inf
-        if why != self.undecided:
-            self.undecided = why
+        if why != self.policy_failure:
+            self.policy_failure = why
             self._note("note", tuple(self.jobs), f"{self._policy.name} cannot decide: {why}")
 
     def _keep(self) -> list[Group]:
@@ -648,19 +651,19 @@ class Core:
 
     def _without(self, kept: Sequence[Group]) -> Cluster:
         """Return the servers as the policy sees them: without the GPUs of these groups."""
-        gone = self._cluster.gone.union(*(group.gpus for group in kept))
-        if self._rest.servers is not self._whole.servers or self._rest.gone != gone:
+        gone = self._cluster.unavailable.union(*(group.gpus for group in kept))
+        if self._rest.servers is not self._whole.servers or self._rest.unavailable != gone:
             self._rest = self._whole.without(gone)
         return self._rest
 
     def _alone(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups, in none of which a job that cannot be started again shares GPUs with others."""
+        """Return the groups; a job that cannot be started again shares GPUs with no other job."""
         found = []
         for group in groups:
             several = len(group.jobs) > 1 or group.neighbours
             if left_out := {job for job in group.jobs if job.spec.once and several}:
-                for name in sorted({job.spec.name for job in left_out} - self._told_to_wait):
-                    self._told_to_wait.add(name)
+                for name in sorted({job.spec.name for job in left_out} - self._logged_waiting):
+                    self._logged_waiting.add(name)
                     text = "it would share GPUs with other jobs, and its workers cannot take turns"
                     self._note("waits", (name,), text)
                 group = only(group, [job for job in group.jobs if job not in left_out])
@@ -668,15 +671,13 @@ class Core:
                 found.append(group)
         return found
 
-    def _that_are_there(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:
-        """Return the groups without those on GPUs that are gone: some policies keep books of their own."""
+    def _on_available_gpus(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:
+        """Return the groups on available GPUs: some policies keep their own list of GPUs."""
         for group in groups:
             for job in group.jobs if not gone.isdisjoint(group.gpus) else ():
-                if job.spec.name not in self._told_to_wait:
-                    self._told_to_wait.add(job.spec.name)
-                    text = (
-                        f"{self._policy.name} keeps it on GPUs that are gone, or of a job that it cannot stop"
-                    )
+                if job.spec.name not in self._logged_waiting:
+                    self._logged_waiting.add(job.spec.name)
+                    text = f"{self._policy.name} keeps it on GPUs that are unavailable or kept by another job"
                     self._note("waits", (job.spec.name,), text)
         return [group for group in groups if gone.isdisjoint(group.gpus)]
 
@@ -684,18 +685,18 @@ class Core:
         found, left_out = with_room(groups, sharing)
         crowded = {job.spec.name for job in left_out}
         for name in sorted(crowded - self._crowded):
-            text = f"{sharing} jobs are on its GPUs, the most that go"
+            text = f"{sharing} jobs are on its GPUs, the most allowed"
             self._note("waits", (name,), text, sharing=sharing)
         self._crowded = crowded
-        self._told_to_wait |= crowded
+        self._logged_waiting |= crowded
         return found
 
     def _follow(self, now_s: float) -> None:
         """Give running jobs servers, trees and slots; end the jobs that the memory policy gives up."""
         allocation = self.allocation
         assert allocation is not None
-        self._stirred = False
-        given_up, unsettled = allocation.follow(now_s, self.running.groups, self.running.moved)
+        self._changed = False
+        given_up, unsettled = allocation.update(now_s, self.running.groups, self.running.moved)
         self.running.moved.clear()
         # real jobs report their standstill themselves
         for job in self.running.jobs if self._rules.reported else unsettled:
@@ -706,7 +707,7 @@ class Core:
                 self.running.pace(job, self.running.alone_pace(job), now_s)
         allocator = allocation.allocator
         for name in allocation.newly_late():
-            why = reasons.late_text(allocation.described(name), allocator.late[name])
+            why = reasons.late_text(allocation.job(name), allocator.late[name])
             self._note("late", (name,), why)
         for job in given_up:
             assert allocator.problem is not None
@@ -722,10 +723,10 @@ class Core:
     def _see_losses(self) -> None:
         if self.allocation is not None:
             self.allocation.release(self.running.moved)  # else GPUs of jobs that are over count as taken
-        gone = self._losses.gone(self.running.groups, self._cluster.gone)
-        if gone != self._cluster.gone:
+        gone = self._outages.unavailable_gpus(self.running.groups, self._cluster.unavailable)
+        if gone != self._cluster.unavailable:
             self._cluster = self._whole.without(gone) if gone else self._whole
-        self._lossy = bool(self._losses or gone)
+        self._lossy = bool(self._outages or gone)
 
     def _ask_at(self, now_s: float) -> None:
         slot_s = self._slot_s(now_s) if self._interval_s else now_s
@@ -733,7 +734,7 @@ class Core:
             self._ask_s = slot_s
 
     def _slot_s(self, at_s: float) -> float:
-        """Return the multiple of the interval at which a decision wanted at `at_s` is made."""
+        """Return the time of the decision for a request at `at_s`: a multiple of the interval."""
         step_s = self._interval_s
         return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
 
@@ -763,11 +764,11 @@ class Core:
         reasons.log_changes(self.log, now_s, before, after, self.jobs, self._policy.name, servers)
         ran = {name for run in before for name in run.jobs}
         started = {name for run in after for name in run.jobs}
-        for name in [*filterfalse(self._told_to_wait.__contains__, self.jobs)]:  # many wait, few anew
+        for name in [*filterfalse(self._logged_waiting.__contains__, self.jobs)]:  # many wait, few anew
             if name not in ran and name not in started:
-                self._told_to_wait.add(name)
+                self._logged_waiting.add(name)
                 reasons.log_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)
-        self._told_to_wait -= started
+        self._logged_waiting -= started
 
     def _note(self, kind: Kind, jobs: tuple[str, ...], text: str, **numbers: float) -> None:
         if self.log is not None:

@@ -52,8 +52,8 @@ class Progressed(_EventBase, frozen=True):
 class Measured(_EventBase, frozen=True):
     """A running job computes for `compute_s` in an iteration, and sums `model_bytes`; None: not measured.
 
-    `hold_s` is for how long a packet of it holds a slot. From then on its memory follows from this, and not
-    from the stated need.
+    `hold_s` is the time for which its packet holds a slot. From then on its memory follows from these
+    figures, and not from its description.
     """
 
     job: str
@@ -66,7 +66,7 @@ class Ended(_EventBase, frozen=True):
     """A job ended, successfully or with a failure.
 
     A failed job that may be retried returns to the queue, unless this is `final`: no process can start its
-    workers again. `done_s` is when its workers ended, if they say so; it may be seen later.
+    workers again. `done_s` is when its workers ended, if they report it; the event may come later.
     """
 
     job: str
@@ -76,7 +76,7 @@ class Ended(_EventBase, frozen=True):
 
 
 class Overdue(_EventBase, frozen=True):
-    """The deadline of a job has passed that waits or runs: by `Job.on_late` it is missed, or goes on."""
+    """The deadline of a waiting or running job has passed: by `Job.on_late` it is missed, or goes on."""
 
     job: str
 

@@ -161,8 +161,8 @@ def log_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], 
     text = f"needs {plural(needs, 'GPU')}; {free} of {cluster.gpus} are free"
     if free >= needs:
         text += ", and the policy leaves them free"
-    if cluster.gone:
-        text += f"; {len(cluster.gone)} more on servers that are down, drained or gone"
+    if cluster.unavailable:
+        text += f"; {len(cluster.unavailable)} more on servers that are down, drained or gone"
     log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
 
 
@@ -172,21 +172,21 @@ def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
     said = f"{told:,} iteration{'' if told == 1 else 's'}"
     if job is None or left is None or job.group is None or job.iteration_s == math.inf:
         how = f"it was waiting, with {told if left is None else left:,.0f} of {said} left"
-    elif job.told >= told:
-        how = f"it was running on after the {said} that it was submitted with"
+    elif job.reported_iterations >= told:
+        how = f"it was still running after the {said} that it was submitted with"
     else:
-        how = f"by estimate {left:,.0f} of {said} were left" if job.told else "it was running"
+        how = f"by estimate {left:,.0f} of {said} were left" if job.reported_iterations else "it was running"
     goes_on = "; it goes on as best effort" if described.on_late == "best-effort" else ""
     return f"its deadline, {described.deadline_s:.6g} s after its arrival, has passed, and {how}{goes_on}"
 
 
 def late_text(job: Job, estimate_s: float) -> str:
-    """Return why a job is late that goes on; `estimate_s`: when it would be done alone."""
+    """Return why a job that goes on is late; `estimate_s`: when it would be done alone."""
     return f"{_too_late(job, estimate_s)}; it goes on as best effort"
 
 
 def _too_late(job: Job, estimate_s: float) -> str:
-    """Return the statement that a job alone would be done too late; both times count from its arrival."""
+    """Return by how much a job would be late even alone; both times count from its arrival."""
     return (
         f"cannot be done by its deadline, {job.deadline_s:.6g} s after its arrival, any more:"
         f" alone it would be done {estimate_s - job.arrival_s:.6g} s after it"
@@ -246,7 +246,7 @@ def _of_slots(problem: MemoryProblem, division: MemoryDivision, job: Job, sharin
     others = [each for each in sharing[: MOST_NAMED + 1] if each != name][:MOST_NAMED]
     more = len(sharing) - 1 - len(others)
     text = ", ".join(others) + (f" and {more} more" if more > 0 else "")
-    return f"{slots}, shared with {text or 'nobody'}: it has no deadline"
+    return f"{slots}, shared with {text or 'no other job'}: it has no deadline"
 
 
 def _meets(division: MemoryDivision, a: str, b: str) -> bool:
@@ -264,12 +264,12 @@ class AllocationLogger:
         self._log = log
         self._had: dict[str, tuple[Mapping[str, Region], SlotStatus]] = {}
 
-    def placed(self, now_s: float, job: Job) -> None:
+    def on_placed(self, now_s: float, job: Job) -> None:
         """Log where a job is placed."""
         numbers = {"servers": len(job.hosts), "workers": job.workers}
         self._log.note(now_s, "placed", (job.name,), place_text(job), **numbers)
 
-    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
         """Log the jobs whose slots have changed."""
         has = {name: (division.regions[name], standing) for name, standing in division.standing.items()}
         for name, (regions, standing) in has.items():

@@ -57,7 +57,7 @@ def _runs(jobs: Sequence[JobState]) -> bool:
     return any(job.group is not None for job in jobs)
 
 
-def _nobody(job: JobState) -> None:
+def _ignore(job: JobState) -> None:
     """Foresee nothing."""
 
 
@@ -81,13 +81,13 @@ class RunningGroups:
         self.jobs: list[JobState] = []
         self._speed = speed
         self._reported = reported
-        self._foreseen = foreseen or _nobody
+        self._foreseen = foreseen or _ignore
         self._known: set[Group] = set()  # elements of `groups`
         self._held = self._shared = 0  # their GPUs, and how many have neighbours
         self._epoch = 0
         self._starts = 0
         self.moved: set[JobState] = set()
-        """Jobs that have started, stopped or got another group since the core emptied this."""
+        """Jobs that have started, stopped or changed their group since the core cleared this set."""
         self._of: dict[JobState, tuple[int, int]] = {}  # number of the last start, and stage where it begins
 
     def change_to(
@@ -170,7 +170,7 @@ class RunningGroups:
         return self._held
 
     def _carry_out(self, group: Group, now_s: float) -> None:
-        """Start, regroup or re-time the members of a group that is not the one that they are in."""
+        """Move the members to this group: start them, restart them, or only set their speed."""
         speeds = self._speed.iteration_s(group)
         as_one = len(group.jobs) > 1 and together(group)
         costs: Sequence[float] | None = None
@@ -226,7 +226,7 @@ class RunningGroups:
         self._foreseen(job)
 
     def alone_pace(self, job: JobState) -> float:
-        """Return the seconds per iteration of a job in its group, as far as the group determines it."""
+        """Return the seconds per iteration of a job in its group, by the speed model."""
         assert job.group is not None
         return self._speed.iteration_s(job.group)[job.group.jobs.index(job)]
 

@@ -91,11 +91,11 @@ class CellReader:
         self._client.close()
 
     def counter(self, name: str) -> Counter:
-        """Return the counter of this name, or whose name alone ends so. Raises UnknownName."""
+        """Return the counter with this name, or the only one whose name ends with it. Raises UnknownName."""
         return self.counters[_full("counter", name, self.counters)]
 
     def register(self, name: str) -> Register:
-        """Return the register of this name, or whose name alone ends so. Raises UnknownName."""
+        """Return the register with this name, or the only one whose name ends with it. Raises UnknownName."""
         return self.registers[_full("register", name, self.registers)]
 
     def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[CounterReading]:

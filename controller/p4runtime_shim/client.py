@@ -167,17 +167,16 @@ _LOOK_S = 1.0
 """Time to wait for a connection before looking for the reason of its failure, seconds."""
 
 _SILENT_S = 1.0
-"""Time in which a switch that has not answered in time has to answer anything at all, before it is asked for
-what takes longer, seconds."""
+"""Time for a short request to a switch that missed a time-out, before any longer request, seconds."""
 
 
 class P4RuntimeClient:
     """A client for one device of a P4Runtime server at ``host:port`` or ``unix:path``.
 
-    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`, once it has not
-    been answered a second until one is. Raises Unreachable if the server cannot be reached within that;
-    TlsFailure, a subclass, as soon as TLS turns out to be the reason. Unless made `at_once`, its first call
-    reaches it.
+    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`; after a time-out, 1
+    s until a call is answered again. Raises Unreachable if the server cannot be reached within that;
+    TlsFailure, a subclass, as soon as TLS turns out to be the reason. Without `at_once` the first call
+    connects.
     """
 
     def __init__(
@@ -205,7 +204,7 @@ class P4RuntimeClient:
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),  # http_proxy's server is for the web, and would see all requests
             ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
-            ("grpc.initial_reconnect_backoff_ms", 100),  # a switch that was started anew is to be found soon
+            ("grpc.initial_reconnect_backoff_ms", 100),  # find a restarted switch soon
             ("grpc.max_reconnect_backoff_ms", 1000),
             (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),  # or each read starts a thread
         ]
@@ -252,12 +251,12 @@ class P4RuntimeClient:
         """Close the connection."""
         self._channel.close()
 
-    def doubt(self) -> None:
+    def expect_silence(self) -> None:
         """Make the next call first check that the switch answers at all."""
         self._silent = True
 
     def _make_sure(self) -> None:
-        """Ask a switch that has been silent for next to nothing, for it may hang. Raises Unreachable."""
+        """Send a short request first to a switch that missed a time-out: it may hang. Raises Unreachable."""
         if not self._silent:
             return
         try:

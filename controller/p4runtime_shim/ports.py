@@ -75,7 +75,7 @@ class SwitchWatch:
     """
 
     def __init__(self) -> None:
-        self._asking: dict[str, _Asking] = {}
+        self._asking: dict[str, _PortQuery] = {}
 
     def __call__(self, address: str) -> SwitchReport | None:
         """Ask a switch; return its answer, None if it reports nothing, as BMv2, or does not answer.
@@ -84,7 +84,7 @@ class SwitchWatch:
         """
         asking = self._asking.get(address)
         if asking is None:
-            asking = self._asking[address] = _Asking(address)
+            asking = self._asking[address] = _PortQuery(address)
         try:
             return asking()
         except grpc.RpcError:
@@ -93,7 +93,7 @@ class SwitchWatch:
             return None
 
 
-class _Asking:
+class _PortQuery:
     """A connection to a switch, and its last answer."""
 
     def __init__(self, address: str) -> None:
@@ -126,7 +126,7 @@ class _Asking:
             notification.timestamp = 0  # of the answer, not of its content
         plain = answer.SerializeToString()
         if plain != self._last[0]:
-            self._last = plain, _told(answer)
+            self._last = plain, _report(answer)
         return self._last[1]
 
 
@@ -140,7 +140,7 @@ _WATCHED = (
 """The paths of one request."""
 
 
-def _told(answer: Any) -> SwitchReport:
+def _report(answer: Any) -> SwitchReport:
     boot, writes, ids, statuses, packets = answer.notification
     number = {each.path.elem[1].key["name"]: each.val.uint_val for each in ids.update}
     up = {each.path.elem[1].key["name"]: each.val.string_val != "DOWN" for each in statuses.update}

@@ -48,7 +48,7 @@ class P4RuntimeTarget:
         self._cookie = 0
         """The cookie of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
-        self.doubt = client.doubt
+        self.expect_silence = client.expect_silence
 
     @property
     def restarts(self) -> int:

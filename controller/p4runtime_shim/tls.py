@@ -86,8 +86,8 @@ def _complaint(connection: socket.socket, host: str, tls: Tls) -> str | None:
     if not refused:
         return None
     if tls.certificate is None:
-        return "it ends the connection, as one does that wants a client certificate"
-    return f"it ends the connection, as one does that does not trust the client certificate {tls.certificate}"
+        return "it ends the connection, as servers do that want a client certificate"
+    return f"it ends the connection, as servers do that do not trust the client certificate {tls.certificate}"
 
 
 def _reason(error: ssl.SSLError) -> str:

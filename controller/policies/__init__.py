@@ -2,5 +2,5 @@
 
 - `registry`: all of them by name, users' own included;
 - `family`: the companions of a scheduling policy: its speed model, its decision interval and its settings;
-- `by_kind`: settings of placement, memory and routing, and the defaults.
+- `settings`: settings of placement, memory and routing, and the defaults.
 """

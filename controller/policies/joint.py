@@ -128,8 +128,8 @@ class Joint:
 
     name = "joint"
 
-    def __init__(self, told: DurationEstimates = EXACT) -> None:
-        self.urgency = DeadlineUrgency(told, alone_s=self.alone_s)
+    def __init__(self, estimates: DurationEstimates = EXACT) -> None:
+        self.urgency = DeadlineUrgency(estimates, alone_s=self.alone_s)
         self._ranked = RankedPolicy(self.name, self.rank, moves=Preemption.PREEMPT)
         self._network: NetworkView | None = None
         self._alone: dict[str, tuple[Job, Topology, float]] = {}
@@ -138,7 +138,7 @@ class Joint:
         """Return the seconds per iteration of a job alone on the best place of the cluster that is up."""
         if self._network is None:
             return job.alone_s
-        described, topology = self._network.described(job.spec.name), self._network.topology
+        described, topology = self._network.job(job.spec.name), self._network.topology
         known = self._alone.get(job.spec.name)
         if known is None or known[0] is not described or known[1] is not topology:
             known = described, topology, job.alone_s * _slower_here(topology, described)
@@ -216,7 +216,7 @@ class Joint:
             if has.tree is None or not self._pays(job, now_s):
                 return has
             options.append(has)
-        topology, described = network.topology, network.described(job.spec.name)
+        topology, described = network.topology, network.job(job.spec.name)
         problem = PlacementProblem(topology, tuple(running), random.Random(0))
         left_s = self.urgency.left_s(job, now_s)
         lasts = left_s / (left_s + job.spec.restart_s) if left_s > 0 else 1.0
@@ -293,7 +293,7 @@ class _Room:
         self._held = held
         self._gpus: dict[str, list[int]] = {server.name: [] for server in topology.servers}
         for gpu, name in enumerate(self._name_of):
-            if gpu not in cluster.gone and name in self._gpus:
+            if gpu not in cluster.unavailable and name in self._gpus:
                 self._gpus[name].append(gpu)
         self.free = {name: len(gpus) for name, gpus in self._gpus.items()}
         self.idle = {name: sum(gpu not in held for gpu in gpus) for name, gpus in self._gpus.items()}

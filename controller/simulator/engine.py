@@ -227,7 +227,7 @@ class EventLoop:
                     core.ended(now_s, job.spec.name)
                 moved = True
             if next_s <= now_s:
-                next_s = self._tell(now_s)
+                next_s = self._notify(now_s)
                 moved = True
             if core.next_s <= now_s:
                 if core.tick(now_s):
@@ -251,7 +251,7 @@ class EventLoop:
         """Return when the next job arrives."""
         return self._coming[self._position].at_s if self._position < len(self._coming) else math.inf
 
-    def _tell(self, now_s: float) -> float:
+    def _notify(self, now_s: float) -> float:
         """Report arrivals to the core; return the time of the next one."""
         while (next_s := self._next_s()) <= now_s:
             self.core.handle(self._coming[self._position])

@@ -95,7 +95,7 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
     ranked = sorted(jobs, key=lambda job: (service(job), job.order))
     place = {job.order: number for number, job in enumerate(ranked, 1)}
     slots = FreeGpus(cluster)
-    slots.keep({gpu for each in plan.groups for gpu in each.group.gpus})
+    slots.reserve({gpu for each in plan.groups for gpu in each.group.gpus})
     found: dict[str, list[str]] = {}
     for job in jobs:
         gpus = plural(job.spec.gpus, "GPU")
@@ -148,8 +148,8 @@ def waits(job: JobState, running: Sequence[JobState], slots: FreeGpus) -> str:
 def _room(gpus: int, slots: FreeGpus) -> str:
     if slots.free < gpus:
         return ""
-    taken = slots.take(gpus)
+    taken = slots.allocate(gpus)
     if taken is None:
         return ", but not together"
-    slots.give(taken)
+    slots.release(taken)
     return ", and the policy leaves them free"

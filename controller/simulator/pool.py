@@ -27,7 +27,7 @@ Report = Callable[[int, float], None]
 """Called with a task's position and the fraction of its jobs that have ended."""
 
 STEPS = 100
-"""A task reports so often at most."""
+"""Most reports of a task."""
 
 
 class RayMissing(SchedulingError):

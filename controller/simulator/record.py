@@ -75,7 +75,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """All results of a simulation; `controller.simulator.record` condenses it."""
+    """All results of a simulation; `measure` condenses them."""
 
     policy: str
     cluster: Cluster

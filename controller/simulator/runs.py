@@ -90,7 +90,7 @@ MOST_JOBS = 1_000_000
 """Most jobs that are generated: all are kept in memory."""
 
 LEAST_LOAD = 1e-6
-"""A millionth, and a million at most: beyond, times of submission are nothing that clocks can tell apart."""
+"""Least load; the largest is its inverse. Beyond, clocks cannot tell times of submission apart."""
 
 LARGEST_SEED = 2**32 - 1
 """Largest seed that all random generators take, scikit-learn's among them."""

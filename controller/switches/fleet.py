@@ -1,4 +1,4 @@
-"""The jobs on one or many switches: how they come, move and go.
+"""The jobs on one or many switches: admission, moves and removal.
 
 A `TreeAdmission` is a job's state on all its switches: it is admitted to all of them or to none. Everything
 is read from the switches (`controller.switches.session`), so that any number of fleets can share them and
@@ -83,7 +83,7 @@ class _UnchangedSwitch:
 
     @property
     def moves(self) -> bool:
-        """Whether a job is on its way to other slots: when it has arrived, no entry says."""
+        """Whether a job is moving to other slots; no entry shows when the move is over."""
         return any(isinstance(row, TableEntry) and row.table == names.CHANGE for row in self.observed.rows)
 
 
@@ -97,9 +97,9 @@ class Fleet:
         self.controllers = dict(controllers)
         self._moving: dict[tuple[str, int], Admission] = {}
         """By switch and job: jobs that are on their way to another region there."""
-        self._rest: dict[str, _UnchangedSwitch] = {}
+        self._unchanged: dict[str, _UnchangedSwitch] = {}
         """The switches that needed no action when they were compared last."""
-        self._there: dict[str, dict[int, Admission]] | None = None
+        self._known_jobs: dict[str, dict[int, Admission]] | None = None
         """By switch and job: the jobs desired then, updated by this fleet's admissions and removals; None:
         something else may be there."""
         self._refused = False
@@ -112,15 +112,15 @@ class Fleet:
     def add(self, name: str, controller: SwitchSession) -> None:
         """Add a switch, in the place of one with the same name, which `drop` returned before."""
         self.controllers = {**self.controllers, name: controller}
-        self._rest.pop(name, None)
-        self._there = None
+        self._unchanged.pop(name, None)
+        self._known_jobs = None
 
     def drop(self, name: str) -> SwitchSession:
         """Remove a switch, whatever it holds; return its controller, which stays open."""
         dropped = self.controllers[name]
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
-        self._rest.pop(name, None)
-        self._there = None
+        self._unchanged.pop(name, None)
+        self._known_jobs = None
         self._moving = {at: job for at, job in self._moving.items() if at[0] != name}
         return dropped
 
@@ -160,7 +160,7 @@ class Fleet:
             most = min(seen.info.max_members for seen in observed.values())
             parts = lay_out(deployment, max_members=most)
             present = {
-                name: [job for job in seen.contents.jobs.values() if not self._has_run_out(job)]
+                name: [job for job in seen.contents.jobs.values() if not self._has_expired(job)]
                 for name, seen in observed.items()
             }
             if identity is None:
@@ -173,21 +173,21 @@ class Fleet:
                     planned = plan(part, identity, info=info, present=present[name], ports=at)
                     if info.lanes != root.lanes:
                         raise ProgramMismatch(
-                            f"the program is built for {info.lanes} values per packet, that of switch"
+                            f"the program is built for {info.lanes} values per packet, the program of switch"
                             f" '{deployment.root.name}' for {root.lanes}"
                         )
                 switches[name] = replace(planned, registration=registration)
             beside = deployment.beside and replace(deployment.beside, bitmap=BESIDE_WORKER)
             admitted = TreeAdmission(switches, beside)
-            decision = reconcile(per_switch([admitted]), observed, may_remove=self._has_run_out)
+            decision = reconcile(per_switch([admitted]), observed, may_remove=self._has_expired)
             try:
-                self._carry_out(decision.actions)
+                self._apply_actions(decision.actions)
             except BaseException:
-                self._take_back(admitted)
+                self._roll_back(admitted)
                 raise
         return admitted
 
-    def _take_back(self, admitted: TreeAdmission) -> None:
+    def _roll_back(self, admitted: TreeAdmission) -> None:
         """Delete a job of which anything may be there, and only the answer lost; its row, and then the rest.
 
         For use after an error that is already being raised: a second one would hide it.
@@ -212,7 +212,7 @@ class Fleet:
                     there = observed[name].contents.jobs.get(on_switch.job)
                     if there is None or there.generation != on_switch.generation:
                         with switch_in_errors(name):
-                            raise self.controllers[name].no_such(on_switch.job)
+                            raise self.controllers[name].no_such_job(on_switch.job)
                     self._clear(observed, lambda job: job.job == admission.job)
             except NoSuchJob as error:
                 gone.append(error)
@@ -223,7 +223,7 @@ class Fleet:
 
     def _clear(self, observed: Mapping[str, SwitchState], goes: Callable[[Admission], bool]) -> list[Action]:
         """Remove these jobs, and rows that belong to none, within turns."""
-        return self._carry_out(reconcile({}, observed, may_remove=goes).actions)
+        return self._apply_actions(reconcile({}, observed, may_remove=goes).actions)
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
         """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
@@ -246,16 +246,19 @@ class Fleet:
         for name, controller in self.controllers.items():
             swept[name] = []
             with switch_in_errors(name):
-                over = any(map(controller.leases.has_run_out, controller.leased()))
+                over = any(map(controller.leases.has_expired, controller.watch_leases()))
             if over:
                 with self._turns([name], moves=False) as observed:
-                    done = self._clear(observed, controller.leases.has_run_out)
+                    done = self._clear(observed, controller.leases.has_expired)
                 swept[name] += (each.admission for each in done if each.admission is not None)
         return swept
 
-    def undecided_s(self) -> float | None:
-        """Return for how long to go on sweeping until each lease has been renewed, or run out; None: all."""
-        found = (controller.leases.undecided_s() for controller in self.controllers.values())
+    def lease_wait_s(self) -> float | None:
+        """Return the seconds until each lease has been renewed or has expired; None: each has.
+
+        Sweep until then.
+        """
+        found = (controller.leases.lease_wait_s() for controller in self.controllers.values())
         return max((wait_s for wait_s in found if wait_s is not None), default=None)
 
     @property
@@ -288,8 +291,8 @@ class Fleet:
                 was seen to expire.
             revisions: Revisions of the switches that report one, read just before. A switch with the same
                 revision as when it needed no action is not read again.
-            doubtful: Switches that seem to hang: they have a second to answer. So has, in every call,
-                a switch that did not answer the last call.
+            doubtful: Switches that seem to hang: they get 1 s to answer. So does, in every call, a switch
+                that did not answer the last call.
 
         Raises:
             BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
@@ -306,14 +309,14 @@ class Fleet:
         done: list[Action] = []
         revisions = revisions or {}
         for name in doubtful:
-            self._controller(name).doubt()
+            self._controller(name).expect_silence()
         observed = self._observe(program, left_out, done, revisions)
         found = {
             name: _UnchangedSwitch(wanted.get(name, ()), each, revisions.get(name))
             for name, each in observed.items()
         }
         # Where neither has changed since nothing was to be done there is nothing to be done now.
-        resting = {name for name, each in found.items() if _same(self._rest.get(name), each)}
+        resting = {name for name, each in found.items() if _same(self._unchanged.get(name), each)}
         resting -= {action.switch for action in done}
         wanted = {name: jobs for name, jobs in wanted.items() if name not in resting}
         observed = {name: each for name, each in observed.items() if name not in resting}
@@ -326,10 +329,10 @@ class Fleet:
         # Jobs of others may have to go later although no row has changed: when their leases run out.
         astir = {*decision.others, *(each.switch for each in (*done, *decision.actions))}
         astir |= {each.switch for each in decision.waiting}
-        self._rest = {name: each for name, each in found.items() if name not in astir}
-        self._there = None
-        if self._rest.keys() == found.keys():
-            self._there = {name: {job.job: job for job in each.wanted} for name, each in found.items()}
+        self._unchanged = {name: each for name, each in found.items() if name not in astir}
+        self._known_jobs = None
+        if self._unchanged.keys() == found.keys():
+            self._known_jobs = {name: {job.job: job for job in each.wanted} for name, each in found.items()}
         touched = {action.switch for action in decision.actions}
         with self._turns(touched) as now:
             if any(observed[name] != each for name, each in now.items()):
@@ -342,7 +345,7 @@ class Fleet:
                 if action.switch not in touched
             )
             fresh = {action.switch for action in done if action.verb == "load"} & touched
-            done += self._carry_out(here, {name for name in fresh if self.controllers[name].undisturbed})
+            done += self._apply_actions(here, {name for name in fresh if self.controllers[name].undisturbed})
         return ReconcileReport(tuple(done), tuple(waiting), left_out)
 
     @contextlib.contextmanager
@@ -361,14 +364,14 @@ class Fleet:
                     observed[name] = self.controllers[name].observe(moves=moves)
             yield observed
 
-    def _carry_out(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
+    def _apply_actions(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
         """Apply actions within turns, and return them; counters of `fresh` switches are zero.
 
         Jobs are admitted after all else: together, which takes a few requests instead of some for each.
         """
         if not actions:
             return []
-        there, self._there = self._there, None
+        there, self._known_jobs = self._known_jobs, None
         adds = []
         for action in actions:
             if action.verb == "add":
@@ -390,7 +393,7 @@ class Fleet:
                 there.setdefault(action.switch, {}).pop(action.job, None)
                 if action.verb == "add" and action.admission is not None:
                     there[action.switch][action.job] = action.admission
-            self._there = there
+            self._known_jobs = there
         return list(actions)
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
@@ -419,7 +422,7 @@ class Fleet:
             self.controllers[switch].apply(write)
 
     def _applied(self, action: Action) -> None:
-        self.controllers[action.switch].applied(action)
+        self.controllers[action.switch].record_applied(action)
         if (job := action.admission) is None:
             return
         at = action.switch, action.job
@@ -430,7 +433,7 @@ class Fleet:
         if action.verb == "remove":
             self._counted.pop((action.switch, job.counter_row, job.generation), None)
 
-    def seems_at_rest(
+    def seems_reconciled(
         self, desired: Iterable[TreeAdmission], revisions: Mapping[str, Revision] | None = None
     ) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as is known without reading all.
@@ -446,7 +449,7 @@ class Fleet:
         """
         revisions = revisions or {}
         jobs_of = per_switch(desired)
-        wanted, there = _by_job(jobs_of, jobs_of), self._there
+        wanted, there = _by_job(jobs_of, jobs_of), self._known_jobs
         if there is None or there.keys() != self.controllers.keys():
             return False
         if {name: jobs for name, jobs in there.items() if jobs} != wanted:
@@ -454,7 +457,7 @@ class Fleet:
         try:
             for name, controller in self.controllers.items():
                 if (revision := revisions.get(name)) is not None:
-                    known = self._rest[name].revision if name in self._rest else None
+                    known = self._unchanged[name].revision if name in self._unchanged else None
                     if known is None or known.booted_ns != revision.booted_ns:
                         return False
                 elif jobs := wanted.get(name):
@@ -474,7 +477,7 @@ class Fleet:
         observed: dict[str, SwitchState] = {}
         empty: dict[str, SwitchSession] = {}
         for name, controller in self.controllers.items():
-            rest, revision = self._rest.get(name), revisions.get(name)
+            rest, revision = self._unchanged.get(name), revisions.get(name)
             if rest is not None and revision is not None and rest.revision == revision and not rest.moves:
                 observed[name] = rest.observed
                 continue
@@ -493,10 +496,10 @@ class Fleet:
         return observed
 
     def _may_remove(self, job: Admission) -> bool:
-        return not_leased(job) or self._has_run_out(job)
+        return not_leased(job) or self._has_expired(job)
 
-    def _has_run_out(self, job: Admission) -> bool:
-        return any(each.leases.has_run_out(job) for each in self.controllers.values())
+    def _has_expired(self, job: Admission) -> bool:
+        return any(each.leases.has_expired(job) for each in self.controllers.values())
 
     # ------------------------------------------------------------------ reading
 
@@ -633,5 +636,5 @@ def _same(before: _UnchangedSwitch | None, now: _UnchangedSwitch) -> bool:
 def _by_job(
     wanted: Mapping[str, Sequence[Admission]], switches: Iterable[str]
 ) -> dict[str, dict[int, Admission]]:
-    """Return the jobs that are wanted at these switches, by switch and job."""
+    """Return the wanted jobs of these switches, by switch and job id."""
     return {name: {job.job: job for job in wanted.get(name, ())} for name in switches}

@@ -31,7 +31,7 @@ from controller.switches.target import Entry, Kind, MulticastGroup, TableEntry
 from controller.vocabulary import Region, documents
 
 # ---------------------------------------------------------------------------
-# Registrations of jobs: how the metadata of a job's row say them. No I/O.
+# Registrations of jobs as metadata of the jobs' rows. No I/O.
 
 
 @lru_cache(maxsize=4096)  # switches are compared with the same rows again and again
@@ -52,7 +52,7 @@ def decode_registration(metadata: bytes) -> Registration | None:
     Earlier versions wrote the end of a lease by its holder's clock, and not its length: no other
     process knows when it has run out.
 
-    >>> decode_registration(b"of somebody else")
+    >>> decode_registration(b"of another program")
     >>> decode_registration(b'{"ina_lease": {"until_ms": 1700000000000, "holder": "host pid 17"}}').lease_s
     inf
     """
@@ -378,12 +378,12 @@ class RowCache:
             return None
         return list(self._read if self._rows is None else self._rows.values())
 
-    def read(self, rows: Sequence[Row]) -> None:
+    def store(self, rows: Sequence[Row]) -> None:
         """Record all rows, as they were read."""
         if not self._in_doubt:  # a failed write may still be applied, until this turn is over
             self._read, self._rows = rows, None
 
-    def wrote(self, kind: Kind, entries: Iterable[Entry]) -> None:
+    def apply(self, kind: Kind, entries: Iterable[Entry]) -> None:
         """Record a write that the switch has applied."""
         if self._read is None:
             return
@@ -398,7 +398,7 @@ class RowCache:
                 else:
                     self._rows[key_of(entry)] = entry
 
-    def lose(self) -> None:
+    def invalidate(self) -> None:
         """Mark the rows as unknown, as after a failed write."""
         self._read = self._rows = None
         self._in_doubt = True

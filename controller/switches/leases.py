@@ -1,4 +1,4 @@
-"""Leases of jobs: which have run out, as one observer sees it. No I/O, no clock.
+"""Leases of jobs: which have expired, as one observer sees it. No I/O, no clock.
 
 The holder of a lease of 60 s rewrites its registration four times in that time, with a new count of
 `renewals`. An observer that asks whether a job still has a holder watches that count: if it has not changed
@@ -138,7 +138,7 @@ class _WatchedLease:
         return self.registration.lease_s or 0.0
 
     @property
-    def run_out(self) -> bool:
+    def expired(self) -> bool:
         """True if it has no holder any more."""
         return self.ended or self.for_s >= self.length_s
 
@@ -173,20 +173,20 @@ class LeaseWatch:
             seen.ended = bool(registration.process) and self._has_ended(registration.process)
             self._watched[job.job, job.generation] = seen
 
-    def has_run_out(self, job: Admission) -> bool:
-        """Return whether a job's lease was seen to run out, or its holder to have ended."""
+    def has_expired(self, job: Admission) -> bool:
+        """Return whether a job's lease was seen to expire, or its holder to have ended."""
         seen = self._watched.get((job.job, job.generation))
-        return seen is not None and seen.run_out
+        return seen is not None and seen.expired
 
     def was_renewed(self, job: Admission) -> bool:
-        """Return whether a job's lease was seen to be renewed, and not to run out since."""
+        """Return whether a job's lease was seen to be renewed, and not to expire since."""
         seen = self._watched.get((job.job, job.generation))
-        return seen is not None and seen.renewed and not seen.run_out
+        return seen is not None and seen.renewed and not seen.expired
 
-    def undecided_s(self) -> float | None:
-        """Return for how long to go on watching until each lease has been renewed, or has run out.
+    def lease_wait_s(self) -> float | None:
+        """Return the seconds of further watching until each lease has been renewed or has expired.
 
         None if all have; leases of earlier versions, whose end is unknown, are left out.
         """
-        open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.run_out]
+        open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.expired]
         return max((seen.length_s - seen.for_s for seen in open_ if seen.length_s < math.inf), default=None)

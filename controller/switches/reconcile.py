@@ -119,8 +119,7 @@ class WaitingStep:
 class Reconciliation:
     """The actions to apply now, in order, and the steps that have to wait.
 
-    At the switches of `others` jobs stay that are not desired: a holder keeps a lease of them, which may run
-    out.
+    `others` are switches with undesired jobs that stay, because their leases are renewed; these may expire.
     """
 
     actions: tuple[Action, ...]
@@ -216,7 +215,7 @@ def _depth(action: Action) -> tuple[int, bool]:
 
 
 def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
-    """Put on each job everywhere that it is missing, or nowhere yet."""
+    """Admit each job to all switches that lack it, or to none yet."""
     missing: dict[tuple[int, int], list[_Switch]] = {}
     for switch in switches:
         for job in switch.missing():
@@ -234,7 +233,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
 
 
 class _Switch:
-    """A switch in the course of its actions: its rows once the actions so far are applied."""
+    """The expected rows of a switch once the actions so far are applied."""
 
     def __init__(
         self,
@@ -303,7 +302,7 @@ class _Switch:
             if want is None:
                 why = "it is not wanted here"
             elif want.generation != here.generation:
-                why = f"it has generation {here.generation}, and that of {want.generation} is wanted"
+                why = f"it has generation {here.generation}, and {want.generation} is wanted"
             elif _place(want) != _place(here):
                 why = f"it is {_place_text(here)}, and should be {_place_text(want)}"
             else:
@@ -520,7 +519,7 @@ def _same(a: Row, b: Row) -> bool:
 
 
 def _arrived(job: Admission) -> Admission:
-    """Return the job as it should stand in the end."""
+    """Return the job in its final state."""
     return job if job.change is None else replace(job, region=job.change.region, change=None)
 
 

@@ -91,11 +91,11 @@ class SwitchSession:
         self._info: SwitchInfo | None = None
         self._baselines: dict[int, dict[str, int]] = {}
         self._before = ParseCache()
-        self._held = RowCache((*TABLES, names.CHANGE))
+        self._row_cache = RowCache((*TABLES, names.CHANGE))
         self._last_generation: int | None = None
         self.owner: Owner | None = None
-        """For whom the switch is marked before the first write; nothing is written to another's. None: it is
-        shared with its owner."""
+        """The owner whose mark the switch gets before the first write; a switch with another owner's mark is
+        not written. None: any switch is written."""
         self._owned = False
         self._kept = ExitStack()
         """The turn of `keep_turn`."""
@@ -107,9 +107,9 @@ class SwitchSession:
         self._kept.close()
         self._target.close()
 
-    def doubt(self) -> None:
-        """Make the next call wait only briefly for the switch, unless it answers: it seems to hang."""
-        self._target.doubt()
+    def expect_silence(self) -> None:
+        """Limit the next call's wait for any answer to 1 s, because the switch seems to hang."""
+        self._target.expect_silence()
 
     def __enter__(self) -> Self:
         return self
@@ -146,19 +146,19 @@ class SwitchSession:
     @contextmanager
     def _turn(self, timeout_s: float, *, take_over: bool = False) -> Iterator[None]:
         with ExitStack() as stack:
-            undisturbed = self._held.in_turn
+            undisturbed = self._row_cache.in_turn
             if not undisturbed:
                 stack.enter_context(self._target.turn(timeout_s=timeout_s))
                 undisturbed = self._target.undisturbed
-                self._held.begin(undisturbed=undisturbed)
-                stack.callback(self._held.end)
+                self._row_cache.begin(undisturbed=undisturbed)
+                stack.callback(self._row_cache.end)
             if self.owner is not None and not (self._owned and undisturbed):
                 self._mark(self.owner, take_over)
             yield
 
     # ------------------------------------------------------------------ its owner
 
-    def own(self, owner: Owner, *, take_over: bool = False) -> None:
+    def claim(self, owner: Owner, *, take_over: bool = False) -> None:
         """Be the owner's controller from now on: mark the switch, unless it has no program to do so.
 
         Raises OtherOwner, unless `take_over`, if it is marked for another one that may still live, or whose
@@ -243,7 +243,7 @@ class SwitchSession:
         is_empty = self._target.program() is None
         timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
         with self._turn(timeout_s):
-            self._held.lose()
+            self._row_cache.invalidate()
             anew = self._target.load(bundle, refuse)
             if anew:
                 self._baselines.clear()
@@ -319,9 +319,9 @@ class SwitchSession:
             self._write("MODIFY", [replace(row, metadata=encode_registration(registration))])
 
     def check(self, admission: Admission) -> None:
-        """Make sure that a job is still there, which reads one row.
+        """Check that a job is still there; reads one row.
 
-        Raises SwitchRestarted if it went with all else that the switch had; NoSuchJob; SwitchError.
+        Raises SwitchRestarted if the switch has lost it in a restart; NoSuchJob; SwitchError.
         """
         unknown = f"the switch at {self.address} no longer knows job {admission.job}: it was restarted"
         try:
@@ -340,10 +340,13 @@ class SwitchSession:
     def _row_of_the_same(self, admission: Admission) -> TableEntry:
         row = self._row_of(admission.job)
         if row.params["generation"] != admission.generation:
-            raise NoSuchJob(f"job {admission.job} at {self.address} is another one now")
+            raise NoSuchJob(
+                f"job {admission.job} at {self.address} has generation {row.params['generation']} now, not"
+                f" {admission.generation}"
+            )
         return row
 
-    def leased(self) -> list[Admission]:
+    def watch_leases(self) -> list[Admission]:
         """Look at the leases of all jobs, and return these as far as their rows in the job table say.
 
         A lease runs out only while it is watched: call this repeatedly. Raises SwitchError.
@@ -357,7 +360,7 @@ class SwitchSession:
         self._last_generation = found.generation
         return found
 
-    def moved(self, moving: Admission) -> bool:
+    def has_moved(self, moving: Admission) -> bool:
         """Read whether a job's move to other slots is over, so that no packet needs the old ones."""
         return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
 
@@ -386,11 +389,11 @@ class SwitchSession:
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
-        owner = None if self._held.in_turn else self.owner  # a turn has looked at it
+        owner = None if self._row_cache.in_turn else self.owner  # a turn has looked at it
         owned = self._owned
         if owner is not None and not owned:
-            self.own(owner)
-        if self._held.rows() is None:  # else no other controller has had a turn
+            self.claim(owner)
+        if self._row_cache.rows() is None:  # else no other controller has had a turn
             program, offers = self._program, self._info
             self._program = self._info = None  # the switch may have been started anew
             if self.program == program:
@@ -417,7 +420,7 @@ class SwitchSession:
         else:
             self._write(write.kind, write.entries)
 
-    def applied(self, action: Action) -> None:
+    def record_applied(self, action: Action) -> None:
         """Record within `turn` that all writes of an action are applied."""
         if action.admission is not None:
             if action.verb == "remove":
@@ -444,7 +447,7 @@ class SwitchSession:
                         raise
                     self._write("MODIFY", [entry])
 
-    def adjust(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
+    def update_entries(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
         """Write these entries where missing or different; return the number written. Raises SwitchError.
 
         Entries of the same tables with other matches stay, but for those with the matches of `without`.
@@ -503,11 +506,11 @@ class SwitchSession:
 
     def _read_rows(self) -> list[Row]:
         """Return the rows of all jobs; within a turn known rows are not read again."""
-        rows = self._held.rows()
+        rows = self._row_cache.rows()
         if rows is None:
             moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
             rows = self._target.read([*TABLES, *moves])
-            self._held.read(rows)
+            self._row_cache.store(rows)
         return rows
 
     @property
@@ -524,10 +527,10 @@ class SwitchSession:
         self.info()
         row = self._target.read_row(names.JOB, {names.JOB_KEY: job})
         if row is None:
-            raise self.no_such(job)
+            raise self.no_such_job(job)
         return row
 
-    def no_such(self, job: int) -> NoSuchJob:
+    def no_such_job(self, job: int) -> NoSuchJob:
         """Return the error that says that a job is not there."""
         return NoSuchJob(f"the switch at {self.address} has no job {job}")
 
@@ -537,9 +540,9 @@ class SwitchSession:
         try:
             self._target.write(kind, entries)
         except BaseException:
-            self._held.lose()  # some of it may be there, now or later
+            self._row_cache.invalidate()  # some of it may be there, now or later
             raise
-        self._held.wrote(kind, entries)
+        self._row_cache.apply(kind, entries)
 
     def _delete(self, rows: Sequence[Entry]) -> None:
         if not rows:
@@ -592,7 +595,7 @@ def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
     if running.lanes != offers.lanes:
         found.append(f"its packets have {running.lanes} values, not {offers.lanes}")
     if running.salted != offers.salted:
-        found.append(f"its slots are {'' if running.salted else 'not '}salted, as those of ATP")
+        found.append(f"its slots are {'' if running.salted else 'not '}salted, as in ATP")
     if running.mode == offers.mode:
         found += [f"it lacks {what}" for each, what in running.lacks.items() if each not in offers.lacks]
     return "; ".join(found) or "it offers jobs the same, and is compiled from another text"

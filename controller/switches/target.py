@@ -155,8 +155,8 @@ class Target(Protocol):
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""
 
-    def doubt(self) -> None:
-        """Make the next call wait only briefly for the switch, unless it answers: it seems to hang."""
+    def expect_silence(self) -> None:
+        """Limit the next call's wait for any answer to 1 s, because the switch seems to hang."""
 
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
         """Be the only controller that writes during the block; do not nest blocks.

@@ -84,9 +84,9 @@ class TofinoTarget:
         """Disconnect from the switch."""
         self._target.close()
 
-    def doubt(self) -> None:
-        """Make the next call wait only briefly for the switch, unless it answers."""
-        self._target.doubt()
+    def expect_silence(self) -> None:
+        """Limit the next call's wait for any answer to 1 s."""
+        self._target.expect_silence()
 
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
         """Be the only controller that writes during the block."""
@@ -219,7 +219,7 @@ def _key(row: TableEntry) -> tuple[str, tuple[tuple[str, Match], ...], int]:
 
 
 def _kept(entry: Entry) -> Entry:
-    """Return the entry that keeps a row, or is it under the program's own names."""
+    """Return the entry that keeps a row; other entries only get the program's own names."""
     match entry:
         case CounterCell():
             return replace(entry, counter=COUNTER)

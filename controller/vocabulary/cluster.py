@@ -27,7 +27,7 @@ class Cluster:
 
     servers: tuple[Server, ...]
     topology: Topology | None = None
-    gone: frozenset[int] = frozenset()
+    unavailable: frozenset[int] = frozenset()
     """GPUs that are unavailable because their servers are down; they keep their numbers."""
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Cluster:
     @cached_property
     def gpus(self) -> int:
         """Number of available GPUs."""
-        return sum(server.gpus for server in self.servers) - len(self.gone)
+        return sum(server.gpus for server in self.servers) - len(self.unavailable)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ class Cluster:
 
     def without(self, gpus: Iterable[int]) -> Cluster:
         """Return the cluster while these GPUs, and no others, are unavailable."""
-        return replace(self, gone=frozenset(gpus))
+        return replace(self, unavailable=frozenset(gpus))
 
     def check_room(self, name: str, gpus: int) -> None:
         """Raise BadSpec if job `name` asks for more GPUs than all servers have."""

@@ -464,4 +464,4 @@ OLD: Mapping[str, Mapping[str, str]] = {
     },
     "switch": {"aggregates": "is not a key: want slots = 0 for a switch that does not sum"},
 }
-"""Keys of other times, with what to say about them."""
+"""Keys of earlier versions, with the message for each."""

@@ -6,8 +6,8 @@ that is just above the mark costs little, a long one half::
     ina sim examples/windows/jobs.toml --congestion examples/windows/dctcp.py:Dctcp
     ina run -np 2 --program shared --congestion examples/windows/dctcp.py:Dctcp -- python train.py
 
-Each rank has one of these, and all are told of the same rounds. So all come to the same windows, as long as
-nothing else goes in: no clock, no random numbers, nothing that one rank alone knows.
+Each rank has one of these, and all get the same reports of rounds. So all compute the same windows, as long
+as nothing else is used: no clock, no random numbers, no knowledge of a single rank.
 """
 
 from __future__ import annotations

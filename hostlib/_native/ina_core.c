@@ -23,6 +23,23 @@ static uint8_t *exponent_of(const struct ina_core *core, int64_t data)
     return &core->exponent[data % (2 * (int64_t)core->window)];
 }
 
+/* By which the values of a data packet are scaled. */
+static uint32_t scale_of(const struct ina_core *core, int64_t data)
+{
+    return core->foreseen ? core->foreseen[data] : *exponent_of(core, data);
+}
+
+/* The data packet that packet `index` announces. It carries that one, too, unless exponents are sent ahead. */
+static int64_t packet_of(const struct ina_core *core, int64_t index)
+{
+    return core->picked ? core->picked[index] : index;
+}
+
+/* The data packet whose values packet `index` carries; below 0: none. */
+static int64_t data_of(const struct ina_core *core, int64_t index)
+{
+    return core->lookahead > 0 ? index - core->lookahead : packet_of(core, index);
+}
 
 /* Queue packet `index`, of this chain, if it is its turn and the exponent of its values is known. */
 static void make_ready(struct ina_core *core, int64_t index, uint32_t chain)
@@ -48,6 +65,7 @@ void ina_begin(struct ina_core *core, int64_t now)
     core->completed = core->in_flight = core->oldest = core->frontier = core->settled = 0;
     core->progress_at = core->first_at = core->sent_since = now;
     core->overflow_index = core->nonfinite_index = core->disagree_index = -1;
+    core->misfits = 0;
     memset(core->status, 0, core->window * sizeof *core->status);
     memset(core->marks, 0, core->window * sizeof *core->marks);
     for (uint32_t i = 0; i < core->nodes; i++)
@@ -102,7 +120,7 @@ static int adds_own(const struct ina_core *core, const struct place *place)
 /* Whether our contribution to a packet has lanes. */
 static int gives(const struct ina_core *core, int64_t index, uint32_t flags)
 {
-    int64_t data = index - core->lookahead;
+    int64_t data = data_of(core, index);
     if (core->pattern == PATTERN_SUM)
         return data >= 0 || !core->bare;
     if (data < 0)
@@ -116,7 +134,7 @@ static int gives(const struct ina_core *core, int64_t index, uint32_t flags)
 /* Whether the result of a packet has to bring us lanes. */
 static int takes(const struct ina_core *core, int64_t index)
 {
-    int64_t data = index - core->lookahead;
+    int64_t data = data_of(core, index);
     if (data < 0 && (core->bare || core->pattern != PATTERN_SUM))
         return 0;
     if (core->pattern == PATTERN_SUM)
@@ -136,8 +154,10 @@ static uint32_t bytes_of(const struct ina_core *core, int has_lanes)
     return core->prefix + INA_BYTES + (has_lanes ? 4 * core->lanes : 0);
 }
 
-/* Write our values of a data packet as lanes. Returns 0 if some do not fit the fixed scale. */
-static int encode(const struct ina_core *core, const struct place *place, int64_t data, uint32_t flags, uint8_t *lanes)
+/* Write our values of a data packet as lanes. Returns 0 if some do not fit the fixed scale; sets the exponent of the values
+   if they are scaled by a foreseen one. */
+static int encode(const struct ina_core *core, const struct place *place, int64_t data, uint32_t flags, uint8_t *lanes,
+                  uint8_t *exponent)
 {
     const uint8_t *from = input_at(core, place);
     int64_t used = place->count < core->lanes ? place->count : core->lanes;
@@ -145,13 +165,15 @@ static int encode(const struct ina_core *core, const struct place *place, int64_
     if (place->count == 0)
         return 1;
     if (core->per_lane > 1)
-        ina_pack((const float *)from, lanes, place->count, core->lanes, *exponent_of(core, data), core->ranks,
+        ina_pack((const float *)from, lanes, place->count, core->lanes, scale_of(core, data), core->ranks,
                  core->per_lane);
     else if (!core->is_float || flags & FLAG_RAW)
         ina_swap(from, lanes, place->count);
-    else if (!core->fixed)
-        ina_quantize((const float *)from, lanes, place->count, *exponent_of(core, data), core->ranks);
-    else
+    else if (!core->fixed) {
+        uint32_t found = ina_quantize((const float *)from, lanes, place->count, scale_of(core, data), core->ranks);
+        if (core->foreseen)
+            *exponent = (uint8_t)found;
+    } else
         return ina_quantize_fixed((const float *)from, lanes, place->count, core->scale_bits, core->ranks);
     return 1;
 }
@@ -162,7 +184,7 @@ static void fetch_ahead(const struct ina_core *core, int64_t index)
 {
     if (index + FETCHED_AHEAD >= core->data_packets)
         return;
-    struct place later = place_of(core, index + FETCHED_AHEAD);
+    struct place later = place_of(core, packet_of(core, index + FETCHED_AHEAD));
     const uint8_t *values = input_at(core, &later);
     for (int64_t byte = 0; byte < 4 * later.count; byte += CACHE_LINE)
         __builtin_prefetch(values + byte);
@@ -175,7 +197,7 @@ static uint32_t fill(const struct ina_core *core, uint8_t *packet, int64_t index
     int has_lanes = gives(core, index, flags);
     memcpy(packet, has_lanes ? core->header : core->bare_header, core->prefix + INA_BYTES);
     uint8_t *header = packet + core->prefix;
-    int64_t data = index - core->lookahead;
+    int64_t data = data_of(core, index);
     struct place place = data >= 0 ? place_of(core, data) : (struct place){.owner = core->target};
     int64_t used = place.count < core->lanes ? place.count : core->lanes;
 
@@ -187,14 +209,18 @@ static uint32_t fill(const struct ina_core *core, uint8_t *packet, int64_t index
         header[AT(priority)] = core->salts[ina_chain_of(core, index)];
     header[AT(exponent)] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
     if (core->is_float && index < core->data_packets) {
-        struct place announced = place_of(core, index);
+        struct place announced = place_of(core, packet_of(core, index));
         fetch_ahead(core, index);
-        uint8_t exponent = ina_exponent((const float *)input_at(core, &announced), announced.count);
+        uint8_t exponent = NONFINITE;   /* foreseen: the same pass finds and applies exponents, below */
+        if (!core->foreseen || flags & FLAG_RAW)
+            exponent = ina_exponent((const float *)input_at(core, &announced), announced.count);
         if (!core->fixed || exponent == NONFINITE)
             header[AT(exponent)] = exponent;
     }
     if (has_lanes || (core->fixed && core->is_float && core->pattern == PATTERN_SCATTER))  /* all hear of what does not fit */
-        flags |= encode(core, &place, data, flags, has_lanes ? header + INA_BYTES : unsent) ? 0 : FLAG_OVERFLOW;
+        flags |= encode(core, &place, data, flags, has_lanes ? header + INA_BYTES : unsent, header + AT(exponent))
+                     ? 0
+                     : FLAG_OVERFLOW;
     header[AT(flags)] = (uint8_t)flags;
     return bytes_of(core, has_lanes);
 }
@@ -415,30 +441,39 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
     header[AT(flags)] = (uint8_t)((result[AT(flags)] & kept_flags) | FLAG_RESEND);
 }
 
+/* Whether the values of a result count: the exponent found is as foreseen, or it says by itself what they are. */
+static int fits(const struct ina_core *core, const uint8_t *header, int64_t data)
+{
+    uint32_t found = header[AT(exponent)], foreseen;
+    if (!core->foreseen || found == 0 || found == NONFINITE || header[AT(flags)] & FLAG_RAW)
+        return 1;
+    foreseen = core->foreseen[data];
+    return found <= foreseen && foreseen <= found + core->spare;
+}
+
 /* Write the values that a result brought. */
 static void take_values(const struct ina_core *core, const uint8_t *header, int64_t data)
 {
-    uint8_t whole[4 * MOST_LANES];
+    uint8_t whole[4 * MOST_LANES], unused;
+    int scale = core->foreseen && header[AT(exponent)] == NONFINITE ? NONFINITE : (int)scale_of(core, data);
     const uint8_t *lanes = header + INA_BYTES;
     struct place place = place_of(core, data);
     int64_t count = place.count;
     uint8_t *to = output_at(core, &place);
     if (adds_own(core, &place) && !(header[AT(flags)] & FLAG_RAW)) {
-        encode(core, &place, data, 0, whole);
+        encode(core, &place, data, 0, whole, &unused);
         for (size_t lane = 0; lane < core->lanes; lane++)
             store32(whole + 4 * lane, load32(whole + 4 * lane) + load32(lanes + 4 * lane));
         lanes = whole;
     }
     if (core->per_lane > 1)
-        ina_unpack(lanes, (float *)to, count, core->lanes, *exponent_of(core, data), core->ranks, core->per_lane,
-                   (int)core->average);
+        ina_unpack(lanes, (float *)to, count, core->lanes, scale, core->ranks, core->per_lane, (int)core->average);
     else if (!core->is_float)
         ina_swap(lanes, to, count);
     else if (header[AT(flags)] & FLAG_RAW)
         ina_take_raw(lanes, (float *)to, count, core->ranks, (int)core->average);
     else if (!core->fixed)
-        ina_dequantize(lanes, (float *)to, count, *exponent_of(core, data), core->ranks,
-                       (int)core->average);
+        ina_dequantize(lanes, (float *)to, count, scale, core->ranks, (int)core->average);
     else if (header[AT(exponent)] == NONFINITE)   /* an exponent that is only read for this */
         ina_dequantize(lanes, (float *)to, count, NONFINITE, core->ranks, 0);
     else
@@ -449,7 +484,7 @@ static void take_values(const struct ina_core *core, const uint8_t *header, int6
 static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
     int64_t index = core->index[chain];
-    int64_t data = index - core->lookahead;
+    int64_t data = data_of(core, index);
     int64_t sent_at = core->sent_at[chain];
     uint32_t flags = header[AT(flags)];
     int resent = core->status[chain] & CHAIN_RESENT;
@@ -469,20 +504,25 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
             core->tolerance += core->srtt / 8;
         keep_answer(core, header, chain, index);
     }
-    if (data >= 0 && takes(core, index))
+    int fit = data < 0 || fits(core, header, data);
+    core->misfits += !fit;
+    if (fit && data >= 0 && takes(core, index))
         take_values(core, header, data);
     if (data >= 0 && core->feedback) {
         struct place place = place_of(core, data);
-        ina_leave_rest((float *)input_at(core, &place), place.count, *exponent_of(core, data), core->ranks,
+        ina_leave_rest((float *)input_at(core, &place), place.count, scale_of(core, data), core->ranks,
                        core->per_lane);
     }
-    int nonfinite = core->is_float && index < core->data_packets && header[AT(exponent)] == NONFINITE;
+    int announced = core->is_float && index < core->data_packets;
+    int nonfinite = announced && header[AT(exponent)] == NONFINITE;
     if (flags & FLAG_OVERFLOW && !nonfinite)
         note_first(&core->overflow_index, index);
     if (nonfinite)
-        note_first(&core->nonfinite_index, index);
-    if (core->is_float && index < core->data_packets)
+        note_first(&core->nonfinite_index, packet_of(core, index));
+    if (announced)
         *exponent_of(core, index) = header[AT(exponent)];
+    if (announced && core->found)
+        core->found[packet_of(core, index)] = header[AT(exponent)];
     if (core->salted)                   /* the salt that counted; another slot for the next of this chain if it collided */
         core->salts[chain] = (uint8_t)(header[AT(priority)] + ((flags & FLAG_COLLISION) != 0));
     if (core->round_target > 0)

@@ -131,6 +131,12 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, target)                 /* of a sum: the rank that takes it, or TARGET_ALL; the owner of one shard */ \
     FIELD(uint32_t, per_lane)               /* values in each lane: 1, or 2, 4, 8 in fields (float32 with exponents only) */ \
     FIELD(uint32_t, feedback)               /* with more than 1: what a sum leaves out of the input stays there, in its place */ \
+    /* of float32 sums with exponents: NULL where they are not so */ \
+    FIELD(const uint8_t *, foreseen)        /* exponents by which data packets are scaled, known before they are sent */ \
+    FIELD(uint8_t *, found)                 /* gets the exponents that results bring, by data packet */ \
+    FIELD(const int64_t *, picked)          /* the data packets that are sent; NULL: all of them */ \
+    FIELD(uint32_t, spare)                  /* bits by which a foreseen exponent may be above the one found */ \
+    FIELD(int64_t, misfits)                 /* results whose exponent was not as foreseen: they have no values */ \
     /* progress */ \
     FIELD(uint32_t, emitted_bytes)          /* of each packet that was emitted last */ \
     FIELD(uint32_t, ready_head) \
@@ -200,7 +206,8 @@ struct ina_core {
 
 /* Values of one packet, ina_lanes.c. Wire values are big endian and need no alignment. */
 uint32_t ina_exponent(const float *values, int64_t count);
-void ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponent, uint32_t fan_in);
+/* Returns the exponent of the values, as ina_exponent does. */
+uint32_t ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponent, uint32_t fan_in);
 void ina_dequantize(const uint8_t *wire, float *values, int64_t count, int exponent, uint32_t fan_in,
                     int average);
 void ina_swap(const uint8_t *from, uint8_t *to, int64_t count);

@@ -29,39 +29,54 @@ static float clamp_limit(uint32_t fan_in)
     return (float)(spare > 0 ? most >> spare << spare : most);
 }
 
-VECTORIZED uint32_t ina_exponent(const float *values, int64_t count)
+static inline uint32_t magnitude(float value)
 {
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, values + i, 4);
-        bits &= 0x7fffffff;
-        largest = bits > largest ? bits : largest;
-    }
-    return largest >> 23;
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    return bits & 0x7fffffff;
 }
 
-/* Scales come as two factors because 2^k itself may be outside the float32 range. The first is exact;
-   the second rounds only what lies below 1/2 anyway. */
-VECTORIZED static void quantize(const float *restrict values, uint8_t *restrict wire, int64_t count, float first,
-                                float second, float limit)
+/* Of the largest magnitude; 0 is that of zero alone. */
+static uint32_t exponent_of(uint32_t largest)
 {
+    return largest >> 23 ? largest >> 23 : largest != 0;
+}
+
+VECTORIZED static uint32_t largest_of(const float *values, int64_t count)
+{
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; i++)
+        largest = magnitude(values[i]) > largest ? magnitude(values[i]) : largest;
+    return largest;
+}
+
+uint32_t ina_exponent(const float *values, int64_t count) { return exponent_of(largest_of(values, count)); }
+
+/* Scales come as two factors because 2^k itself may be outside the float32 range. The first is exact;
+   the second rounds only what lies below 1/2 anyway. Returns the largest magnitude. */
+VECTORIZED static uint32_t quantize(const float *restrict values, uint8_t *restrict wire, int64_t count, float first,
+                                    float second, float limit)
+{
+    uint32_t largest = 0;
     for (int64_t i = 0; i < count; i++) {
         float scaled = values[i] * first * second;
         scaled = scaled < limit ? scaled : limit;   /* NaN too: it must not be converted */
         scaled = scaled > -limit ? scaled : -limit;
         store_lane(wire, i, (uint32_t)(int32_t)rintf(scaled));
+        largest = magnitude(values[i]) > largest ? magnitude(values[i]) : largest;
     }
+    return largest;
 }
 
-void ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponent, uint32_t fan_in)
+uint32_t ina_quantize(const float *values, uint8_t *wire, int64_t count, int exponent, uint32_t fan_in)
 {
     if (exponent == NONFINITE) {
         memset(wire, 0, (size_t)count * 4);
-        return;
+        return NONFINITE;
     }
     int k = scale_log2(exponent, fan_in);
-    quantize(values, wire, count, power_of_two(k / 2), power_of_two(k - k / 2), clamp_limit(fan_in));
+    return exponent_of(
+        quantize(values, wire, count, power_of_two(k / 2), power_of_two(k - k / 2), clamp_limit(fan_in)));
 }
 
 /* Here, too, only the second product can round: the first keeps integers above 2^-126. */

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -59,6 +59,8 @@ class CallOptions(NamedTuple):
     """Waits until the source is there, if a device still copies to it; called in the library's thread."""
     here: bool = False
     """The calling thread carries it out, if nothing else is submitted: it waits at once, others may not."""
+    series: str | None = None
+    """What calls have in common whose values are alike, if that is not the name, which has it."""
 
 
 PLAIN: Final = CallOptions()
@@ -87,6 +89,16 @@ class Collective(NamedTuple):
     calls: int = 1
     """Number of calls that are done with it."""
     is_barrier: bool = False
+    fused: Sequence[tuple[str, int]] | None = None
+    """The series of several calls as one, empty if some have none; None: it is one call, or a part."""
+
+    @property
+    def series(self) -> Sequence[tuple[str, int]]:
+        """Series, and elements of each, in the order of their packets (`hostlib.core.foresight`)."""
+        if self.fused is not None:
+            return self.fused
+        name = self.options.series or self.options.name
+        return () if name is None else [(f"{name} {self.part}", self.length)]
 
     @property
     def length(self) -> int:

@@ -131,6 +131,7 @@ class SwitchEngine(Engine):
                     collective.stride,
                     collective.options.numbers,
                     collective.options.residual is not None,
+                    collective.series,
                 )
                 self._window.begin(exchange, started)
                 call = f"; call {collective.number + 1} here: {collective.description}"

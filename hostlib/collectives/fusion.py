@@ -44,6 +44,9 @@ class FusedCollective:
             first.number,
             part=_digest(parts),
             calls=len(parts),
+            fused=[series for part in parts for series in part.series]
+            if all(p.series for p in parts)
+            else (),
         )
 
     def carry_out(self, run: Callable[[Collective], None]) -> list[InaError | None]:

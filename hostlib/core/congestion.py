@@ -89,6 +89,8 @@ class Limits:
 class Congestion(Protocol):
     """Decides the limits of one worker.
 
+    One that does not look at `Round.waiting` may say so by `hears_waiting`, which is False then: no exponents
+    are foreseen with others, for these leave no field to tell of waiting.
     One that the compiled core can ask by itself has `in_c`, too: the addresses of its function and of its
     state, which stay where they are.
     """
@@ -155,6 +157,7 @@ class FixedWindow:
     """The whole window at any time, all of it with claims: a result in is a packet out (SwitchML)."""
 
     wants_rounds: ClassVar[bool] = False
+    hears_waiting: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._limits = Limits(1, 1)
@@ -193,6 +196,7 @@ class Aimd:
     _deaf: bool = field(default=False, init=False)
 
     wants_rounds: ClassVar[bool] = True
+    hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
         """Return the initial window, all of it with claims."""

@@ -77,6 +77,8 @@ class Driver:
             window.absorb(packets, length, now)
         if not self.busy:
             return
+        if window.complete and not window.finish(now):
+            return
         if window.complete:
             self.busy = False
             self.done += 1

@@ -12,8 +12,11 @@ PSNs count modulo `psn_limit`, the largest multiple of the region's size up to 2
 and ``psn % W`` run on smoothly where they wrap.
 
 A float32 collective announces the exponent of data packet i in packet i and carries data packet j in packet
-``j + lookahead``, scaled by the exponent that result j brought. It writes data packet j to the output only
-when nothing can ask for it again, so input and output may be the same memory.
+``j + lookahead``, scaled by the exponent that result j brought. Where exponents are `foreseen`
+(`hostlib.core.foresight`), there is no lookahead: packet j carries data packet j, scaled by the one foreseen,
+and announces that of its values. A result whose exponent is not as foreseen has no values (`misfits`); all
+ranks see the same, and then sum these packets alone (`picked`). The core writes data packet j to the output
+only when nothing can ask for it again, so input and output may be the same memory.
 
 Packets leave in the order in which they become ready, no more of them than `limit` in flight. The oldest
 without a result may leave in any case: ranks do not all get results in the same order, and with a full limit
@@ -78,7 +81,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hostlib import wire
 from hostlib.core.congestion import SPREAD
-from hostlib.wire.encodings import Encoding
+from hostlib.wire.encodings import SPARE, Encoding
 from hostlib.wire.tree import Tree
 
 NEVER: Final = 2**63 - 1
@@ -290,6 +293,11 @@ class CoreStruct(ctypes.Structure):
         ("target", ctypes.c_uint32),
         ("per_lane", ctypes.c_uint32),
         ("feedback", ctypes.c_uint32),
+        ("foreseen", ctypes.c_void_p),
+        ("found", ctypes.c_void_p),
+        ("picked", ctypes.c_void_p),
+        ("spare", ctypes.c_uint32),
+        ("misfits", ctypes.c_int64),
         ("emitted_bytes", ctypes.c_uint32),
         ("ready_head", ctypes.c_uint32),
         ("ready_count", ctypes.c_uint32),
@@ -462,6 +470,7 @@ class CoreState:
             fixed=settings.numbers == "fixed",
             scale_bits=settings.scale_bits,
             per_lane=1,
+            spare=SPARE,
             bare=settings.bare,
             salted=settings.salted,
             psn_limit=settings.psn_limit,
@@ -506,6 +515,26 @@ class CoreState:
         self._header: dict[str, int] = {}
         """What `set_header` has set."""
         self.input = self.output = _NO_ARRAY
+        self.set_exponents(None, None)
+
+    def set_exponents(
+        self,
+        found: NDArray[np.uint8] | None,
+        foreseen: NDArray[np.uint8] | None,
+        picked: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Set exponents of the collective's data packets, and keep the arrays alive.
+
+        Args:
+            found: Gets the exponents that results bring; None: nobody wants them.
+            foreseen: Those by which values are scaled; None: by those that results bring.
+            picked: Numbers of the only packets that are sent, where exponents are foreseen; None: all.
+        """
+        self.found, self.foreseen, self.picked = found, foreseen, picked
+        struct = self.struct
+        struct.found = None if found is None else _address(found)
+        struct.foreseen = None if foreseen is None else _address(foreseen)
+        struct.picked = None if picked is None else _address(picked)
 
     def set_arrays(self, source: NDArray[Any], target: NDArray[Any]) -> None:
         """Set the flat arrays that the collective reads and writes, and keep them alive."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, Limits, Round, asked
+from hostlib.core.foresight import Foresight, Series, misfits
 from hostlib.core.state import ALL_WAIT, CoreSettings, CoreState, CoreStruct, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 from hostlib.wire.encodings import Encoding, per_lane, why_no_room
@@ -131,6 +133,9 @@ class Exchange(NamedTuple):
     """How float32 values travel; None: as the settings say."""
     feedback: bool = False
     """Leave in `source`, which must be a separate array, its rounding error."""
+    series: Sequence[tuple[str, int]] = ()
+    """SUM of float32: names of the calls that it consists of, and elements of each, if it may take the
+    exponents of earlier ones of these names (`hostlib.core.foresight`)."""
 
 
 class Window:
@@ -150,6 +155,9 @@ class Window:
         self._tree = settings.resolved_tree
         self._next_psn = settings.first_psn
         self.congestion = congestion or FixedWindow()
+        self._foresight = Foresight()
+        self._series: Sequence[Series] = ()
+        self._missed = False
 
     @property
     def congestion(self) -> Congestion:
@@ -169,6 +177,7 @@ class Window:
         core.allowed = limits.in_flight
         core.limit = min(core.allowed, core.room)
         core.round_target = core.allowed if congestion.wants_rounds else 0
+        self._foresees = not getattr(congestion, "hears_waiting", True)
         core.rule, core.rule_state = getattr(congestion, "in_c", (None, None))  # the compiled core asks it
 
     def restrict_to(self, packets: int) -> None:
@@ -194,16 +203,17 @@ class Window:
 
         Raises ValueError, and begins nothing, if the numbers have no room for the sum of all ranks.
         """
-        source, output, tag, pattern, average, priority, target, stride, numbers, feedback = exchange
+        source, output, tag, pattern, average, priority, target, stride, numbers, feedback, series = exchange
+        if numbers or self.settings.numbers != "exponent" or not self._foresees:
+            series = ()  # numbers of its own are a function of this sum's values alone
         numbers = numbers or self.settings.numbers
         fields = per_lane(numbers)
         shard = output if pattern is Pattern.SCATTER else source
         is_float = source.dtype == np.float32 and pattern is not Pattern.GATHER and len(shard) > 0
         if is_float and fields > 1 and (why := why_no_room(numbers, self.settings.size)):
             raise ValueError(why)
-        self.on_round()
+        self._end_last()
         core = self.state.struct
-        core.change_at = max(0, core.change_at - core.total)
         alone = pattern is Pattern.SUM or target != wire.TARGET_ALL
         core.fixed = self.settings.numbers == "fixed" and fields == 1
         core.per_lane = fields if is_float else 1
@@ -214,18 +224,67 @@ class Window:
         core.length = len(shard)
         core.stride = len(shard) if stride is None else stride
         core.data_packets = core.shards * max(1, -(-len(shard) // self.packet_elements))
-        core.lookahead = 0
-        if is_float and not core.fixed:
-            core.lookahead = min(core.data_packets, self.settings.packets_in_flight)
-        core.total = core.data_packets + core.lookahead
         core.is_float = is_float
         core.average = average
         core.tag = tag
-        core.base = self._next_psn
-        self._next_psn = (self._next_psn + core.total) % core.psn_limit
+        core.lookahead = 0
+        if not (is_float and pattern is Pattern.SUM and series):
+            self._series = ()
+            self.state.set_exponents(None, None)
+        elif (foreseen := self._foresee(series)) is not None:
+            core.tag ^= zlib.crc32(foreseen)  # nobody sums with other scales, unnoticed
+        if is_float and not core.fixed and not core.foreseen:
+            core.lookahead = min(core.data_packets, self.settings.packets_in_flight)
         self.state.set_header("priority", priority)
         self.state.set_arrays(source, output)
+        self._start(now)
+
+    def _foresee(self, series: Sequence[tuple[str, int]]) -> bytes | None:
+        """Set up exponents for a sum of these series, and return those that are foreseen; None: none."""
+        core = self.state.struct
+        self._series = [(name, max(1, -(-elements // core.lanes))) for name, elements in series]
+        self._missed = False
+        foreseen = self._foresight.foresee(self._series)
+        array = None if foreseen is None else np.frombuffer(bytearray(foreseen), np.uint8)
+        self.state.set_exponents(np.zeros(core.data_packets, np.uint8), array)
+        return foreseen
+
+    def _end_last(self) -> None:
+        """Count the results of the last exchange, before another one begins."""
+        self.on_round()
+        core = self.state.struct
+        core.change_at = max(0, core.change_at - core.total)
+
+    def _start(self, now: int) -> None:
+        """Take PSNs for an exchange, and begin it."""
+        core = self.state.struct
+        core.total = core.data_packets + core.lookahead
+        core.base = self._next_psn
+        self._next_psn = (self._next_psn + core.total) % core.psn_limit
         self.kernel.begin(self.state, now)
+
+    def finish(self, now: int) -> bool:
+        """Return whether the collective, all of whose results are in, is over.
+
+        Otherwise this has begun an exchange of those packets alone whose exponents were not as foreseen.
+        """
+        core, found, foreseen = self.state.struct, self.state.found, self.state.foreseen
+        if found is None:
+            return True
+        if core.misfits and foreseen is not None:
+            picked = np.flatnonzero(misfits(found, foreseen)).astype(np.int64)
+            foreseen[picked] = found[picked]
+            self.state.set_exponents(found, foreseen, picked)
+            self._missed, nonfinite = True, core.nonfinite_index
+            self._end_last()
+            core.tag = zlib.crc32(picked.tobytes() + foreseen.tobytes(), core.tag)
+            core.data_packets = len(picked)
+            self._start(now)
+            core.nonfinite_index = nonfinite
+            return False
+        all_fit = foreseen is not None and not self._missed
+        self._foresight.learn(self._series, found.tobytes(), all_fit=all_fit)
+        return True
 
     def emit(self, out: NDArray[Any], now: int) -> int:
         """Write packets that may be sent now to `out`, bytes, as many as fit; return how many.

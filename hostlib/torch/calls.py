@@ -36,6 +36,8 @@ class SwitchCall:
     """The only rank that gets a sum, or the source of a broadcast; None: there is none."""
     label: str = ""
     """Name of the tensor, if it has one."""
+    series: str = ""
+    """What it has in common with calls whose values are alike."""
     layer: Layer | None = None
     numbers: Numbers | None = None
     """How floats travel; None: as the job's do."""

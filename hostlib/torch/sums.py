@@ -33,10 +33,11 @@ def start_sum(calls: SwitchCalls, tensors: Sequence[torch.Tensor], what: SwitchC
         order=copies.going_up if copies else contextlib.nullcontext,
     )
 
-    def begin(tensor: torch.Tensor) -> Callable[[int], None]:
-        return lambda number: _one(calls, tensor, what, number, work)
+    def begin(at: int, tensor: torch.Tensor) -> Callable[[int], None]:
+        like = replace(what, series=f"{what.label or what.call} {at}")
+        return lambda number: _one(calls, tensor, like, number, work)
 
-    return calls.carry_out(what.call, work, [*map(begin, tensors)])
+    return calls.carry_out(what.call, work, [begin(at, tensor) for at, tensor in enumerate(tensors)])
 
 
 def _one(calls: SwitchCalls, tensor: torch.Tensor, what: SwitchCall, number: int, work: SwitchWork) -> None:
@@ -79,10 +80,11 @@ def _staged(
             work.complete(error, None if error or not takes else staged.end())
 
     lock = threading.Lock()
-    for chunk in staged.chunks:
+    for at, chunk in enumerate(staged.chunks):
         if not chunk.array.dtype.is_floating_point:
             chunk.arrived()  # its digits may be made of it here
-        array, finish, of_chunk = _encode(calls, chunk.array, what)
+        like = replace(what, series=f"{what.series} {at}")
+        array, finish, of_chunk = _encode(calls, chunk.array, like)
         handle = _submit(calls, array, of_chunk, label, chunk.arrived)
         handle.on_done(lambda done, chunk=chunk, finish=finish: end(done, chunk, finish))  # type: ignore[misc]
 
@@ -107,6 +109,7 @@ def _submit(
     options = CallOptions(
         out=array,
         name=label,
+        series=what.series,
         nonfinite=calls.nonfinite,
         layer=what.layer if whole else None,
         numbers=what.numbers if whole else None,

@@ -40,6 +40,9 @@ MAX_FAN_IN: Final = 1024
 NONFINITE: Final = 255
 """Exponent of a packet in which some rank has NaN or infinity."""
 
+SPARE: Final = 3
+"""Bits by which a foreseen exponent may be above the one that is found (`hostlib.core.foresight`)."""
+
 INT32_MAX: Final = 2**31 - 1
 _INFINITY: Final = 0x7F800000
 """As float32."""
@@ -120,16 +123,23 @@ def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:
     return rounding + math.ldexp(fan_in * largest + rounding, -24)
 
 
-def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
+def error_bound(exponent: int, fan_in: int, *, average: bool = False, foreseen: bool = False) -> float:
     """Return the largest absolute error of a result, against the exact sum of the float32 inputs.
 
     Each rank rounds to a multiple of 2**-k (half of it off at most, or with more than 128 ranks, where the
     clamp may be met, all of it), and the sum, below fan_in * 2**(e - 126), is rounded to float32 twice at
     most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range the
     result may be infinite.
+
+    Args:
+        exponent: The shared exponent of the packet.
+        fan_in: Number of ranks.
+        average: Of the average, which is rounded once more.
+        foreseen: The scale was foreseen, and may lack `SPARE` bits.
     """
     largest = fan_in * math.ldexp(1.0, max(exponent, 1) - 126)
-    rounding = fan_in * math.ldexp(0.5 if fan_in <= 128 else 1.0, -scale_log2(exponent, fan_in))
+    unit = math.ldexp(1.0, (SPARE if foreseen else 0) - scale_log2(exponent, fan_in))
+    rounding = fan_in * unit * (0.5 if fan_in <= 128 else 1.0)
     bound = rounding + math.ldexp(largest + rounding, -24)
     if average:
         bound = bound / fan_in + math.ldexp(largest / fan_in, -24)

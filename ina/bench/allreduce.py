@@ -106,7 +106,7 @@ def by_switch() -> LibraryRanks:
         numbers: Numbers | None = None if whole.dtype == np.int32 else "exponent"
         match data.operation:
             case Operation.ALLREDUCE:
-                return ina.allreduce(whole, out=whole, numbers=numbers)
+                return ina.allreduce(whole, out=whole, name="gradients")
             case Operation.REDUCE_SCATTER:
                 return ina.reduce_scatter(whole, out=shard, numbers=numbers)
             case Operation.ALL_GATHER:

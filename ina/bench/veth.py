@@ -71,7 +71,7 @@ class VethBench:
 def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
     """Measure our switch and, for a `baseline`, BMv2 with the same program and frames, in turns.
 
-    Raises LiveError (NotHere: this machine lacks a requirement) or ControllerError.
+    Raises NetnsError (MissingRequirement: this machine lacks a requirement) or ControllerError.
     """
     kinds: tuple[Kind, ...] = ("ina", "bmv2") if baseline else ("ina",)
     check(kinds)

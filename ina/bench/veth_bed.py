@@ -89,7 +89,7 @@ class VethBed:
 
 
 def check(kinds: Sequence[Kind]) -> None:
-    """Raise NotHere, with the packages to install, if a bed of one of these switches cannot be made here."""
+    """Raise MissingRequirement, with the packages to install, if one of these switches cannot run here."""
     check_here()
     if "bmv2" in kinds and (lacking := missing()):
         raise MissingRequirement(
@@ -104,7 +104,7 @@ def bed(kind: Kind, *, offload: bool) -> Iterator[VethBed]:
     With `offload` hosts leave segmentation and checksums to their interfaces, so that superframes reach the
     switch; without, only frames of their MTU do.
 
-    Raises LiveError or ControllerError, with nothing left behind.
+    Raises NetnsError or ControllerError, with nothing left behind.
     """
     for killed in store.known():
         number = killed.removeprefix(_PREFIX).partition("-")[0]

@@ -111,9 +111,9 @@ def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
 def _watched(controller: SwitchSession) -> Mapping[int, Admission]:
     """Return the jobs once it is known of each whether its lease is still renewed."""
     jobs = controller.jobs()
-    if (longest_s := controller.leases.undecided_s()) is not None:
+    if (longest_s := controller.leases.lease_wait_s()) is not None:
         say(f"watching the leases for up to {longest_s:.0f} s")
-    while (left_s := controller.leases.undecided_s()) is not None:
+    while (left_s := controller.leases.lease_wait_s()) is not None:
         time.sleep(min(LOOK_S, left_s))
         jobs = controller.jobs()
     return jobs
@@ -123,7 +123,7 @@ def _description(job: Admission, controller: SwitchSession, watched: bool) -> di
     of = job.registration or NOBODY
     leases = controller.leases
     age_s = of.age_s
-    expired = leases.has_run_out(job)
+    expired = leases.has_expired(job)
     return {
         "mode": controller.info().mode,
         "workers": sum(member.rank is not None for member in job.members),

@@ -235,15 +235,15 @@ class FabricNetwork(Network):
 
     def _may_find_room(self, error: Exception) -> bool:
         """Return whether there are jobs that may have no holder."""
-        undecided_s = self._fleet.undecided_s()
-        self._waiting = undecided_s is not None
-        if undecided_s is not None and not self._told:
+        lease_wait_s = self._fleet.lease_wait_s()
+        self._waiting = lease_wait_s is not None
+        if lease_wait_s is not None and not self._told:
             self._told = True
             _log.warning(
                 "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
                 " still have a holder",
                 error,
-                undecided_s,
+                lease_wait_s,
             )
         return self._waiting
 
@@ -410,7 +410,7 @@ class FabricNetwork(Network):
         if not self._waiting:
             return
         with self._fabric.lock, contextlib.suppress(ControllerError):
-            if any(self._fleet.sweep().values()) or self._fleet.undecided_s() is None:
+            if any(self._fleet.sweep().values()) or self._fleet.lease_wait_s() is None:
                 self._waiting = False
                 self.on_room()
 

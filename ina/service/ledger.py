@@ -353,8 +353,8 @@ class Ledger:
         core.handle(Tick(now_s))
         found = change(core)
         core.handle(Tick(now_s))
-        if core.undecided:  # a policy that cannot continue from here raises now
-            raise BadSpec(core.undecided)
+        if core.policy_failure:  # a policy that cannot continue from here raises now
+            raise BadSpec(core.policy_failure)
         return found
 
     def set_quota(self, quota: Quota) -> None:

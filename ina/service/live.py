@@ -323,8 +323,8 @@ class LiveJobs:
         if why := self._network.ended:
             raise ProcessFailed(why)
         if waits and self.core.stuck:
-            if self.core.undecided:
-                raise BadDecision(self.core.undecided)
+            if self.core.policy_failure:
+                raise BadDecision(self.core.policy_failure)
             raise Stuck(f"no job runs, and {', '.join(self.core.jobs)} would wait forever")
 
     def _tell(self, on_entry: Callable[[LogEntry], None]) -> None:

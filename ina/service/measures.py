@@ -111,7 +111,7 @@ class Measures:
         status = self._executor.status(number)
         if allocation is None or status is None or name not in ledger.core.jobs:
             return
-        known = allocation.described(name)
+        known = allocation.job(name)
         compute_s, hold_s = status.compute_s.get(name), status.hold_s.get(name)
         events = Measured(
             ledger.now_s,

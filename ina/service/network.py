@@ -132,7 +132,7 @@ class Network:
 
         def own(controller: SwitchSession) -> None:
             try:
-                controller.own(owner, take_over=take_over)
+                controller.claim(owner, take_over=take_over)
             except OtherOwner:
                 raise
             except SwitchError as error:
@@ -227,11 +227,11 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would find no difference, as far as `Fleet.seems_at_rest` can tell."""
+        """Return whether `reconcile` would find no difference, by `Fleet.seems_reconciled`."""
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
         tell = told.keys() >= self._telling  # otherwise one has stopped
-        return forwards and tell and self._fleet.seems_at_rest(admissions, _revisions(told))
+        return forwards and tell and self._fleet.seems_reconciled(admissions, _revisions(told))
 
     def reconcile(
         self,
@@ -264,7 +264,9 @@ class Network:
             if name in report.left_out or name in left or as_before:
                 continue
             # It may have been restarted, without it.
-            controller.adjust(self._forwarding(name, wiring), without=forwarding.strange(wiring.macs))
+            controller.update_entries(
+                self._forwarding(name, wiring), without=forwarding.left_hosts(wiring.macs)
+            )
             fault_point("forwards")
             self._adjusted[name] = wiring, revision
         self._let_go(left - {name for each in admissions for name in each.switches})

@@ -159,7 +159,7 @@ class Policies:
 
     @property
     def _rules(self) -> Rules:
-        return Rules(reported=True, sharing=SHARING, retries=self.retries, endures=True)
+        return Rules(reported=True, sharing=SHARING, retries=self.retries, tolerates_failures=True)
 
     @property
     def names(self) -> dict[str, str]:

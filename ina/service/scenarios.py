@@ -33,7 +33,7 @@ class Processes:
         self._live = live_runner(name)
 
     def check(self, scenario: Scenario) -> None:
-        """Raise LiveError."""
+        """Raise NetnsError."""
         for fault in scenario.happening:
             if not isinstance(fault, Kill):
                 raise Unsupported(f"{fault}: only virtual time has such faults while jobs run")
@@ -62,7 +62,7 @@ class Processes:
 
 
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return a runner: virtual, loopback, netns or mininet. Raises NotCarried if it has no such switches."""
+    """Return a runner: virtual, loopback, netns or mininet. Raises Unsupported if it has no such switches."""
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:

@@ -79,7 +79,7 @@ class TestbedSite:
     def find(cls, name: str | None) -> TestbedSite:
         """Return the testbed of this name; None: the only one that is up.
 
-        Raises LiveError: there is no such testbed, or this user cannot use it.
+        Raises NetnsError: there is no such testbed, or this user cannot use it.
         """
         netns.check_here()
         return cls(netns.find(name))
@@ -119,7 +119,7 @@ class TestbedSite:
         check_shares(program, "ina topo up … --program shared")
         target = target_of(self.bed.program)
         with contextlib.ExitStack() as stack:
-            watch = None if target.tells_ports else stack.enter_context(InterfaceWatch(self.bed))
+            watch = None if target.reports_ports else stack.enter_context(InterfaceWatch(self.bed))
             yield stack.enter_context(
                 contextlib.closing(Network(self._connect, program, target.queue_packets, watch))
             )

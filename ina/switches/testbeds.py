@@ -135,7 +135,7 @@ class LiveRunner(Protocol):
     """Makes a topology of processes."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise LiveError: NotHere or NotCarried."""
+        """Raise NetnsError: MissingRequirement or Unsupported."""
 
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
@@ -148,7 +148,7 @@ class LiveRunner(Protocol):
             program: The switches' program.
             on_step: Called with a text before each step.
 
-        Raises LiveError and the errors of `open_fabric`.
+        Raises NetnsError and the errors of `open_fabric`.
         """
 
 
@@ -156,7 +156,7 @@ class Loopback:
     """Frames inside UDP on this machine: embedded switches, without root."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise NotCarried for switches that need interfaces."""
+        """Raise Unsupported for switches that need interfaces."""
         if program.target != EMBEDDED:
             raise Unsupported(f"{program.target} needs network interfaces: loopback has none")
 
@@ -181,7 +181,7 @@ class Testbed:
         self._up, self._find = up, find
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise NotHere if this machine lacks a requirement, NotCarried."""
+        """Raise MissingRequirement if this machine lacks a requirement, Unsupported."""
         netns.check_here()
         self._find()
         target = netns.TARGETS[program.target]

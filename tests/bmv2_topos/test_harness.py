@@ -84,7 +84,7 @@ def test_a_row_that_comes_out_otherwise_is_found(own: Experiment) -> None:
     rows[0] = {**rows[0], "iteration_s": 1.0}
     (difference,) = compare(own, rows, count=3)
     assert (difference.labels, difference.column, difference.published) == ({"seed": 0}, "iteration_s", 1.0)
-    with pytest.raises(ValueError, match="2 rows are published, and 3 are to be run"):
+    with pytest.raises(ValueError, match="2 rows are published, and the experiment has 3 runs"):
         compare(own, rows[:2], count=1)
 
 
@@ -107,7 +107,7 @@ def test_a_page_that_lacks_rows_of_real_runs_is_not_stale(own: Experiment) -> No
     more = replace(own, scenarios=lambda quick: [RealRun({"seed": 8}), *own.scenarios(quick)])
     assert compare(more, rows, count=3) == []
     assert compare(more, [{"seed": 8, "iteration_s": 1.0}, *rows], count=3) == []
-    with pytest.raises(ValueError, match="4 rows are published, and 4 are to be run"):
+    with pytest.raises(ValueError, match="4 rows are published, and the experiment has 4 runs"):
         compare(more, [{"seed": 9, "iteration_s": 1.0}, *rows], count=3)
 
 

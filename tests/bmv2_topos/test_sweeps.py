@@ -265,7 +265,7 @@ def test_an_ablation_may_fix_what_is_swept() -> None:
         ({"sweep": {"size": [1, 2, 1]}}, "sweep: size has a value twice: 1, 2, 1"),
         ({"sweep": {"kind": ["a"]}}, "run takes 'size', which has no default and is not in sweep"),
         ({"ablations": {"slow": {"quick": 1}}}, "ablation 'slow': run takes no parameter 'quick'"),
-        ({"ablations": {"full": {}}}, "'full' is what the variant without any ablation is called"),
+        ({"ablations": {"full": {}}}, "'full' is the name of the variant without any ablation"),
         ({"seeds": 0}, "seeds is 0; it must be from 1 to 1000000"),
         ({"run": lambda size, kind, fast=True: 1.0}, "seeds is 3, and run takes no parameter 'seed'"),
         ({"measure": {}}, "measure is empty; it must have a column or more"),

@@ -35,7 +35,7 @@ class Failing:
         self.fault = fault
         self.address = target.address
         self.close, self.turn, self.program = target.close, target.turn, target.program
-        self.doubt = target.doubt
+        self.expect_silence = target.expect_silence
         self.load, self.read, self.read_counter = target.load, target.read, target.read_counter
         self.read_row, self.runs = target.read_row, target.runs
 
@@ -81,7 +81,7 @@ class Recording:
         """Called before each turn."""
         self.writes: list[tuple[Kind, Entry]] = []
         self.address, self.close, self.program = target.address, target.close, target.program
-        self.doubt = target.doubt
+        self.expect_silence = target.expect_silence
         self.load, self.runs, self.read_counter = target.load, target.runs, target.read_counter
 
     @property

@@ -21,7 +21,7 @@ def at_rest(fabric: Fabric) -> tuple[Fleet, dict[str, Recording], TreeAdmission]
     targets = {name: Recording(each.target()) for name, each in fabric.running.items()}
     fleet = Fleet({name: SwitchSession(target) for name, target in targets.items()})
     admission = fleet.admit(Deployment(TREES["three levels"], 8, mode="shared", fallback=FALLBACK))
-    assert not fleet.seems_at_rest([admission]), "nobody has compared them"
+    assert not fleet.seems_reconciled([admission]), "nobody has compared them"
     assert not fleet.reconcile([admission]).actions
     for target in targets.values():
         target.reads = target.entries = 0
@@ -45,7 +45,7 @@ def counter_requests(targets: Mapping[str, Recording]) -> list[str]:
 
 def test_one_row_of_each_switch_shows_that_all_is_at_rest(shared_fabric: Fabric) -> None:
     fleet, targets, admission = at_rest(shared_fabric)
-    assert fleet.seems_at_rest([admission])
+    assert fleet.seems_reconciled([admission])
     asked = {name: (target.reads, target.entries) for name, target in targets.items()}
     assert asked == {name: (1, 1) if name in admission.switches else (0, 0) for name in targets}
     fleet.remove(admission)
@@ -56,26 +56,26 @@ def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(shared_f
     second = fleet.admit(Deployment(TREES["two racks"], 8, mode="shared", fallback=FALLBACK))
     for target in targets.values():
         target.reads = target.entries = 0
-    assert fleet.seems_at_rest([admission, second])
+    assert fleet.seems_reconciled([admission, second])
     assert max(target.entries for target in targets.values()) == 1
-    assert not fleet.seems_at_rest([admission])
+    assert not fleet.seems_reconciled([admission])
     fleet.remove(second)
-    assert fleet.seems_at_rest([admission])
-    assert not fleet.seems_at_rest([admission, second])
+    assert fleet.seems_reconciled([admission])
+    assert not fleet.seems_reconciled([admission, second])
     elsewhere = admission.at(dict.fromkeys(admission.switches, Region(8, 8)))
-    assert not fleet.seems_at_rest([elsewhere])
+    assert not fleet.seems_reconciled([elsewhere])
     fleet.reconcile([elsewhere])
-    assert not fleet.seems_at_rest([elsewhere]), "it moves"
+    assert not fleet.seems_reconciled([elsewhere]), "it moves"
     fleet.remove(admission)
 
 
 def test_another_desired_job_and_one_that_a_switch_has_lost_are_noticed(shared_fabric: Fabric) -> None:
     fleet, targets, admission = at_rest(shared_fabric)
-    assert not fleet.seems_at_rest([])
+    assert not fleet.seems_reconciled([])
     lost = list(admission.switches)[-1]
     with targets[lost].turn(timeout_s=10):
         targets[lost].write("DELETE", [job_row(admission.switches[lost])])
-    assert not fleet.seems_at_rest([admission])
+    assert not fleet.seems_reconciled([admission])
     assert {action.switch for action in fleet.reconcile([admission]).actions} == {lost}
     fleet.remove(admission)
 
@@ -97,13 +97,13 @@ def told(fabric: Fabric, writes: int = 0, booted_ns: int = 1) -> dict[str, Revis
 
 def test_switches_that_tell_that_they_have_not_changed_are_not_read(shared_fabric: Fabric) -> None:
     fleet, targets, admission = at_rest(shared_fabric)
-    assert not fleet.seems_at_rest([admission], told(shared_fabric)), "they had told nothing before"
+    assert not fleet.seems_reconciled([admission], told(shared_fabric)), "they had told nothing before"
     assert not fleet.reconcile([admission], revisions=told(shared_fabric)).actions
     for target in targets.values():
         target.reads = 0
-    assert fleet.seems_at_rest([admission], told(shared_fabric))
-    assert fleet.seems_at_rest([admission], told(shared_fabric, writes=1)), "until all rows are compared"
-    assert not fleet.seems_at_rest([admission], told(shared_fabric, booted_ns=2))
+    assert fleet.seems_reconciled([admission], told(shared_fabric))
+    assert fleet.seems_reconciled([admission], told(shared_fabric, writes=1)), "until all rows are compared"
+    assert not fleet.seems_reconciled([admission], told(shared_fabric, booted_ns=2))
     assert fleet.reconcile([admission], revisions=told(shared_fabric)).done
     assert {name: target.reads for name, target in targets.items()} == dict.fromkeys(targets, 0)
     written = next(iter(admission.switches))
@@ -169,9 +169,9 @@ def test_rows_of_ordinary_traffic_are_written_together_whoever_else_writes(share
         write(kind, entries)
 
     target.target.write = counted  # type: ignore[method-assign]
-    assert controller.adjust(rows) == 4
+    assert controller.update_entries(rows) == 4
     assert requests == [4]
-    assert controller.adjust(rows) == 0
+    assert controller.update_entries(rows) == 0
     moved = [forwarding.bridge(f"02:00:00:00:77:{number:02x}", 2) for number in range(6)]
 
     def somebody_writes() -> None:
@@ -180,6 +180,6 @@ def test_rows_of_ordinary_traffic_are_written_together_whoever_else_writes(share
             other.install([moved[5]])
 
     target.before_turn = somebody_writes
-    assert controller.adjust(moved) == 6, "one of them was there by then"
-    assert controller.adjust(moved) == 0
+    assert controller.update_entries(moved) == 6, "one of them was there by then"
+    assert controller.update_entries(moved) == 0
     controller.uninstall(moved)

@@ -298,15 +298,17 @@ def test_rows_of_ordinary_traffic_are_written_together_also_if_some_are_there(ad
     rows = [forwarding.bridge(f"02:00:00:01:{n >> 8:02x}:{n & 255:02x}", n % 4) for n in range(600)]
     moved = [forwarding.bridge(f"02:00:00:01:00:{n:02x}", 5) for n in range(10)]
     with connect(address) as controller, connect(address) as other:
-        assert controller.adjust(rows) == 600
-        assert controller.adjust(rows) == other.adjust(rows) == 0
+        assert controller.update_entries(rows) == 600
+        assert controller.update_entries(rows) == other.update_entries(rows) == 0
         other.uninstall(rows[20:400])
-        assert controller.adjust([*moved, *rows[10:]]) == 390
-        assert controller.adjust([*moved, *rows[10:]]) == 0
+        assert controller.update_entries([*moved, *rows[10:]]) == 390
+        assert controller.update_entries([*moved, *rows[10:]]) == 0
         controller.uninstall(rows[20:400])
         twice = [*rows[20:400], *rows[300:310]]
-        assert controller.adjust(twice) == 390, "the second of two alike is refused, as if others wrote it"
-        assert other.adjust([*moved, *rows[10:]]) == 0
+        assert controller.update_entries(twice) == 390, (
+            "the second of two alike is refused, as if others wrote it"
+        )
+        assert other.update_entries([*moved, *rows[10:]]) == 0
         controller.uninstall(rows)
 
 

@@ -32,14 +32,14 @@ def test_rows_are_known_within_turns_that_follow_each_other() -> None:
     held = RowCache(TABLES)
     held.begin(undisturbed=False)
     assert held.rows() is None, "nobody has read them"
-    held.read([row(1)])
-    held.wrote("INSERT", [row(2)])
-    held.wrote("MODIFY", [row(1, value=7), replace(row(3), table="another")])
+    held.store([row(1)])
+    held.apply("INSERT", [row(2)])
+    held.apply("MODIFY", [row(1, value=7), replace(row(3), table="another")])
     assert held.rows() == [row(1, value=7), row(2)]
     held.end()
     assert held.rows() is None, "others may be writing"
     held.begin(undisturbed=True)
-    held.wrote("DELETE", [row(1)])
+    held.apply("DELETE", [row(1)])
     assert held.rows() == [row(2)]
     held.end()
     held.begin(undisturbed=False)
@@ -49,14 +49,14 @@ def test_rows_are_known_within_turns_that_follow_each_other() -> None:
 def test_after_a_write_that_failed_only_a_later_turn_knows_what_there_is() -> None:
     held = RowCache(TABLES)
     held.begin(undisturbed=False)
-    held.read([row(1)])
-    held.lose()
-    held.read([row(1)])
+    held.store([row(1)])
+    held.invalidate()
+    held.store([row(1)])
     assert held.rows() is None, "the write may still be carried out"
     held.end()
     held.begin(undisturbed=True)
     assert held.rows() is None
-    held.read([row(1)])
+    held.store([row(1)])
     assert held.rows() == [row(1)]
 
 
@@ -108,7 +108,7 @@ def test_what_a_controller_knows_is_what_there_is(shared_fabric: Fabric, seed: i
             fault.left = 1 << 30
             with one.turn():
                 turns += 1
-                rows = one._held.rows()
+                rows = one._row_cache.rows()
                 if rows is not None:
                     known += 1
                     there = reader.read([*TABLES, names.CHANGE])

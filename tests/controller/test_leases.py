@@ -77,14 +77,14 @@ def renewed(times: int, registration: Registration = HELD) -> Registration:
 def test_a_lease_runs_out_under_the_eyes_of_an_observer_only() -> None:
     watch, dead = LeaseWatch(), admission(1, HELD)
     watch.look([dead], 1000.0)
-    assert watch.undecided_s() == LEASE_S
+    assert watch.lease_wait_s() == LEASE_S
     for passed_s in range(0, 60, 10):
         watch.look([dead], 1000.0 + passed_s)
-        assert not watch.has_run_out(dead)
-        assert watch.undecided_s() == LEASE_S - passed_s
+        assert not watch.has_expired(dead)
+        assert watch.lease_wait_s() == LEASE_S - passed_s
     watch.look([dead], 1060.0)
-    assert watch.has_run_out(dead)
-    assert watch.undecided_s() is None
+    assert watch.has_expired(dead)
+    assert watch.lease_wait_s() is None
 
 
 def test_a_renewal_begins_the_lease_anew_whatever_the_holder_counts() -> None:
@@ -92,9 +92,9 @@ def test_a_renewal_begins_the_lease_anew_whatever_the_holder_counts() -> None:
     watch = LeaseWatch()
     for look, count in enumerate((7, 7, 7, 8, 8, 8, 3, 3, 3, 9)):
         watch.look([admission(1, renewed(count))], look * LEASE_S / 4)
-        assert not watch.has_run_out(admission(1, HELD))
+        assert not watch.has_expired(admission(1, HELD))
     assert watch.was_renewed(admission(1, HELD))
-    assert watch.undecided_s() is None
+    assert watch.lease_wait_s() is None
 
 
 def test_the_holders_of_a_machine_that_was_suspended_have_time_to_renew() -> None:
@@ -103,8 +103,8 @@ def test_the_holders_of_a_machine_that_was_suspended_have_time_to_renew() -> Non
     watch.look([job], 0.0)
     watch.look([job], 10.0)
     watch.look([job], 10.0 + 86_400.0)
-    assert not watch.has_run_out(job)
-    assert watch.undecided_s() == LEASE_S - 10 - LEASE_S / 4
+    assert not watch.has_expired(job)
+    assert watch.lease_wait_s() == LEASE_S - 10 - LEASE_S / 4
     watch.look([admission(1, renewed(1))], 10.0 + 86_401.0)
     assert watch.was_renewed(job)
 
@@ -113,11 +113,11 @@ def test_another_admission_of_the_same_job_id_is_watched_from_its_beginning() ->
     watch, dead = LeaseWatch(), admission(1, HELD)
     for look in range(6):
         watch.look([dead], look * 15.0)
-    assert watch.has_run_out(dead)
+    assert watch.has_expired(dead)
     heir = replace(dead, generation=2)
     watch.look([heir], 90.0)
-    assert not watch.has_run_out(heir)
-    assert not watch.has_run_out(dead), "it is gone"
+    assert not watch.has_expired(heir)
+    assert not watch.has_expired(dead), "it is gone"
 
 
 def test_each_lease_has_its_own_length_and_jobs_without_one_stay() -> None:
@@ -127,11 +127,11 @@ def test_each_lease_has_its_own_length_and_jobs_without_one_stay() -> None:
     older = admission(5, replace(HELD, lease_s=math.inf))
     for look in range(6):
         watch.look([short, long, free, foreign, older], float(look))
-    assert [each.job for each in (short, long, free, foreign, older) if watch.has_run_out(each)] == [1]
+    assert [each.job for each in (short, long, free, foreign, older) if watch.has_expired(each)] == [1]
     for look in range(6, 1000):
         watch.look([short, long, free, foreign, older], float(look))
-    assert [each.job for each in (short, long, free, foreign, older) if watch.has_run_out(each)] == [1, 2]
-    assert watch.undecided_s() is None
+    assert [each.job for each in (short, long, free, foreign, older) if watch.has_expired(each)] == [1, 2]
+    assert watch.lease_wait_s() is None
 
 
 @given(st.data())
@@ -151,7 +151,7 @@ def test_no_observer_takes_the_job_of_a_holder_that_renews_in_time(data: st.Data
             observer_s += data.draw(st.sampled_from([lease_s / 8, 3600.0, 86_400.0]))
         seen = admission(1, Registration("host pid 7", lease_s=lease_s, renewals=count))
         watch.look([seen], observer_s)
-        assert not watch.has_run_out(seen)
+        assert not watch.has_expired(seen)
 
 
 # ---------------------------------------------------------------------- processes of this machine
@@ -173,7 +173,7 @@ def test_a_holder_of_this_machine_that_ended_is_known_at_once() -> None:
     watch = LeaseWatch(has_ended)
     dead, living = (admission(n, replace(HELD, process=p)) for n, p in ((1, name), (2, this_process())))
     watch.look([dead, living], 0.0)
-    assert (watch.has_run_out(dead), watch.has_run_out(living)) == (True, False)
+    assert (watch.has_expired(dead), watch.has_expired(living)) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_lease_of_an_earlier_version_is_read_and_nobody_takes_the_job(running:
 def test_a_job_of_the_same_number_is_not_renewed_for_another(running: Running) -> None:
     with Clock().controller(running) as owner:
         here = single.admit(owner, job(0), registration=HELD)
-        with pytest.raises(NoSuchJob, match="is another one now"):
+        with pytest.raises(NoSuchJob, match="has generation"):
             owner.renew(replace(here, generation=here.generation + 1), renewed(1))
         assert owner.jobs() == {here.job: here}
         single.remove(owner, here)

@@ -44,9 +44,9 @@ def test_a_second_controller_is_refused_with_the_name_of_the_first(
     connect: Connect, running: Running
 ) -> None:
     one, other = connect(), connect()
-    one.own(FIRST)
+    one.claim(FIRST)
     with pytest.raises(OtherOwner, match=r"belongs to the controller first \(id first\)"):
-        other.own(SECOND)
+        other.claim(SECOND)
     with pytest.raises(OtherOwner):
         other.observe()
     with pytest.raises(OtherOwner):
@@ -57,9 +57,9 @@ def test_a_second_controller_is_refused_with_the_name_of_the_first(
 
 def test_who_only_looks_notices_that_another_has_taken_over(connect: Connect) -> None:
     one, other = connect(), connect()
-    one.own(FIRST)
+    one.claim(FIRST)
     one.observe()
-    other.own(SECOND, take_over=True)
+    other.claim(SECOND, take_over=True)
     with pytest.raises(OtherOwner, match="belongs to the controller second"):
         one.observe()
 
@@ -69,7 +69,7 @@ def test_an_owner_is_checked_without_a_mark(connect: Connect, running: Running) 
     one, other = connect(), connect()
     one.check_owner(FIRST)
     assert marked(running) is None
-    one.own(FIRST)
+    one.claim(FIRST)
     with pytest.raises(OtherOwner, match="belongs to the controller first"):
         other.check_owner(SECOND)
 
@@ -78,9 +78,9 @@ def test_the_first_writes_nothing_more_once_another_has_taken_over(
     connect: Connect, running: Running
 ) -> None:
     one, other = connect(), connect()
-    one.own(FIRST)
+    one.claim(FIRST)
     there = single.admit(one, job(0))
-    other.own(SECOND, take_over=True)
+    other.claim(SECOND, take_over=True)
     for write in (lambda: single.remove(one, there), lambda: single.admit(one, job(2)), one.observe):
         with pytest.raises(OtherOwner, match="belongs to the controller second"):
             write()
@@ -91,14 +91,14 @@ def test_the_first_writes_nothing_more_once_another_has_taken_over(
 def test_a_controller_that_has_ended_leaves_a_switch_without_jobs_of_its_own(connect: Connect) -> None:
     ended = Owner("first", "the controller first", ended_process())
     one, other = connect(), connect()
-    one.own(ended)
+    one.claim(ended)
     leased = Registration("somebody else", lease_s=60.0)
     single.admit(one, job(0), registration=leased)
     own = single.admit(one, job(2))
     with pytest.raises(OtherOwner):
-        other.own(SECOND)
+        other.claim(SECOND)
     single.remove(one, own)
-    other.own(SECOND)
+    other.claim(SECOND)
     with pytest.raises(OtherOwner):
         single.admit(one, job(2))
 
@@ -107,18 +107,18 @@ def test_a_controller_that_is_started_again_owns_its_switches_still_but_not_whil
     connect: Connect,
 ) -> None:
     one, again, copied = connect(), connect(), connect()
-    one.own(Owner("first", "it was", ended_process()))
+    one.claim(Owner("first", "it was", ended_process()))
     single.admit(one, job(0))
-    again.own(FIRST)
+    again.claim(FIRST)
     with pytest.raises(OtherOwner):
         single.admit(one, job(2))
     with pytest.raises(OtherOwner):
-        copied.own(Owner("first", "a copy of its state", ""))
+        copied.claim(Owner("first", "a copy of its state", ""))
 
 
 def test_a_switch_that_was_started_anew_is_marked_again(connect: Connect, running: Running) -> None:
     one = connect()
-    one.own(FIRST)
+    one.claim(FIRST)
     running.wipe()
     assert marked(running) is None
     single.admit(one, job(0))
@@ -134,7 +134,7 @@ def test_a_switch_is_read_within_a_turn_although_it_is_not_marked_yet(connect: C
 
 
 def test_who_does_not_own_switches_shares_them(connect: Connect) -> None:
-    connect().own(FIRST)
+    connect().claim(FIRST)
     assert single.admit(connect(), job(0)).job
 
 

@@ -63,7 +63,7 @@ class Switch:
         with self.controller.turn():
             for write in action.writes:
                 self.controller.apply(write)
-            self.controller.applied(action)
+            self.controller.record_applied(action)
 
     def let_moves_end(self) -> None:
         """Count as the program does when the packets of a moving job are past the old region."""
@@ -74,11 +74,11 @@ class Switch:
                 if count != cell.packets:
                     self.target.write("MODIFY", [cell])
 
-    def moved(self, job: int) -> bool:
+    def has_moved(self, job: int) -> bool:
         """Say whether a job's old region is not needed any more."""
         here = self.controller.jobs()[job]
         assert here.change is not None
-        return here.change.region == here.region or self.controller.moved(here)
+        return here.change.region == here.region or self.controller.has_moved(here)
 
     def contents(self) -> Counter[str]:
         moves = [names.CHANGE] if self.mode == "shared" else []
@@ -169,7 +169,9 @@ def bring_about(switch: Switch, case: Case, stop_after: int) -> Reconciliation:
             written = {key(e) for w in action.writes for e in w.entries if not isinstance(e, CounterCell)}
             assert not written & right, f"{action} writes what is right"
             assert needed(action, switch.observe().rows), f"{action} writes what is there"
-            assert action.verb != "settle" or switch.moved(action.job), "packets still need the old region"
+            assert action.verb != "settle" or switch.has_moved(action.job), (
+                "packets still need the old region"
+            )
             for write in action.writes:
                 if left == 0:
                     stopped = True

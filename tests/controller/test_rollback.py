@@ -155,10 +155,10 @@ def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabr
     late = {name: SwitchSession(target, ticks_s=lambda: now_s) for name, target in targets.items()}
     fleet, held = Fleet(late), Registration("host pid 7", lease_s=60.0)
     fleet.admit(deployment(), identity=Identity(7, 7), registration=held)
-    assert fleet.undecided_s() is None, "nobody has looked since"
+    assert fleet.lease_wait_s() is None, "nobody has looked since"
     for left_s in (60.0, 45.0, 30.0, 15.0):
         assert not any(fleet.sweep().values())
-        assert fleet.undecided_s() == left_s
+        assert fleet.lease_wait_s() == left_s
         now_s += 15.0
     kept = Fleet(late).admit(replace(deployment(), root=TREES["three levels"]), identity=Identity(8, 8))
     assert [list(controller.jobs()) for controller in late.values()] == [[8]] * 4

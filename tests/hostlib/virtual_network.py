@@ -104,6 +104,8 @@ class Worker:
             priority=task.priority,
             target=task.target,
             stride=task.collective.stride,
+            numbers=task.collective.options.numbers,
+            series=task.collective.series,
         )
         self.window.begin(exchange, now)
         self._driver.start(now)

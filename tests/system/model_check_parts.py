@@ -125,12 +125,12 @@ class SwitchPart:
         self._change = change
         self._slots = slots
         self._ages = ages
-        program = built.rack.program
+        program = built.pool.program
         moves = [name for name in program.registers if name.startswith(MOVE_PREFIX)]
         rows = range(1, len(self._jobs) + 1)
         self._cells = [(register, row) for register in moves for row in rows]
         self._cells += [(name, index) for name in program.registers if name not in moves for index in slots]
-        self._clock_us = built.rack.next_clock_us(_NOW_US)
+        self._clock_us = built.pool.next_clock_us(_NOW_US)
         self._values: tuple[int, ...] = ()
         self._rows = self._read_rows()
 

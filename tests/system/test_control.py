@@ -106,7 +106,10 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
         for options, reason in (
             ((), "it speaks TLS, and was asked without (check --tls-ca, --tls-cert and --tls-key)"),
             (("--tls-ca", pem / "client.pem"), "its certificate does not hold before the CA in"),
-            (("--tls-ca", pem / "ca.pem"), "it ends the connection, as one does that wants a client certifi"),
+            (
+                ("--tls-ca", pem / "ca.pem"),
+                "it ends the connection, as servers do that want a client certifi",
+            ),
             (
                 ("--tls-ca", pem / "ca.pem", "--tls-cert", pem / "ca.pem", "--tls-key", pem / "client.key"),
                 "ca.pem and {pem}/client.key are no certificate in PEM with its key: key values mismatch",

@@ -84,7 +84,7 @@ def test_without_a_defect_nothing_is_found(program: Mode, racks: SwitchPools) ->
     "mutant", [pytest.param(PROGRAMS[name], id=name) for name in effort.some(PROGRAMS, every=4)]
 )
 def test_a_defect_of_a_program_is_found(mutant: ProgramMutant, racks: SwitchPools) -> None:
-    racks.put(mutant.program, SwitchPool(mutant.compile()))
+    racks.replace(mutant.program, SwitchPool(mutant.compile()))
     tally = run(mutant.program, racks, SOME if mutant.hides else MOST, first_bed=mutant.found_on)
     hidden = mutant.hides and tally.counts[f"switch: {mutant.hides}"] == 0
     assert hidden or tally.failures, f"not found in {tally.schedules} schedules"

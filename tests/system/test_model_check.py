@@ -78,7 +78,7 @@ def check(found: Explored, states: int, rounds: int = ROUNDS_PER_PACKET) -> None
     ),
 )
 def test_every_order_of_everything_ends_with_the_sums(racks: SwitchPools, case: Case, states: int) -> None:
-    found = explore(case, racks.of("shared"))
+    found = explore(case, racks.get("shared"))
     check(found, states)
     assert found.done > 10
 
@@ -111,7 +111,7 @@ def test_so_it_does_below_a_switch_without_takers(
         region=region,
         other_region=region,
     )
-    check(explore(case, racks.of(program)), states)
+    check(explore(case, racks.get(program)), states)
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: SwitchPool
     case = Case(
         *(1, Budget(losses=1, restarts=2)), target=0, memory=2, region=NO_SLOTS, other_region=NO_SLOTS
     )
-    check(explore(case, racks.of("shared")), 90_000, ROUNDS_PER_PACKET + 1)
+    check(explore(case, racks.get("shared")), 90_000, ROUNDS_PER_PACKET + 1)
 
 
 def exclusive(psns: int, slots: int, budget: Budget) -> Case:
@@ -154,7 +154,7 @@ def exclusive(psns: int, slots: int, budget: Budget) -> Case:
     ),
 )
 def test_so_it_does_in_exclusive_mode(racks: SwitchPools, case: Case, states: int) -> None:
-    check(explore(case, racks.of("exclusive")), states)
+    check(explore(case, racks.get("exclusive")), states)
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_so_it_does_in_exclusive_mode(racks: SwitchPools, case: Case, states: in
     ),
 )
 def test_so_it_does_for_two_jobs_that_want_the_slot(racks: SwitchPools, case: Case, states: int) -> None:
-    check(explore(case, racks.of("shared")), states)
+    check(explore(case, racks.get("shared")), states)
 
 
 def one_by_one(psns: int, budget: Budget) -> Case:
@@ -231,7 +231,7 @@ def test_so_it_does_when_a_job_is_given_other_slots(
 ) -> None:
     """At any point; where each packet waits for the one before, the next but one meets the new region."""
     case = replace(case, budget=case.budget._replace(changes=1), other_region=to)
-    check(explore(case, racks.of("shared")), states)
+    check(explore(case, racks.get("shared")), states)
 
 
 # ------------------------------------------------------------------ what it can see
@@ -248,7 +248,7 @@ def test_a_wrong_sum_is_found() -> None:
 def test_a_dead_end_is_found(racks: SwitchPools, monkeypatch: pytest.MonkeyPatch) -> None:
     # workers send nothing again, so nobody ever learns of what was lost on its way to the switch
     monkeypatch.setattr(NumpyKernel, "next_timeout", lambda self, state: NEVER)
-    found = explore(Case(1, Budget(losses=1)), racks.of("shared"))
+    found = explore(Case(1, Budget(losses=1)), racks.get("shared"))
     assert found.hopeless
     assert "lose to s1" in "\n".join(found.hopeless[0])
 
@@ -267,7 +267,7 @@ def test_a_worker_that_heeds_one_time_out_in_eight_is_found(
             on_timeout(window, now)
 
     monkeypatch.setattr(Window, "on_timeout", heed_some)
-    found = explore(exclusive(2, 4, Budget(losses=1)), racks.of("exclusive"))
+    found = explore(exclusive(2, 4, Budget(losses=1)), racks.get("exclusive"))
     # it gets there in the end, from everywhere
     assert not found.hopeless
     assert ROUNDS_PER_PACKET < found.recovery.rounds_per_packet <= 8

@@ -56,7 +56,7 @@ def recovery_of(schedule: SoakSchedule, rack: SwitchPool, cores: Cores = COMPILE
 
 @pytest.fixture(scope="module")
 def rack() -> Iterator[SwitchPool]:
-    rack = SwitchPool.of("shared")
+    rack = SwitchPool.for_program("shared")
     yield rack
     rack.close()
 

@@ -212,7 +212,7 @@ def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_progra
         with start_switch(testbed._switch_commands(own)["s1"].argv, own.log("s1")) as again:
             try:
                 until(lambda: not network.reconcile([], wiring).left_out)
-                assert at["s1"].adjust(entries(own.topology, "s1")) == 0
+                assert at["s1"].update_entries(entries(own.topology, "s1")) == 0
             finally:
                 again.kill()
 

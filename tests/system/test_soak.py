@@ -118,11 +118,11 @@ def test_late_answers_do_not_take_the_least_memory_of_a_fallback_server() -> Non
     """
     schedule = replace(draw_schedule(4100000036142), server_capacity=3)
     racks = SwitchPools()
-    with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
+    with BuiltBed(schedule.bed, racks.get(schedule.bed.program)) as built:
         course = run_schedule(schedule, built)
     racks.close()
     assert max(recovery.share for recovery in course.recoveries) < 0.5
-    assert course.happened["server: unasked"]
+    assert course.counts["server: unasked"]
 
 
 @pytest.mark.parametrize("own", [None, "exclusive", "shared"])
@@ -151,9 +151,9 @@ def test_whoever_waits_for_a_rank_that_died_names_it_in_schedules_that_nobody_ha
             replace(job, defector=Defector(seed % size, dies=True) if size > 1 else None)
             for job, size in zip(schedule.jobs, ranks, strict=True)
         )
-        with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
+        with BuiltBed(schedule.bed, racks.get(schedule.bed.program)) as built:
             course = run_schedule(replace(schedule, jobs=jobs), built)
-        raised += course.happened["worker: raised PeerTimeout"]
+        raised += course.counts["worker: raised PeerTimeout"]
     racks.close()
     assert raised > NEW_DEATHS / 4
 
@@ -163,7 +163,7 @@ def test_a_schedule_is_the_same_alone_as_after_others(number: int) -> None:
     bed = draw_bed(number)
     first, last = number * BED_SEEDS, number * BED_SEEDS + BED_SEEDS - 1
     racks = SwitchPools()
-    rack = racks.of(bed.program)
+    rack = racks.get(bed.program)
     alone, after_others = [], []
     for seed in range(first, last + 1, 5):
         log = PacketLog(100_000)

@@ -35,7 +35,7 @@ def packets(schedule: SoakSchedule, built: BuiltBed, cores: Cores) -> list[Packe
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
 def test_the_cores_and_their_twins_send_the_same_packets_at_the_same_times(program: Mode) -> None:
-    rack = SwitchPool.of(program)
+    rack = SwitchPool.for_program(program)
     beds = (bed for bed in map(draw_bed, count(2000)) if bed.program == program)
     try:
         for bed in islice(beds, BEDS):

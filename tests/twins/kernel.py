@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
+from hostlib.core.foresight import misfits
 from hostlib.core.state import (
     ALL_WAIT,
     NEVER,
@@ -44,6 +45,7 @@ class NumpyKernel:
         core.completed = core.in_flight = core.oldest = core.frontier = core.settled = 0
         core.progress_at = core.first_at = now
         core.overflow_index = core.nonfinite_index = core.disagree_index = -1
+        core.misfits = 0
         state.status[:] = 0
         state.marks[:] = 0
         state.node_heard_at[:] = -1
@@ -320,9 +322,26 @@ def _adds_own(core: CoreStruct, place: Place) -> bool:
     return bool(scatters and _owner_of(core, place) == core.rank)
 
 
-def _gives(core: CoreStruct, index: int, *, raw: bool) -> bool:
+def _packet(state: CoreState, index: int) -> int:
+    """Return the data packet that packet `index` announces."""
+    return index if state.picked is None else int(state.picked[index])
+
+
+def _data(state: CoreState, index: int) -> int:
+    """Return the data packet whose values packet `index` carries; below 0: none."""
+    return index - state.struct.lookahead if state.struct.lookahead else _packet(state, index)
+
+
+def _scales(state: CoreState, data: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the exponents by which data packets are scaled."""
+    kept = state.exponent[data % (2 * state.struct.window)]
+    return kept if state.foreseen is None else state.foreseen[data]
+
+
+def _gives(state: CoreState, index: int, *, raw: bool) -> bool:
     """Whether our contribution to a packet has lanes."""
-    data = index - core.lookahead
+    core = state.struct
+    data = _data(state, index)
     if core.pattern == Pattern.SUM:
         return data >= 0 or not core.bare
     if data < 0:
@@ -333,9 +352,10 @@ def _gives(core: CoreStruct, index: int, *, raw: bool) -> bool:
     return raw or not _adds_own(core, place)
 
 
-def _takes(core: CoreStruct, index: int) -> bool:
+def _takes(state: CoreState, index: int) -> bool:
     """Whether the result of a packet has to bring us lanes."""
-    data = index - core.lookahead
+    core = state.struct
+    data = _data(state, index)
     if data < 0 and (core.bare or core.pattern != Pattern.SUM):
         return False
     if core.pattern == Pattern.SUM:
@@ -351,14 +371,14 @@ def _next_queue(state: CoreState) -> tuple[str | None, bool]:
         chain = int(state.resend_ring[core.resend_head])
         if state.status[chain] & Chain.QUEUED:
             raw = bool(state.status[chain] & Chain.RAW)
-            return "resends", _gives(core, int(state.index[chain]), raw=raw)
+            return "resends", _gives(state, int(state.index[chain]), raw=raw)
         core.resend_head = (core.resend_head + 1) % core.window  # its result came in between
         core.resend_count -= 1
     if core.answer_count:
         chain = int(state.answer_ring[core.answer_head])
         return "answers", bool(_answer(state, chain)["lanes"][0]) and not _only_tells(state, chain)
     if core.ready_count and (core.in_flight < core.limit or _prefer_oldest(state)):
-        return "ready", _gives(core, int(state.index[state.ready_ring[core.ready_head]]), raw=False)
+        return "ready", _gives(state, int(state.index[state.ready_ring[core.ready_head]]), raw=False)
     return None, False
 
 
@@ -367,7 +387,7 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     prefix_and_header = core.prefix + wire.INA_BYTES
     raw = packets.view(np.uint8).reshape(len(packets), core.packet_bytes)
     has_lanes = [
-        _gives(core, int(number), raw=bool(flag & wire.FLAG_RAW))
+        _gives(state, int(number), raw=bool(flag & wire.FLAG_RAW))
         for number, flag in zip(index, flags, strict=True)
     ]
     for row, full in zip(raw, has_lanes, strict=True):
@@ -378,7 +398,8 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     if core.salted:
         packets["priority"] = state.salts[(core.base + index) % core.window]
 
-    data = index - core.lookahead
+    announced = np.array([_packet(state, int(number)) for number in index])
+    data = index - core.lookahead if core.lookahead else announced
     carries = data >= 0
     is_raw = flags & wire.FLAG_RAW != 0
     places = [place_of(core, int(number)) if number >= 0 else Place(0, 0, 0) for number in data]
@@ -391,7 +412,7 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     packets["exponent"] = np.where(index < core.change_at, core.waits, core.waits_next)
     if core.is_float:
         announces = index < core.data_packets
-        exponents = quantize.exponents(_gather(state, index[announces]))
+        exponents = quantize.exponents(_gather(state, announced[announces]))
         waits = packets["exponent"][announces]
         tells = (exponents != encodings.NONFINITE) if core.fixed else np.zeros(len(exponents), bool)
         packets["exponent"][announces] = np.where(tells, waits, exponents)
@@ -416,9 +437,9 @@ def _encode(
     if core.fixed:
         quantized, fits = quantize.quantize_fixed(values, core.scale_bits, core.ranks)
     elif core.per_lane > 1:
-        quantized = _pack(core, values, state.exponent[data % (2 * core.window)], data)
+        quantized = _pack(core, values, _scales(state, data), data)
     else:
-        quantized = quantize.quantize(values, state.exponent[data % (2 * core.window)], core.ranks)
+        quantized = quantize.quantize(values, _scales(state, data), core.ranks)
     if core.per_lane == 1:
         quantized[raw] = values.view(np.int32)[raw]
     return quantized, fits | raw
@@ -484,7 +505,7 @@ def _take_packet(
     if header.version_kind & 0x0F == wire.KIND_STATUS:
         _take_status(state, header, chain, now)
         return NEVER
-    if not header.lanes and _takes(core, int(state.index[chain])):
+    if not header.lanes and _takes(state, int(state.index[chain])):
         core.counters[Counter.BAD_LANES] += 1
         return NEVER
     if header.bitmap != core.result_bitmap or header.node != wire.ROOT_NODE:
@@ -532,7 +553,7 @@ def _take_result(
     """Take in a result that has passed every check. Returns its round trip time, `NEVER` if ambiguous."""
     core = state.struct
     index = int(state.index[chain])
-    data = index - core.lookahead
+    data = _data(state, index)
     sent_at, status = int(state.sent_at[chain]), int(state.status[chain])
     resent, counted = bool(status & Chain.RESENT), bool(status & Chain.COUNTED)
     sample = NEVER if resent else now - sent_at
@@ -553,11 +574,14 @@ def _take_result(
         exponent = state.exponent[data % (2 * core.window)]
         left = state.input[data * core.lanes * 2 : (data + 1) * core.lanes * 2]
         left[:] = quantize.rest(left[None], exponent[None], core.ranks, core.per_lane)[0]
-    if data >= 0 and _takes(core, index):
+    foreseen = None if state.foreseen is None or header.flags & wire.FLAG_RAW else state.foreseen[[data]]
+    misfit = foreseen is not None and bool(misfits(bytes([header.exponent]), foreseen)[0])
+    core.misfits += misfit
+    if data >= 0 and _takes(state, index) and not misfit:
         results.data.append(data)
         results.own.append(_own_lanes(state, index, raw=bool(header.flags & wire.FLAG_RAW)))
-        scaled_by = header.exponent if core.fixed else state.exponent[data % (2 * core.window)]
-        results.exponents.append(int(scaled_by))
+        told = core.fixed or (foreseen is not None and header.exponent == encodings.NONFINITE)
+        results.exponents.append(header.exponent if told else int(_scales(state, np.array([data]))[0]))
         results.is_raw.append(bool(header.flags & wire.FLAG_RAW))
         results.lanes.append(lanes)
     announced = core.is_float and index < core.data_packets
@@ -565,7 +589,9 @@ def _take_result(
     if header.flags & wire.FLAG_OVERFLOW and not nonfinite:
         core.overflow_index = _first(core.overflow_index, index)
     if nonfinite:
-        core.nonfinite_index = _first(core.nonfinite_index, index)
+        core.nonfinite_index = _first(core.nonfinite_index, _packet(state, index))
+    if announced and state.found is not None:
+        state.found[_packet(state, index)] = header.exponent
     if announced:
         state.exponent[index % (2 * core.window)] = header.exponent
     if core.salted:  # the salt that counted; another slot for the next of this chain if it collided
@@ -603,7 +629,7 @@ def _take_result(
 def _own_lanes(state: CoreState, index: int, *, raw: bool) -> NDArray[np.int32]:
     """Return the lanes that the owner of a shard did not send, zeros for everybody else."""
     core = state.struct
-    data = index - core.lookahead
+    data = _data(state, index)
     if raw or not _adds_own(core, place_of(core, data)):
         return np.zeros(core.lanes, np.int32)
     rows, _ = _encode(state, np.array([data]), np.zeros(1, np.bool_))

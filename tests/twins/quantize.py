@@ -11,8 +11,9 @@ from hostlib.wire.encodings import INT32_MAX, NONFINITE, log2_ceil, scale_log2, 
 
 
 def exponents(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return the largest biased exponent along the last axis; 0 for no values."""
-    fields = (np.ascontiguousarray(values).view(np.uint32) >> 23) & 0xFF
+    """Return the largest biased exponent along the last axis; 0 for zeros (or no values) alone."""
+    magnitudes = np.ascontiguousarray(values).view(np.uint32) & 0x7FFFFFFF
+    fields = np.where(magnitudes, np.maximum(magnitudes >> 23, 1), 0)
     largest: NDArray[np.uint8] = fields.max(axis=-1, initial=0).astype(np.uint8)
     return largest
 

@@ -49,7 +49,7 @@ class HeadOfLine:
         """Return the running and the starting groups."""
         nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
         for job in view.finished:
-            nodes.give(self._running.pop(job.order).gpus)
+            nodes.release(self._running.pop(job.order).gpus)
         self._queue += view.arrived
         rank = self._rank
         if self._rank_new is not None:
@@ -59,7 +59,7 @@ class HeadOfLine:
         self._queue.sort(key=rank)
         started = 0
         for job in self._queue:
-            gpus = nodes.take(job.spec.gpus, profiler=False)
+            gpus = nodes.allocate(job.spec.gpus, profiler=False)
             if gpus is None:
                 break
             self._running[job.order] = Group((job,), gpus, reason="first in the queue")
@@ -98,7 +98,7 @@ class Quota:
         now_s = view.now_s
         nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
         for job in view.finished:
-            nodes.give(self._running.pop(job.order).gpus)
+            nodes.release(self._running.pop(job.order).gpus)
         if self._period_s is not None and not self._waiting and not self._running:
             self._due_s = math.ceil(now_s / self._period_s) * self._period_s
         self._waiting += view.arrived
@@ -126,11 +126,11 @@ class Quota:
                 if not runs:
                     starting.append(job)
             elif runs:
-                nodes.give(self._running.pop(job.order).gpus)
+                nodes.release(self._running.pop(job.order).gpus)
                 self._waiting.append(job)
                 stopped = True
         for job in starting:
-            gpus = nodes.take(job.spec.gpus, profiler=False)
+            gpus = nodes.allocate(job.spec.gpus, profiler=False)
             if gpus is not None:
                 self._waiting.remove(job)
                 self._running[job.order] = Group(
@@ -234,14 +234,14 @@ class Profiling:
         """Return the jobs that end here, and when GPUs that others hold come free."""
         for job in view.finished:
             if job.order in self._running:
-                nodes.give(self._running.pop(job.order).gpus)
+                nodes.release(self._running.pop(job.order).gpus)
         while self._held and self._held[0][0] <= view.now_s:
-            nodes.give(self._held.pop(0)[1])
+            nodes.release(self._held.pop(0)[1])
         self._queue += [job for job in view.arrived if job.spec.gpus <= self._max_gpus]
         self._queue.sort(key=lambda job: job.spec.gpus)
         started = 0
         for job in self._queue:
-            gpus = nodes.take(job.spec.gpus, profiler=True)
+            gpus = nodes.allocate(job.spec.gpus, profiler=True)
             if gpus is None:
                 break
             if self.ends(job.spec):
@@ -319,7 +319,7 @@ class LucidReplica:
             self._exclusive.discard(host.order)
             decision.notes.append((job.spec.name, reason))
             return True
-        gpus = nodes.take(job.spec.gpus, profiler=False)
+        gpus = nodes.allocate(job.spec.gpus, profiler=False)
         if gpus is None:
             return False
         self._running[job.order] = Group((job,), gpus, reason="alone: nobody to share with")
@@ -348,7 +348,7 @@ class LucidReplica:
         self._exclusive.discard(job.order)
         rest = [member for member in group.jobs if member is not job and member.order in self._running]
         if not rest:
-            nodes.give(group.gpus)
+            nodes.release(group.gpus)
             return
         self._running[rest[0].order] = Group((rest[0],), group.gpus, reason="alone: its partner has ended")
         if rest[0] is group.jobs[0]:  # only a host gets its speed back, and may share again

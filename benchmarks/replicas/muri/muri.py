@@ -209,7 +209,7 @@ class MuriReplica:
         heads: dict[int, list[Entry]] = {size: [] for _, _, _, size, _ in sorted(heap)}
         while heap:
             _, _, _, size, position = heapq.heappop(heap)
-            if counts.take(size):
+            if counts.allocate(size):
                 places[size] = places.get(size, 0) + 1
                 taken[size] = min(position + self._members, len(queues[size]))
                 if taken[size] < len(queues[size]):
@@ -319,7 +319,7 @@ class MuriReplica:
         counts = FreeGpuCounts(cluster)
         kept: dict[int, list[Members]] = {}
         for _, size, node in ranked:
-            if counts.take(size):
+            if counts.allocate(size):
                 kept.setdefault(size, []).append(node)
         return kept
 
@@ -338,7 +338,7 @@ class MuriReplica:
         for size in sorted(groups, reverse=True):
             position = {entry[1]: number for number, entry in enumerate(heads[size])}
             for node in sorted(groups[size], key=lambda node: min(position[job.order] for job in node)):
-                gpus = slots.take(size)
+                gpus = slots.allocate(size)
                 if gpus is not None:
                     placed.append(Group(node, gpus, fused=True, reason=f"{len(node)} of {size} GPUs"))
         return placed

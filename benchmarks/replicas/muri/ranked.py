@@ -17,7 +17,7 @@ class TiresiasReplica(Tiresias):
     """Discretised 2D-LAS on any GPUs that are free."""
 
     def _take(self, slots: FreeGpus, gpus: int) -> tuple[int, ...] | None:
-        return slots.take_scattered(gpus)
+        return slots.allocate_scattered(gpus)
 
 
 class Repacked:
@@ -41,7 +41,7 @@ class Repacked:
         places: list[tuple[int, ...]] = []
 
         def fits(gpus: int) -> bool:
-            place = slots.take(gpus)
+            place = slots.allocate(gpus)
             if place is not None:
                 places.append(place)
             return place is not None

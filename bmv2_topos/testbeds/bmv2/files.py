@@ -1,7 +1,7 @@
 """Runs a ``simple_switch`` or ``simple_switch_grpc`` in pcap-file mode, which needs no root.
 
-Its input files are pipes, so packets go in whenever one likes, in between configuration; nothing depends on
-how long anything takes.
+Its input files are pipes, so packets go in at any time, also between configuration steps; no result depends
+on timing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class FileSwitch:
             before, last = last, _asleep(self._switch.pid)
             return last is not None and last == before
 
-        self._wait(settled, "the switch to come to rest")
+        self._wait(settled, "the switch to become idle")
 
     def sent(self) -> dict[int, list[bytes]]:
         """Return all frames sent so far, in order, by port; only ports with frames.

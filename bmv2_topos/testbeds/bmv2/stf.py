@@ -38,8 +38,8 @@ def run_on_bmv2(
         defines: Preprocessor definitions.
         include_dirs: Further directories of included files.
 
-    Raises NotHere without the tools, ProgramMismatch if p4c or BMv2 refuses the program, ScriptError if the
-    script does not fit the program or uses something that BMv2 does not support.
+    Raises MissingRequirement without the tools; ProgramMismatch if p4c or BMv2 refuses the program; and
+    ScriptError if the script does not fit the program or uses something that BMv2 does not support.
     """
     if lacking := missing():
         raise MissingRequirement(f"scripts on BMv2 need {lacking}; the embedded switch needs neither")

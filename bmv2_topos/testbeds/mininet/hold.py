@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _whole(network: Mininet) -> bool:
-    """Return whether the shells of all nodes run; a switch that ended is only waited for."""
+    """Return whether the shells of all nodes run; switches that ended are reaped, and do not count."""
     for switch in network.switches:
         switch.process.poll()
     return all(node.shell.poll() is None for node in (*network.hosts, *network.switches))

@@ -14,7 +14,7 @@ DEBIAN = Path("/usr/lib/python3/dist-packages/mininet")
 
 
 def find() -> None:
-    """Make ``import mininet`` work. Raises NotHere, which says what to install."""
+    """Make ``import mininet`` work. Raises MissingRequirement, which says what to install."""
     if "mininet" in sys.modules:
         return
     spec = _spec()

@@ -31,7 +31,7 @@ def up(
     *,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Start a testbed in Mininet; see `bmv2_topos.testbeds.netns.up`. Raises NotHere without Mininet."""
+    """Start a testbed in Mininet; see `bmv2_topos.testbeds.netns.up`. Raises MissingRequirement."""
     check_here()
     find()
     return start(State(name, MININET, topology, program), _make, on_step)
@@ -41,7 +41,7 @@ def commands_of(name: str, topology: Topology, program: Program) -> list[Command
     """Return every command that `up` would run, in order; nothing of them need be here.
 
     Mininet makes nodes and links by itself: a node's process is called ``PID-of-NODE``, and the switches are
-    as Mininet starts them in theirs. Raises LiveError, ProgramMismatch.
+    as Mininet starts them in theirs. Raises NetnsError, ProgramMismatch.
     """
     state = State(name, MININET, topology, program)
     nodes = {node: f"PID-of-{node}" for node in (*topology.ports, *(host.name for host in topology.servers))}
@@ -103,6 +103,6 @@ def _hold(state: State, command: Command) -> Mapping[str, Any]:
         try:
             held: Mapping[str, Any] = json.loads(lines.readline())
         except ValueError:
-            said = state.log(HOLDER).read_text().strip().splitlines() or ["it said nothing"]
+            said = state.log(HOLDER).read_text().strip().splitlines() or ["no output"]
             raise StepFailed(f"Mininet did not start: {said[-1]} (all of it: {state.log(HOLDER)})") from None
     return held

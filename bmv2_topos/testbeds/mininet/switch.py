@@ -178,7 +178,7 @@ class Bmv2Switch(P4Switch):
             **parameters: as of `P4Switch`.
 
         Raises:
-            NotHere: a tool is missing; says which, and where it comes from.
+            MissingRequirement: a tool is missing; says which, and where it comes from.
         """
         if lacking := bmv2.missing():
             raise MissingRequirement(f"Bmv2Switch needs {lacking}; EmbeddedSwitch needs neither")

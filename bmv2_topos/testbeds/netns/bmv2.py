@@ -37,10 +37,10 @@ class Bmv2Target:
 
     lanes = 32
     queue_packets: int | None = 64
-    tells_ports: bool = False
+    reports_ports: bool = False
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise NotCarried, ProgramMismatch."""
+        """Raise Unsupported, ProgramMismatch."""
         source_of(program.name, program.lanes)
         for switch in topology.switches:
             if switch.program or switch.runtime or switch.cpu_port:
@@ -56,7 +56,7 @@ class Bmv2Target:
                 )
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise NotHere without its tools, or if the kernel lacks what the links need."""
+        """Raise MissingRequirement without its tools, or if the kernel lacks what the links need."""
         if lacking := missing():
             raise MissingRequirement(f"the target bmv2 needs {lacking}; the target embedded needs neither")
         for link in topology.links:

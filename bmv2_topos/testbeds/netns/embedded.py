@@ -24,7 +24,7 @@ class EmbeddedTarget:
 
     lanes = 256
     queue_packets: int | None = None
-    tells_ports: bool = True
+    reports_ports: bool = True
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch if there is no such program, or not with these lanes; CompileError."""

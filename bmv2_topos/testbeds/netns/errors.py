@@ -1,13 +1,13 @@
 """All errors of a testbed of network namespaces.
 
-LiveError
-├── NotHere       this machine or user cannot have namespaces; names the missing requirement
-│   └── NeedsRoot   this user cannot
-├── NotCarried    a runner or a kind of switch cannot carry out a request; states why
-├── BadName       a testbed or a node cannot be called that
-├── Taken         a testbed, or something of its name, already exists
-├── NoTestbed     no such testbed is up
-└── StepFailed    a command failed, or a switch did not start; nothing of the testbed is left
+NetnsError
+├── MissingRequirement  this machine or user cannot have namespaces; names the missing requirement
+│   └── NeedsRoot       this user cannot
+├── Unsupported         a runner or a kind of switch cannot carry out a request; states why
+├── BadName             a testbed or a node cannot be called that
+├── NameTaken           a testbed, or something of its name, already exists
+├── NoTestbed           no such testbed is up
+└── StepFailed          a command failed, or a switch did not start; nothing of the testbed is left
 """
 
 from __future__ import annotations

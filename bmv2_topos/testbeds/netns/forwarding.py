@@ -34,7 +34,7 @@ def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry
     return [row for row in rows if row.table in program.tables]
 
 
-def strange(macs: Iterable[str]) -> list[TableEntry]:
+def left_hosts(macs: Iterable[str]) -> list[TableEntry]:
     """Return rows of hosts that have left, by their MAC addresses, to be deleted wherever they led to."""
     return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 
@@ -65,5 +65,5 @@ def next_port(topology: Topology, switch: str, host: str, up: Topology | None = 
 
 
 def _distances(topology: Topology, host: str) -> dict[str, int]:
-    """Return how many links each switch, and the host itself, is away."""
+    """Return the distance of each switch, and of the host itself, from the host: the number of links."""
     return {host: 0} | topology.distances({topology.rack_of[host]: 1})

@@ -31,7 +31,7 @@ _TICK_S = 0.01
 
 
 def check_here() -> None:
-    """Raise NotHere if this machine or user cannot have network namespaces."""
+    """Raise MissingRequirement if this machine or user cannot have network namespaces."""
     alternative = "the runners virtual and loopback do without"
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
@@ -47,7 +47,7 @@ def lacks_netem() -> str:
     """Return why this kernel cannot delay or lose packets (netem), as ``tc`` says it; empty if it can.
 
     It is tried, in a namespace that is gone afterwards: modules may be loaded when they are asked for. Raises
-    NotHere where there can be no namespaces.
+    MissingRequirement where there can be no namespaces.
     """
     check_here()
     name = f"ina-netem-{os.getpid()}"

@@ -34,7 +34,7 @@ def await_service(name: str, process: subprocess.Popen[bytes], address: Path, lo
     """
     while not _listens(address):
         if process.poll() is not None:
-            said = log.read_text().strip() or "it said nothing"
+            said = log.read_text().strip() or "no output"
             raise StepFailed(f"switch {name} did not start: {said}")
         time.sleep(_TICK_S)
 

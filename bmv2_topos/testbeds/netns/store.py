@@ -99,7 +99,7 @@ def the_only_one() -> str:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Prevent others from starting or removing this testbed meanwhile. Raises Taken."""
+    """Prevent others from starting or removing this testbed meanwhile. Raises NameTaken."""
     base().mkdir(parents=True, exist_ok=True, mode=0o755)
     place = base() / f".{name}.lock"
     with place.open("w") as handle:

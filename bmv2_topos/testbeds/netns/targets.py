@@ -20,17 +20,17 @@ class SwitchTarget(Protocol):
     """Default number of values per packet."""
     queue_packets: int | None
     """Packets that a port holds, where that is few, as in a slow switch; None: as many as windows need."""
-    tells_ports: bool
+    reports_ports: bool
     """Whether a switch reports which of its ports are down."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch for an unsupported program, NotCarried for unsupported properties of links.
+        """Raise ProgramMismatch for an unsupported program, Unsupported for unsupported properties of links.
 
         Raises CompileError, too, where it compiles programs of one's own by itself.
         """
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise NotHere without its tools, or if this kernel lacks what links need. For root.
+        """Raise MissingRequirement without its tools, or if this kernel lacks what links need. For root.
 
         Raises PipelineError if it cannot make the program run on this machine.
         """

@@ -32,7 +32,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def commands_of(name: str, topology: Topology, program: Program) -> list[Command]:
     """Return every command that `up` would run, in order; nothing of them need be here.
 
-    Raises LiveError, ProgramMismatch.
+    Raises NetnsError, ProgramMismatch.
     """
     state = State(name, NETNS, topology, program)
     return [
@@ -45,7 +45,7 @@ def commands_of(name: str, topology: Topology, program: Program) -> list[Command
 
 
 def compiling(state: State) -> list[Command]:
-    """Return the commands that compile a testbed's program. Raises LiveError, ProgramMismatch."""
+    """Return the commands that compile a testbed's program. Raises NetnsError, ProgramMismatch."""
     _check(state)
     return target_of(state.program).compiling(state.program, state.folder)
 
@@ -65,7 +65,7 @@ def up(
         program: The switches' program.
         on_step: Called with a text before each step.
 
-    Raises LiveError, with nothing left behind; an interrupt leaves nothing behind, either.
+    Raises NetnsError, with nothing left behind; an interrupt leaves nothing behind, either.
     """
     return start(State(name, NETNS, topology, program), _make, on_step)
 
@@ -106,7 +106,7 @@ def start(
 
 
 def down(name: str) -> bool:
-    """Take down a testbed, or the rest of one; return whether there was any. Raises LiveError."""
+    """Take down a testbed, complete or not; return whether there was one. Raises NetnsError."""
     check_name(name)
     there = bool(namespaces.existing(prefix(name))) or store.folder(name).exists()
     if there:
@@ -120,7 +120,7 @@ def down(name: str) -> bool:
 def temporary(name: str, topology: Topology, program: Program) -> Iterator[State]:
     """Keep a testbed for the time of the block: an interrupt, or SIGTERM, takes it down, too.
 
-    Raises LiveError.
+    Raises NetnsError.
     """
     with exit_on_signals():
         state = up(name, topology, program)
@@ -152,7 +152,7 @@ def cluster_topology(state: State) -> Topology:
 
 
 def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:
-    """Become a command at a node of a testbed. Raises LiveError."""
+    """Become a command at a node of a testbed. Raises NetnsError."""
     node = namespace(state.name, host)
     if not namespaces.existing(node):
         names = ", ".join(

@@ -126,11 +126,11 @@ class VirtualFleet(Fleet):
 
         Each job moves as if it were alone: jobs may share slots until the last of them has left.
         """
-        over = [at for at, moving in self._moving.items() if self.controllers[at[0]].moved(moving)]
+        over = [at for at, moving in self._moving.items() if self.controllers[at[0]].has_moved(moving)]
         for name, job in dict.fromkeys((*over, *asked)):
             wanted = {name: [self.jobs[job].switches[name]]}
             with self._turns([name]) as observed:
-                self._carry_out(reconcile(wanted, observed, may_remove=lambda job: False).actions)
+                self._apply_actions(reconcile(wanted, observed, may_remove=lambda job: False).actions)
 
     def rewrite(self, switch: str, admission: Admission) -> None:
         """Change a job's entries at a switch at once, also for packets under way; end a move there.

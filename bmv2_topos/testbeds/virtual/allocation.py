@@ -1,7 +1,6 @@
 """A policy that changes running jobs' slots periodically, and samples of the slots in use.
 
 A policy is a function of the time and of the running jobs; the testbed's controller applies its result::
-out::
 
     def equal_parts(time_s: float, jobs: Mapping[str, RunningJob]) -> Mapping[str, Region]:
         size = 1024 // max(1, len(jobs))

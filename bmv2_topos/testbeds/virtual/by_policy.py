@@ -54,7 +54,7 @@ def decide(
         settings: Settings of the simulation.
 
     Raises:
-        BadSpec: a policy is unknown, or its answer is invalid.
+        BadSpec: a policy is unknown, or its result is invalid.
         TestbedError: there is no room for a job, its deadline cannot be met, or its fallback server cannot be
             reached beside its tree.
     """

@@ -215,7 +215,7 @@ class Fabric:
         while self.now_us < now_us:
             self.now_us = self.cabling.advance(now_us, one_step=True)
             for name, switch in self.switches.items():
-                self._recorder.take(name, switch)
+                self._recorder.collect(name, switch)
 
     def arrived(self) -> Sequence[int]:
         """Return the ends of hosts at which packets have arrived since the last call, and maybe others."""

@@ -369,4 +369,4 @@ def describe_waiting(jobs: Iterable[RunningJob]) -> str:
                 without = f", without rank {', '.join(map(str, missing))}" if missing else ""
                 psns = worker.window.outstanding()
                 found.append(f"job {job.entry.name!r} rank {worker.rank} waits for {psns}{without}")
-    return "; ".join(found) or "nobody waits for a sum"
+    return "; ".join(found) or "no worker waits for a sum"

@@ -1,8 +1,8 @@
 """Virtual time, packet by packet: events by time, and nodes that send packets to each other over links.
 
-A node receives packets: a switch, or a host and its stations (`Station`). A link's effect on
-to a packet is drawn from the network's seed; for other faults, override `Network.send` or
-`Network.corrupted`. Times are nanoseconds; an `EventQueue` has its user's unit.
+A node receives packets: a switch, or a host and its stations (`Station`). A link's effect on a packet is
+drawn from the network's seed; for other faults, override `Network.send` or `Network.corrupted`. Times are
+nanoseconds; an `EventQueue` has its user's unit.
 
 The testbed's links are the engine's own, with rates and queues (`fabric.py`).
 """
@@ -39,7 +39,7 @@ class EventQueue(Generic[T]):
         self._heap: list[tuple[int, int, T]] = []
         self._order = 0
 
-    def put(self, time: int, what: T) -> None:
+    def add(self, time: int, what: T) -> None:
         """Add an item for a time."""
         self._order += 1
         heapq.heappush(self._heap, (time, self._order, what))
@@ -101,28 +101,28 @@ class Network:
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
         """Events of packets under way, by name."""
-        self._agenda: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
+        self._events: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
 
     # ------------------------------------------------------------------ time
 
-    def at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
+    def call_at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
         """Add an event at a time, after earlier ones of the same time."""
-        self._agenda.put(time, (action, arguments))
+        self._events.add(time, (action, arguments))
 
     def step(self) -> bool:
         """Process the next event; return False if there is none."""
-        due = self._agenda.due
+        due = self._events.due
         if due is None:
             return False
         self.now = max(self.now, due)
-        action, arguments = self._agenda.pop()
+        action, arguments = self._events.pop()
         action(*arguments)
         return True
 
     @property
     def pending(self) -> bool:
         """True if anything will happen."""
-        return self._agenda.due is not None
+        return self._events.due is not None
 
     # ------------------------------------------------------------------ packets
 
@@ -137,7 +137,7 @@ class Network:
         deliver, arrival = self.nodes[wire.to].deliver, now + link.delay_ns
         if link.quiet or now >= self.calm_from:
             self._note(node, wire, frame, "")
-            self.at(arrival, deliver, wire.port, frame)
+            self.call_at(arrival, deliver, wire.port, frame)
             return
         does, chance = link.does, self.random.random
         copies = 1
@@ -155,14 +155,14 @@ class Network:
                 self.counts[fate] += 1
                 self._note(node, wire, frame, fate)
                 if happens is not None:
-                    self.at(arrival, happens)
+                    self.call_at(arrival, happens)
                 continue
             later = 0
             if chance() < does.reorder:
                 later = self.random.randrange(round(does.reorder_s * 1e9))
                 self.counts["held back"] += 1
             self._note(node, wire, frame, f"held back {later / 1000:.1f} us" if later else "")
-            self.at(arrival + later, deliver, wire.port, frame)
+            self.call_at(arrival + later, deliver, wire.port, frame)
 
     def send_all(self, host: str, packets: NDArray[np.uint8], count: int, length: int) -> None:
         """Send packets from a host; see `Fabric.send`."""
@@ -225,7 +225,7 @@ class SwitchNode:
                 self._network.send(self._name, port, frame)
         event_us = self._device.next_event_us()
         if event_us is not None:
-            self._network.at((event_us - self._ahead_us) * 1000, self._advance)
+            self._network.call_at((event_us - self._ahead_us) * 1000, self._advance)
 
 
 Serve = Callable[[int, Arrivals], int]
@@ -261,7 +261,7 @@ class Station:
         if not self._coalesce_ns:
             self.serve()
         elif len(self._frames) == 1:
-            self._network.at(self._network.now + self._coalesce_ns, self.serve)
+            self._network.call_at(self._network.now + self._coalesce_ns, self.serve)
 
     def serve(self) -> None:
         """Serve now."""
@@ -270,10 +270,10 @@ class Station:
         self.wake(self._serve(self._network.now, arrivals))
 
     def wake(self, due: int) -> None:
-        """Serve at this time, or earlier; a request for a later time than before costs nothing."""
+        """Serve at this time at the latest; a later time than already requested changes nothing."""
         if due < self._due:
             self._due = max(due, self._network.now)
-            self._network.at(self._due, self._alarm, self._due)
+            self._network.call_at(self._due, self._alarm, self._due)
 
     def _alarm(self, due: int) -> None:
         if due == self._due:

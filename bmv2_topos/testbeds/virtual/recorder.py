@@ -33,7 +33,7 @@ class Recorder:
         """Capture a switch from now on."""
         switch.capture(CaptureSettings(notes=_NOTES, snap=SNAP, capacity=_CAPACITY))
 
-    def take(self, name: str, switch: Switch) -> None:
+    def collect(self, name: str, switch: Switch) -> None:
         """Take the captured packets of a switch."""
         for port in switch.ports:
             records, dropped = switch.captured(port)

@@ -175,7 +175,7 @@ class VirtualSettings:
     prioritize: Prioritize = Urgency.priority
     """Computes the priorities of jobs that have none in the job file."""
     rehashes: bool = True
-    """Salted slots (program atp): what collided gets another slot."""
+    """Salted slots (program atp): a packet that collided is hashed to another slot."""
 
     def slower(self, slack_s: float) -> VirtualSettings:
         """Return settings for links on which a window of packets takes this much longer than on fast ones.
@@ -203,17 +203,17 @@ class VirtualSettings:
 
     @property
     def compiled(self) -> ir.Program:
-        """The program. Raises as `programs.compiled` does."""
+        """The program. Raises as `compiled` does."""
         return compiled(*self._built)
 
     @property
     def objects(self) -> ProgramInfo:
-        """The objects of its P4Info. Raises as `programs.compiled` does."""
+        """The objects of its P4Info. Raises as `compiled` does."""
         return objects_of(*self._built)
 
     @property
     def offers(self) -> SwitchInfo:
-        """Its capacity for jobs. Raises as `programs.offered` does."""
+        """Its capacity for jobs. Raises as `offered` does."""
         return offered(*self._built, wanted=self.slots)
 
     @property

@@ -68,7 +68,7 @@ class PipelineTarget:
     def close(self) -> None:
         """Do nothing: the switch is not this object's."""
 
-    def doubt(self) -> None:
+    def expect_silence(self) -> None:
         """Do nothing: the switch answers at once."""
 
     @contextmanager
@@ -88,7 +88,7 @@ class PipelineTarget:
         return self._objects
 
     def runs(self, bundle: ProgramBundle) -> bool:
-        """Return False: the switch has its program from elsewhere."""
+        """Return False: the testbed loads the switch's program."""
         return False
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:

@@ -28,7 +28,7 @@ from bmv2_topos.faults import (
     RestartJob,
     Straggle,
     Strangers,
-    Timed,
+    TimedFault,
     impossible,
 )
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
@@ -202,7 +202,7 @@ class VirtualTestbed:
         if self._allocator is not None:
             self._allocator.serve(now, self._left)
         self._take_seats()
-        for job in self._jobs_of(self._turns.take(now, number)):
+        for job in self._jobs_of(self._turns.run_tick(now, number)):
             job.end_iterations(now)
         self.fleet.settle()
         if any(job.gone for job in self._left):
@@ -237,7 +237,7 @@ class VirtualTestbed:
             if job.server is not None:
                 seats.append((job.server, job.entry.name))
         self._owners = [name for _, name in seats]
-        self._turns.seat([each for each, _ in seats])
+        self._turns.assign_seats([each for each, _ in seats])
 
     def _generations(self) -> dict[int, str]:
         return {job.admitted.generation: job.entry.name for job in self._left if job.admitted is not None}
@@ -248,7 +248,7 @@ class VirtualTestbed:
 
     # ------------------------------------------------------------------ faults
 
-    def _happen(self, fault: Timed, now: int) -> None:
+    def _happen(self, fault: TimedFault, now: int) -> None:
         if isinstance(fault, LinkFault):
             self.fabric.set_loss(*fault.link, fault.value)
             return
@@ -283,7 +283,7 @@ class VirtualTestbed:
 
     def _report(self, wall_s: float) -> Report:
         settings = self.settings
-        self._turns.settle()
+        self._turns.sync()
         counted = self.fabric.counted()
         aggregating = sum(switch.aggregates for switch in self.topology.switches)
         return Report(
@@ -327,7 +327,7 @@ def unsupported(fault: Fault) -> str:
     return ""
 
 
-def _in_turn(faults: Iterable[Fault]) -> Iterator[Timed]:
+def _in_turn(faults: Iterable[Fault]) -> Iterator[TimedFault]:
     """Yield the faults; for a temporary loss of a link also its end."""
     for fault in faults:
         assert not isinstance(fault, Kill)

@@ -2,10 +2,10 @@
 
 Every station of a host (workers, fallback servers, sinks of flows) has a turn at a tick if a packet may have
 arrived for it, or if it is due. Seats take turns in going first. A worker in the middle of a sum takes in
-results and sends further packets, and a sink counts: these are most of the turns, taken in C
-(``turns.c``), where the engine and the host library are. Python takes a turn if a sum begins or ends,
-computing has a result or a congestion control must be asked, and takes all turns where several workers or
-servers have a seat at one host.
+results and sends further packets, and a sink counts: these are most of the turns, taken in C (``turns.c``),
+where the engine and the host library are. Python takes a turn if a sum begins or ends, if computing has a
+result, or if a congestion control must be asked, and takes all turns where several workers or servers have a
+seat at one host.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SEAT: Final = np.dtype(
 
 
 class Pollable(Protocol):
-    """What sits at a host. Times are nanoseconds."""
+    """An object with a seat at a host: a worker, a fallback server or a sink. Times are nanoseconds."""
 
     host: str
     port: int
@@ -94,9 +94,9 @@ class HostTurns:
         self._seats = np.zeros(0, _SEAT)
         self._by_end = _ByEnd(np.zeros(0, np.uint32), fabric.hosts)
 
-    def seat(self, seated: Sequence[Pollable]) -> None:
+    def assign_seats(self, seated: Sequence[Pollable]) -> None:
         """Give seats to these and no others, and a turn to each at the next tick."""
-        self.settle()
+        self.sync()
         self._seated = list(seated)
         self._seats = seats = np.zeros(len(self._seated), _SEAT)
         workers = [each if isinstance(each, TrainingWorker) else None for each in self._seated]
@@ -116,7 +116,7 @@ class HostTurns:
             packet_bytes = max((each.packet_bytes for each in workers if each is not None), default=1)
             self._quick.seat(seats, self._by_end, packet_bytes)
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Update Python with C's state: sinks' counters, and workers' due times."""
         for number in np.flatnonzero(self._seats["arrived"]):
             flow = self._seated[number]
@@ -124,13 +124,13 @@ class HostTurns:
             flow.count(int(self._seats["arrived"][number]))
         self._seats["arrived"] = 0
         for number in np.flatnonzero(self._seats["core"]):
-            self._tell(int(number))
+            self._sync_worker(int(number))
 
     def due(self) -> int:
-        """Return when the first of them is due; NEVER: none is."""
+        """Return when the first seat is due; NEVER: none is."""
         return int(self._seats["due"].min(initial=NEVER))
 
-    def take(self, now: int, tick: int) -> set[int]:
+    def run_tick(self, now: int, tick: int) -> set[int]:
         """Take the turns of a tick; return the seats that had a turn in Python."""
         count = len(self._seated)
         first = tick * _TURN % max(1, count)
@@ -151,7 +151,7 @@ class HostTurns:
             elif self._seats["sink"][seat] and isinstance(each, RunningFlow):
                 each.schedule(now)
             else:
-                self._tell(seat)
+                self._sync_worker(seat)
                 each.poll(now)
             had.add(seat)
             self._note(seat)
@@ -191,11 +191,11 @@ class HostTurns:
         for end in self._fabric.arrived():
             self._seats["called"][self._by_end.seats(end)] = 1
 
-    def _tell(self, number: int) -> None:
+    def _sync_worker(self, number: int) -> None:
         self._seated[number].due = int(self._seats["due"][number])
 
     def _note(self, number: int) -> None:
-        """Write down what the turns in C have to know of a seat."""
+        """Copy the part of a seat's state that turns in C need."""
         each, seats = self._seated[number], self._seats
         seats["due"][number] = each.due
         if isinstance(each, TrainingWorker):
@@ -215,7 +215,7 @@ class _ByEnd:
         self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
 
     def seats(self, end: int) -> NDArray[np.uint32]:
-        """Return those at an end."""
+        """Return the seats at an end of the cabling."""
         return self.order[self.first[end] : self.first[end + 1]]
 
 

@@ -208,7 +208,7 @@ class ExactGradients:
 # Checks that the ranks of a job use one rule for their windows.
 #
 # A congestion control from outside may look at a clock, draw random numbers, or remember something of
-# another rank. Then ranks that were told the same come to different windows, which costs time and is hard
+# another rank. Then ranks with the same reports get different windows, which costs time and is hard
 # to see. Here all ranks of a job are at hand, so it is found at once, and exactly: limits must be a
 # function of the rounds that were reported to a rank. Ranks with different reports (a loss can cause that)
 # are not compared.
@@ -220,15 +220,15 @@ class RankAgreement:
     def __init__(self) -> None:
         self._answers: dict[tuple[int, int], Limits] = {}
 
-    def note(self, number: int, told: int, limits: Limits) -> None:
-        """Record and check a rank's answer to its first `number` rounds; `told` is their digest.
+    def check(self, number: int, digest: int, limits: Limits) -> None:
+        """Record and check a rank's answer to its first `number` rounds; `digest` identifies them.
 
         Raises BadLimits.
         """
-        first = self._answers.setdefault((number, told), limits)
+        first = self._answers.setdefault((number, digest), limits)
         if first != limits:
             raise BadLimits(
-                f"two ranks that were told the same until round {number} got {first.in_flight} and"
+                f"two ranks with the same reports until round {number} got {first.in_flight} and"
                 f" {limits.in_flight} packets in flight, {first.claims} and {limits.claims} claims; limits"
                 " must depend on rounds alone"
             )
@@ -244,23 +244,23 @@ class CheckedCongestion:
         self._rule = rule
         self._may_bypass = may_bypass
         self._most = 1
-        self._number = self._told = 0
+        self._number = self._digest = 0
 
     def start(self, window: int) -> Limits:
         """Ask it, and compare."""
         self._most = window
-        self._number = self._told = 0
+        self._number = self._digest = 0
         return self._compared(self._inner.start(window))
 
     def on_round(self, outcome: Round) -> Limits:
         """Ask it, and compare."""
         self._number += 1
-        self._told = hash((self._told, outcome))
+        self._digest = hash((self._digest, outcome))
         return self._compared(self._inner.on_round(outcome))
 
     def _compared(self, answer: object) -> Limits:
         limits = checked(answer, most=self._most, may_bypass=self._may_bypass)
-        self._rule.note(self._number, self._told, limits)
+        self._rule.check(self._number, self._digest, limits)
         return limits
 
 

@@ -79,7 +79,7 @@ def group_by_worth(items: Sequence[Item], rounds: Rounds, gpus: int) -> list[lis
 def share(worths: Sequence[tuple[int, Floats]], gpus: int) -> list[int]:
     """Return how many groups of each size give the highest total worth: a knapsack, solved exactly.
 
-    ``worths[i]`` is the GPUs of a group, and the worth of 0, 1, … such groups.
+    ``worths[i]``: the GPUs of one group of a size, and the total worth of 0, 1, … groups of it.
     """
     best = np.zeros(gpus + 1)  # by GPUs that may be used
     choices = []

@@ -81,7 +81,7 @@ def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "mea
     """Return the number of slots of `switch` that carry `rate_bps`.
 
     An exclusive region has two slots for each packet in flight, and its size is a power of two (SwitchML). A
-    job whose window is known is given no more slots than that has packets.
+    job whose window is known gets no more slots than its window has packets.
 
     Args:
         job: The job whose packets hold the slots.

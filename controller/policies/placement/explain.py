@@ -20,7 +20,7 @@ def explain(state: FlowState, job: Job) -> list[str]:
         f"{plural(job.workers, 'worker')} on {plural(count, 'server')} in {plural(len(racks), 'rack')}:"
         f" {', '.join(job.hosts[:12])}"
         + (" …" if count > 12 else "")
-        + (f"; what finds no slot is summed on {job.fallback}." if job.fallback else ".")
+        + (f"; packets without a slot are summed on {job.fallback}." if job.fallback else ".")
     ]
     rate_bps = state.rate_bps(job)
     if count == 1:
@@ -35,7 +35,7 @@ def explain(state: FlowState, job: Job) -> list[str]:
     if not math.isfinite(rate_bps):
         return [*lines, f"Nothing limits its rate; its GPUs compute {part:.1%} of the time."]
     lines.append(
-        f"Its gradients come to {rate_bps / 1e9:.4g} Gb/s: an iteration takes"
+        f"Its gradients are summed at {rate_bps / 1e9:.4g} Gb/s: an iteration takes"
         f" {job.iteration_at_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."
     )
     return [*lines, *_bound(state, job, rate_bps)]

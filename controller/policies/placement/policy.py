@@ -62,7 +62,7 @@ class PlacementProblem:
         left = dict(self.free)
         for server in job.servers:
             left[server] -= job.gpus_per_worker
-        vars(after)["free"] = left  # what it would count again
+        vars(after)["free"] = left  # or it would be counted again
         return after
 
     def room(self, job: Job) -> dict[str, int]:
@@ -164,7 +164,7 @@ def place_among(
     """
     problem = PlacementProblem(topology, tuple(running), rng)
     if free is not None:
-        vars(problem)["free"] = dict(free)  # what it would count again
+        vars(problem)["free"] = dict(free)  # or it would be counted again
     order = _fullest(batch, sum(problem.free.values())) if policy.netpack else list(batch)
     names = {job.name for job in order}
     waiting = [job.name for job in batch if job.name not in names]
@@ -296,10 +296,10 @@ def efficiency(topology: Topology, job: Job) -> float:
 
 
 def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs, without aggregation where a job's memory serves the others better.
+    """Return the jobs, with aggregation off for jobs whose memory is of more use to others.
 
-    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; a job stays switched off
-    if more GPUs compute then. Each try is one water-filling.
+    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; aggregation stays off if
+    more GPUs compute without it. Each try is one water-filling.
     """
     best = list(jobs)
     state = steady_state(topology, best)

@@ -46,7 +46,7 @@ from controller.policies.routing.policy import RoutingProblem, path, score
 from controller.vocabulary import Job, Topology, Tree
 
 DETOUR = 2
-"""Links that a way over a switch may be longer than the shortest."""
+"""Links by which a path over a switch may be longer than the shortest path."""
 
 MOST = 200_000
 """Variables of a linear program; with more a solver takes hours, or all memory."""
@@ -61,7 +61,7 @@ SMALL = 6
 """Switches of a cluster up to which branches are exchanged one by one."""
 
 FEW = 3
-"""Jobs up to which they are."""
+"""Jobs up to which branches are exchanged one by one."""
 
 MOST_EXCHANGED = 2_000
 """Trees of a job, or pairs of two jobs, that are tried at a time."""
@@ -104,7 +104,10 @@ Rated = tuple[tuple[float, float], dict[str, Tree]]
 
 
 def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
-    """Return the trees with those `others` exchanged that are best together."""
+    """Return the best trees: `rated`, or with one of `others` in place of its jobs' trees.
+
+    Each of `others` is tried as it is, and with sums at all switches that can.
+    """
     worth, best = rated
     trees = best
     for other in others:
@@ -117,7 +120,7 @@ def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tr
 
 
 def _exchanged(problem: RoutingProblem, rated: Rated) -> Rated:
-    """Return trees that are no better with another branch or place of sums of one job, or of two."""
+    """Return trees that no exchange improves: of a branch or of a sum, for one job or for two at once."""
     together = [*((job,) for job in problem.routed), *combinations(problem.routed, 2)]
     at = 0
     while at < len(together):
@@ -147,7 +150,7 @@ def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
 
 
 def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield `way`, led on over other switches to any of the tree that is not below its start."""
+    """Yield `way`, continued over other switches to each switch of the tree that is not below its start."""
     for above in topology.neighbours[way[-1]]:
         if above not in topology.switch or above in way or _passes(tree, above, way[0]):
             continue

@@ -9,10 +9,10 @@ from controller.policies.scheduling.policy import JobState
 from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 
 
-def _told_s(job: JobState) -> float:
+def _estimate_s(job: JobState) -> float:
     """Return the duration that the job states, or, if it states none, its real one."""
-    told = job.spec.estimate_s
-    return job.spec.iterations * job.alone_s if told is None else told
+    estimates = job.spec.estimate_s
+    return job.spec.iterations * job.alone_s if estimates is None else estimates
 
 
 def fifo(*, backfill: bool = False) -> RankedPolicy:
@@ -21,19 +21,19 @@ def fifo(*, backfill: bool = False) -> RankedPolicy:
     return RankedPolicy(name, _order, moves=Preemption.NEVER, backfill=backfill)
 
 
-def sjf(told: DurationEstimates = EXACT) -> RankedPolicy:
+def sjf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
     """Return shortest job first, not preemptive, durations known."""
-    return RankedPolicy("sjf", told.remaining_s, moves=Preemption.NEVER)
+    return RankedPolicy("sjf", estimates.remaining_s, moves=Preemption.NEVER)
 
 
-def srtf(told: DurationEstimates = EXACT) -> RankedPolicy:
+def srtf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
     """Return shortest remaining time first."""
-    return RankedPolicy("srtf", told.remaining_s, moves=Preemption.PREEMPT)
+    return RankedPolicy("srtf", estimates.remaining_s, moves=Preemption.PREEMPT)
 
 
-def srsf(told: DurationEstimates = EXACT) -> RankedPolicy:
+def srsf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
     """Return shortest remaining service (time x GPUs) first (Tiresias, NSDI'19)."""
-    return RankedPolicy("srsf", partial(_remaining_service_s, told), moves=Preemption.PREEMPT)
+    return RankedPolicy("srsf", partial(_remaining_service_s, estimates), moves=Preemption.PREEMPT)
 
 
 def las(*, quantum_s: float = 360.0) -> RankedPolicy:
@@ -48,7 +48,7 @@ def las_2d(*, quantum_s: float = 360.0) -> RankedPolicy:
 
 def qssf() -> RankedPolicy:
     """Return quasi-shortest service first (Helios, SC'21): predicted duration x GPUs, not preemptive."""
-    return RankedPolicy("qssf", _told_service_s, moves=Preemption.NEVER)
+    return RankedPolicy("qssf", _estimated_service_s, moves=Preemption.NEVER)
 
 
 # Named functions, and not lambdas: a policy can be copied with its state, also to a file.
@@ -58,8 +58,8 @@ def _order(job: JobState, now_s: float) -> float:
     return job.order
 
 
-def _remaining_service_s(told: DurationEstimates, job: JobState, now_s: float) -> float:
-    return told.remaining_s(job, now_s) * job.spec.gpus
+def _remaining_service_s(estimates: DurationEstimates, job: JobState, now_s: float) -> float:
+    return estimates.remaining_s(job, now_s) * job.spec.gpus
 
 
 def _attained_s(job: JobState, now_s: float) -> float:
@@ -70,5 +70,5 @@ def _attained_service_s(job: JobState, now_s: float) -> float:
     return job.attained_s(now_s) * job.spec.gpus
 
 
-def _told_service_s(job: JobState, now_s: float) -> float:
-    return _told_s(job) * job.spec.gpus
+def _estimated_service_s(job: JobState, now_s: float) -> float:
+    return _estimate_s(job) * job.spec.gpus

@@ -9,13 +9,12 @@ What jobs need is their remaining time times 1 + c: jobs contend for links and s
 others on a fraction f of the GPUs needs 1 + c · f times its time alone, and c is learnt from running jobs,
 whose speeds are known.
 
-Remaining times are believed as far as ended jobs lasted as long as reported. With an error e
-(a logarithm, `scheduling.estimates.EstimateError`; few jobs leave a larger one likely) a job may need
-exp(e) times as long, and is urgent earlier. It is given up, and is as one without a deadline, because GPUs
-taken from others for it would be wasted, only if it would be late alone even in exp(-`SURE` · e) of its
-remaining time. Before any job has ended, all deadlines are urgent until they have passed. So the order is by
-earliest deadline to begin with, and wherever reported durations are wrong or starts are long beside
-jobs.
+Remaining times are believed as far as ended jobs lasted as long as reported. With an error e (a logarithm,
+`scheduling.estimates.EstimateError`; few jobs leave a larger one likely) a job may need exp(e) times as long,
+and is urgent earlier. If it would be late even alone, and even with exp(-`SURE` · e) of its remaining time,
+its deadline is ignored: GPUs taken from others for it would be wasted. Before any job has ended, all
+deadlines are urgent until they have passed. So the order is by earliest deadline at first, where reported
+durations are wrong, and where starts are long relative to jobs.
 
 Policies for jobs with deadlines (`Submission.deadline_s`).
 
@@ -23,7 +22,7 @@ Deadlines as late as they allow: until then the shortest jobs go first; ours.
 
 Earliest deadline first runs jobs with deadlines at once, and lets short jobs without one wait, although most
 deadlines leave time. Shortest remaining service first is best for the mean, but misses deadlines. Here a job
-with a deadline goes by service, as all others, until it is urgent (`scheduling.urgency`); urgent
+with a deadline goes by service, as all others, until it is urgent (`DeadlineUrgency`); urgent
 jobs go first, by deadline. No job is granted slots: all share them, so none idles while a job could use
 it. O(n log n) for n jobs.
 """
@@ -46,7 +45,7 @@ MARGIN = 0.5
 STOPS = 8
 """Starts for which a deadline leaves time: a job that goes by its service may be stopped for others."""
 SURE = 2.0
-"""A job is given up if its deadline could be met only with an error this many times ended jobs' error."""
+"""A deadline is ignored if only an error this many times as large as ended jobs' error could meet it."""
 LUCK = 1.2816
 """Few ended jobs may have been right by luck, so their error counts as the largest that they leave likely:
 this is the 90th percentile of the standard normal distribution."""
@@ -71,15 +70,15 @@ class DeadlineUrgency:
     """The urgent jobs of one run, and the rank of all.
 
     Args:
-        told: Durations as reported.
+        estimates: Durations as reported.
         alone_s: Returns the seconds per iteration of a job that runs alone.
         learns: False: c is taken for zero; an ablation.
     """
 
     def __init__(
-        self, told: DurationEstimates = EXACT, *, alone_s: AloneS = seconds_alone, learns: bool = True
+        self, estimates: DurationEstimates = EXACT, *, alone_s: AloneS = seconds_alone, learns: bool = True
     ) -> None:
-        self._told = told
+        self._estimates = estimates
         self._alone_s = alone_s
         self._learns = learns
         self.slower = FIRST if learns else 0.0
@@ -92,9 +91,9 @@ class DeadlineUrgency:
         if self._learns:
             self._learn(view)
         for job in view.arrived:
-            self._spread.tell(job, job.worked_s + self._works_s(job, view.now_s))
+            self._spread.expect(job, job.worked_s + self._works_s(job, view.now_s))
         for job in view.finished:
-            self._spread.end(job, job.worked_s if job.completed else 0.0)
+            self._spread.compare(job, job.worked_s if job.completed else 0.0)
         self._urgent, next_s = self._urgencies(view)
         return next_s
 
@@ -119,7 +118,7 @@ class DeadlineUrgency:
         return min(self._spread.around_zero / math.pow(1.0 - off - LUCK * math.sqrt(off), 1.5), UNSEEN)
 
     def _works_s(self, job: JobState, now_s: float) -> float:
-        return self._told.remaining_s(job, now_s) * (self._alone_s(job) / job.alone_s)
+        return self._estimates.remaining_s(job, now_s) * (self._alone_s(job) / job.alone_s)
 
     def _learn(self, view: View) -> None:
         running = [job for group in view.groups for job in group.jobs]
@@ -165,13 +164,13 @@ def due_s(job: JobState) -> float:
     return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
 
 
-def edf(told: DurationEstimates = EXACT) -> RankedPolicy:
+def edf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
     """Return earliest deadline first; jobs without one by shortest remaining service, after the others."""
-    return RankedPolicy("edf", partial(_earliest, told), moves=Preemption.PREEMPT)
+    return RankedPolicy("edf", partial(_earliest, estimates), moves=Preemption.PREEMPT)
 
 
-def _earliest(told: DurationEstimates, job: JobState, now_s: float) -> Rank:
-    return due_s(job), told.remaining_s(job, now_s) * job.spec.gpus
+def _earliest(estimates: DurationEstimates, job: JobState, now_s: float) -> Rank:
+    return due_s(job), estimates.remaining_s(job, now_s) * job.spec.gpus
 
 
 class OnTime:
@@ -179,8 +178,8 @@ class OnTime:
 
     name = "on-time"
 
-    def __init__(self, told: DurationEstimates = EXACT, *, learns: bool = True) -> None:
-        self.urgency = DeadlineUrgency(told, learns=learns)
+    def __init__(self, estimates: DurationEstimates = EXACT, *, learns: bool = True) -> None:
+        self.urgency = DeadlineUrgency(estimates, learns=learns)
         self._ranked = RankedPolicy(self.name, self.urgency.rank, moves=Preemption.PREEMPT)
 
     def decide(self, view: View) -> Decision:

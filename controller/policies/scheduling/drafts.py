@@ -56,7 +56,7 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
         gpus = draft.gpus
         if gpus in refused:
             continue
-        if counts.take(gpus):
+        if counts.allocate(gpus):
             kept.append(draft)
             if not counts.free:
                 break
@@ -85,10 +85,10 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
 
 
 def _beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
-    """Return the slots of `cluster` that `groups` leave free."""
+    """Return the GPUs of `cluster` that `groups` leave free."""
     slots = FreeGpus(cluster)
     for group in groups:
-        slots.keep(group.gpus)
+        slots.reserve(group.gpus)
     return slots
 
 
@@ -96,7 +96,7 @@ def _fill(drafts: list[tuple[int, Draft]], slots: FreeGpus, placed: dict[int, Gr
     """Place large drafts first; return whether all fit."""
     complete = True
     for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):
-        gpus = slots.take(draft.gpus)
+        gpus = slots.allocate(draft.gpus)
         if gpus is None:
             complete = False
         else:

@@ -83,19 +83,19 @@ class EstimateError:
     """Error of reported durations: the spread of log(actual / reported) over the jobs that ended."""
 
     def __init__(self) -> None:
-        self._told_s: dict[int, float] = {}  # by order of arrival
+        self._estimate_s: dict[int, float] = {}  # by order of arrival
         self.count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
 
-    def tell(self, job: JobState, duration_s: float) -> None:
+    def expect(self, job: JobState, duration_s: float) -> None:
         """Record the reported duration of a job that has arrived."""
-        self._told_s[job.order] = duration_s
+        self._estimate_s[job.order] = duration_s
 
-    def end(self, job: JobState, lasted_s: float) -> None:
+    def compare(self, job: JobState, lasted_s: float) -> None:
         """Compare an ended job's reported duration with its actual one; durations of 0 are ignored."""
-        told_s = self._told_s.pop(job.order)
-        if not (0 < told_s < math.inf and lasted_s > 0):
+        estimate_s = self._estimate_s.pop(job.order)
+        if not (0 < estimate_s < math.inf and lasted_s > 0):
             return
-        off = math.log(lasted_s / told_s)
+        off = math.log(lasted_s / estimate_s)
         self.count += 1
         before = off - self._mean
         self._mean += before / self.count

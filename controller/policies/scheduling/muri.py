@@ -50,7 +50,7 @@ class Muri:
         self._options = options
         self._members = options.members
         self._profiler = Profiler(options.noise, options.seed)
-        self._told = options.told
+        self._estimates = options.estimates
         self._waiting = WaitingJobs()
         self._running: dict[int, JobState] = {}
         self._profiles: dict[int, Profile] = {}
@@ -84,7 +84,7 @@ class Muri:
         return Decision(groups, wake_s)
 
     def _rank(self, job: JobState, now_s: float) -> Rank:
-        service_s = self._told.remaining_s(job, now_s) if self._known else job.attained_s(now_s)
+        service_s = self._estimates.remaining_s(job, now_s) if self._known else job.attained_s(now_s)
         return service_s * job.spec.gpus
 
     def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:
@@ -101,7 +101,7 @@ class Muri:
             size = entry[2].spec.gpus
             entries = taken.setdefault(size, [])
             another = len(entries) % self._members == 0  # it would be the first of another group
-            if another and (size in refused or not counts.take(size)):
+            if another and (size in refused or not counts.allocate(size)):
                 refused.add(size)
                 if len(refused) == len(sizes):
                     break

@@ -14,7 +14,9 @@ class PaperOptions(Options):
     """Options of the plain family; `seed` is for noise and for errors in durations."""
 
     interval_s: float = option("interval between formations of groups (muri)", 360.0, 1.0, 1e6)
-    weave_interval_s: float = option("the same of weave; 0: whenever jobs come or end", 0.0, 0.0, 1e6)
+    weave_interval_s: float = option(
+        "interval between formations of groups (weave); 0: whenever a job arrives or ends", 0.0, 0.0, 1e6
+    )
     quantum_s: float = option("length of a time slice (las, 2d-las)", 360.0, 1.0, 1e6)
     noise: float = option("relative error of the stage times that are measured (muri, weave)", 0.0, 0.0, 0.99)
     estimate_error: float = option(
@@ -24,11 +26,13 @@ class PaperOptions(Options):
     members: int = option("most jobs in a group (muri)", len(RESOURCES), 1, len(RESOURCES))
     worst_order: bool = option("1: muri interleaves as badly as possible", False)
     in_order: bool = option("1: muri groups neighbours in the queue", False)
-    short: float = option("how much weave looks after short jobs' slowdown", 0.8, 0.0, 1.0)
-    width: int = option("by how many times the jobs that weave looks at may exceed the cluster", 8, 1, 100)
+    short: float = option(
+        "weight of short jobs' slowdown against completion times, 0 to 1 (weave)", 0.8, 0.0, 1.0
+    )
+    width: int = option("GPUs of the jobs that weave considers, as a multiple of the cluster's", 8, 1, 100)
     seed: int = 0
 
     @property
-    def told(self) -> DurationEstimates:
+    def estimates(self) -> DurationEstimates:
         """Durations as reported to policies that know durations."""
         return DurationEstimates(self.estimate_error, self.seed)

@@ -53,16 +53,16 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         lambda by: _alone(baselines.fifo(backfill=True), by),
     ),
     "sjf": (
-        "shortest job first, durations known; nobody is stopped",
-        lambda by: _alone(baselines.sjf(by.told), by),
+        "shortest job first, durations known; not preemptive",
+        lambda by: _alone(baselines.sjf(by.estimates), by),
     ),
     "srtf": (
         "shortest remaining time first, durations known; preemptive",
-        lambda by: _alone(baselines.srtf(by.told), by),
+        lambda by: _alone(baselines.srtf(by.estimates), by),
     ),
     "srsf": (
         "shortest remaining service (time x GPUs) first, durations known; preemptive",
-        lambda by: _alone(baselines.srsf(by.told), by),
+        lambda by: _alone(baselines.srsf(by.estimates), by),
     ),
     "las": (
         "least attained time first, durations unknown",
@@ -77,7 +77,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         lambda by: _alone(_of("scheduling.tiresias").Tiresias(), by),
     ),
     "qssf": (
-        "least predicted service (time x GPUs) first; nobody is stopped (Helios, SC'21)",
+        "least predicted service (time x GPUs) first; not preemptive (Helios, SC'21)",
         lambda by: _alone(baselines.qssf(), by),
     ),
     "themis": (
@@ -86,15 +86,15 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "edf": (
         "earliest deadline first; preemptive",
-        lambda by: _alone(_of("scheduling.deadlines").edf(by.told), by),
+        lambda by: _alone(_of("scheduling.deadlines").edf(by.estimates), by),
     ),
     "on-time": (
         "shortest remaining service first, deadlines as late as they allow; ours",
-        lambda by: _alone(_of("scheduling.deadlines").OnTime(by.told), by),
+        lambda by: _alone(_of("scheduling.deadlines").OnTime(by.estimates), by),
     ),
     "joint": (
         "the same order, and servers and trees by the links and slots that are left; ours",
-        lambda by: Setup(_of("joint").Joint(by.told), ExclusiveSpeed(by.restart_scale), places=True),
+        lambda by: Setup(_of("joint").Joint(by.estimates), ExclusiveSpeed(by.restart_scale), places=True),
     ),
     "muri-s": (
         "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",
@@ -102,7 +102,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     ),
     "muri-l": ("the same, durations unknown", lambda by: _muri("muri-l", by, known=False)),
     "weave-s": (
-        "groups that are worth most to all who wait, durations known; ours",
+        "groups of the highest worth to all waiting jobs, durations known; ours",
         _weave,
     ),
 }

@@ -49,7 +49,7 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
 class FreeGpus:
     """Free GPUs, node by node; starts with all free.
 
-    `take` is monotone: once a size does not fit, it will not fit before GPUs are given back.
+    `allocate` is monotone: once a size does not fit, it will not fit before GPUs are given back.
     """
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
@@ -63,15 +63,15 @@ class FreeGpus:
         ]
         self._whole = max(cluster.sizes)
         self.free = len(cluster.node_of)
-        if cluster.gone:
-            self.keep(cluster.gone)
+        if cluster.unavailable:
+            self.reserve(cluster.unavailable)
 
     @property
     def cluster(self) -> Cluster:
         """The cluster of these GPUs."""
         return self._cluster
 
-    def take(self, gpus: int) -> tuple[int, ...] | None:
+    def allocate(self, gpus: int) -> tuple[int, ...] | None:
         """Take `gpus` GPUs, consolidated, and return their numbers; None if that is not possible."""
         if gpus > self.free:
             return None
@@ -80,7 +80,7 @@ class FreeGpus:
         node = self._node_with(gpus, map(len, self._free))
         return None if node is None else self._cut(node, gpus)
 
-    def take_scattered(self, gpus: int) -> tuple[int, ...] | None:
+    def allocate_scattered(self, gpus: int) -> tuple[int, ...] | None:
         """Take any `gpus` GPUs, from the emptiest nodes first; None if there are fewer."""
         if gpus > self.free:
             return None
@@ -93,14 +93,14 @@ class FreeGpus:
                 break
         return tuple(taken)
 
-    def keep(self, gpus: Iterable[int]) -> None:
+    def reserve(self, gpus: Iterable[int]) -> None:
         """Take exactly these GPUs, which must be free."""
         node_of = self._cluster.node_of
         for gpu in gpus:
             self._free[node_of[gpu]].remove(gpu)
             self.free -= 1
 
-    def give(self, gpus: Iterable[int]) -> None:
+    def release(self, gpus: Iterable[int]) -> None:
         """Give these GPUs back."""
         node_of, free = self._cluster.node_of, self._free
         touched = set()
@@ -143,10 +143,10 @@ class FreeGpuCounts:
         self._free = list(cluster.sizes)
         self._whole = max(cluster.sizes)
         self.free = cluster.gpus
-        for gpu in cluster.gone:
+        for gpu in cluster.unavailable:
             self._free[cluster.node_of[gpu]] -= 1
 
-    def take(self, gpus: int) -> bool:
+    def allocate(self, gpus: int) -> bool:
         """Take `gpus` GPUs, consolidated; return whether that was possible."""
         free = self._free
         if gpus > self.free:

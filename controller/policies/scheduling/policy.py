@@ -57,7 +57,7 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
-        told: Iterations done by its latest report; 0: it has reported none.
+        reported_iterations: Iterations done by its latest report; 0: it has reported none.
         worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
         completed: Whether it ended because all of its work was done.
     """
@@ -75,11 +75,11 @@ class JobState:
         "order",
         "preemptions",
         "repaid_s",
+        "reported_iterations",
         "spec",
         "stamp",
         "start_s",
         "starts",
-        "told",
         "version",
         "waited_s",
         "waiting_since_s",
@@ -99,7 +99,7 @@ class JobState:
         self.waiting_since_s = now_s
         self.waited_s = 0.0
         self.repaid_s = now_s
-        self.told = 0.0
+        self.reported_iterations = 0.0
         self.worked_s = 0.0
         self.completed = False
         self.stamp = 0  # the asker's mark: the last decision that named this job
@@ -211,7 +211,7 @@ class JobState:
         """
         if self.group is None:
             return
-        self.told = done
+        self.reported_iterations = done
         gained = self._left - (self.spec.iterations - done)
         if gained == 0:
             return
@@ -324,9 +324,9 @@ class NetworkView(Protocol):
 
     @property
     def topology(self) -> Topology:
-        """The part that is up, with links at the rate that gradients have of them."""
+        """The part that is up, with links at goodput: their rates less packet headers."""
 
-    def described(self, name: str) -> Job:
+    def job(self, name: str) -> Job:
         """Return the network properties of an unfinished job as they are known."""
 
     def placed(self, name: str) -> Job | None:

@@ -63,7 +63,7 @@ class RankedPolicy:
         for job in view.finished:
             group = self._groups.pop(job.order, None)
             if group is not None:
-                slots.give(group.gpus)
+                slots.release(group.gpus)
             else:
                 self._waiting.discard(job)  # it came to its end while it was being stopped
         if self._stale:
@@ -86,8 +86,8 @@ class RankedPolicy:
         """Return the free GPUs of a cluster; jobs on GPUs that are gone wait again."""
         slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
-            if cluster.gone.isdisjoint(group.gpus):
-                slots.keep(group.gpus)
+            if cluster.unavailable.isdisjoint(group.gpus):
+                slots.reserve(group.gpus)
             else:
                 del self._groups[order]
                 self._waiting.add(group.jobs[0], self._rank(group.jobs[0], now_s))
@@ -97,7 +97,7 @@ class RankedPolicy:
         places: list[tuple[int, ...]] = []
 
         def fits(gpus: int) -> bool:
-            place = slots.take(gpus)
+            place = slots.allocate(gpus)
             if place is not None:
                 places.append(place)
             return place is not None
@@ -112,7 +112,7 @@ class RankedPolicy:
         rank = self._rank
         held = [(rank(job, now_s), job.order, job) for group in self._groups.values() for job in group.jobs]
         counts = FreeGpuCounts(cluster)
-        chosen, started = choose_by_rank(self._waiting, held, counts.take, backfill=self._backfill)
+        chosen, started = choose_by_rank(self._waiting, held, counts.allocate, backfill=self._backfill)
         groups, self._slots = settle(chosen, self._groups, slots, cluster)
         for size, count in started.items():
             unplaced = [
@@ -154,11 +154,11 @@ def settle(
             placed[job.order] = group
     for order, group in groups.items():
         if order not in placed:
-            slots.give(group.gpus)
+            slots.release(group.gpus)
     fresh.sort(key=_larger_first)
     homeless = False
     for job in fresh:
-        place = slots.take(job.spec.gpus)
+        place = slots.allocate(job.spec.gpus)
         if place is None:
             homeless = True
         else:
@@ -168,7 +168,7 @@ def settle(
     slots = FreeGpus(cluster)
     moved: dict[int, Group] = {}
     for job in sorted(chosen, key=_larger_first):
-        place = slots.take(job.spec.gpus)
+        place = slots.allocate(job.spec.gpus)
         if place is not None:
             group = groups.get(job.order)
             stays = group is not None and group.gpus == place

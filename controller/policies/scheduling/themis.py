@@ -49,7 +49,7 @@ class Themis:
         holders = [] if over else [job for job in view.jobs.values() if job.group is not None]
         counts = FreeGpuCounts(view.cluster)
         for job in sorted(holders, key=lambda job: -job.spec.gpus):
-            counts.take(job.spec.gpus)
+            counts.allocate(job.spec.gpus)
         rest = [job for job in view.jobs.values() if over or job.group is None]
         winners = self._auction(rest, view, counts)
         drafts = [Draft((job,), reason=f"rho {rho(job, view):.2f}") for job in (*holders, *winners)]
@@ -68,7 +68,7 @@ class Themis:
         for job in (*bids, *worst_first[bidders:]):
             if not counts.free:
                 break
-            if job.spec.gpus not in refused and counts.take(job.spec.gpus):
+            if job.spec.gpus not in refused and counts.allocate(job.spec.gpus):
                 winners.append(job)
             else:
                 refused.add(job.spec.gpus)

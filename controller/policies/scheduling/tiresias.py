@@ -38,7 +38,7 @@ class Tiresias:
         for job in view.finished:
             group = self._groups.pop(job.order, None)
             if group is not None:
-                slots.give(group.gpus)
+                slots.release(group.gpus)
                 self._queues[self._level.pop(job.order)].remove(job)
             else:  # it came to its end while it was being stopped
                 self._queues = [[other for other in queue if other is not job] for queue in self._queues]
@@ -66,8 +66,8 @@ class Tiresias:
         """Return the free GPUs of a cluster; jobs on GPUs that are gone keep their place in their queues."""
         slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
-            if cluster.gone.isdisjoint(group.gpus):
-                slots.keep(group.gpus)
+            if cluster.unavailable.isdisjoint(group.gpus):
+                slots.reserve(group.gpus)
             else:
                 del self._groups[order], self._level[order]
         return slots
@@ -88,7 +88,7 @@ class Tiresias:
     def _place(self, chosen: list[tuple[int, JobState]], slots: FreeGpus) -> None:
         keep = {job.order for _, job in chosen}
         for order in [order for order in self._groups if order not in keep]:
-            slots.give(self._groups.pop(order).gpus)
+            slots.release(self._groups.pop(order).gpus)
             del self._level[order]
         for level, job in chosen:
             if job.order in self._groups:
@@ -99,7 +99,7 @@ class Tiresias:
                 self._level[job.order] = level
 
     def _take(self, slots: FreeGpus, gpus: int) -> tuple[int, ...] | None:
-        return slots.take(gpus)
+        return slots.allocate(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:
         """Return when the first running job has had its queue's share."""

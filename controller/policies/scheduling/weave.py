@@ -89,8 +89,8 @@ class Weave:
         self._options = options
         self._profiler = Profiler(options.noise, options.seed)
         self._entries: dict[int, _Entry] = {}  # of unfinished jobs, by order of arrival
-        self._longer = RoundLengthening()
-        self._told = options.told
+        self._lengthening = RoundLengthening()
+        self._estimates = options.estimates
         self._speed = speed
         # how many jobs have come, and the sums of their times alone and of their starts
         self._arrived, self._total_s, self._starts_s = 0, 0.0, 0.0
@@ -112,7 +112,7 @@ class Weave:
             del self._entries[job.order]
         for job in view.arrived:  # refuses jobs without a profile
             self._meet(job, view.now_s)
-        if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
+        if self._lengthening.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self.members)
         if len(self._rounds) > COMPOSITIONS:
             self._forget()
@@ -131,7 +131,7 @@ class Weave:
             kind=-1, gpus=job.spec.gpus, alone_s=job.alone_s, job=job, spec=spec, draft=draft
         )
         self._arrived += 1
-        self._total_s += self._told.remaining_s(job, now_s)
+        self._total_s += self._estimates.remaining_s(job, now_s)
         self._starts_s += self._speed.restart_s(Group((job,), ()))[0]
 
     def _queue(self, view: View) -> list[_Entry]:
@@ -140,7 +140,7 @@ class Weave:
         least, scale_s = 1 - self._options.short, self._options.short * mean_s
         ranked: list[tuple[float, int, _Entry]] = []
         for job in view.jobs.values():
-            entry, left_s = self._entries[job.order], self._told.remaining_s(job, view.now_s)
+            entry, left_s = self._entries[job.order], self._estimates.remaining_s(job, view.now_s)
             # the reported rest may be wrong: a job's length is its time so far and the reported rest
             entry.factor = least + scale_s / max(job.attained_s(view.now_s) + left_s, 1.0)
             ranked.append((left_s * entry.gpus, job.order, entry))
@@ -199,7 +199,7 @@ class Weave:
             self._examples.append(JobState(spec, job.order, job.alone_s, 0.0))
 
     def _round_s(self, kinds: tuple[int, ...]) -> float:
-        return self._predicted_s(kinds) * self._longer.of(len(kinds))
+        return self._predicted_s(kinds) * self._lengthening.factor(len(kinds))
 
     def _predicted_s(self, kinds: tuple[int, ...]) -> float:
         found = self._predicted.get(kinds)
@@ -224,7 +224,7 @@ class RoundLengthening:
         self._seen: dict[int, tuple[int, float]] = {}
         self._believed: dict[int, float] = {}
 
-    def of(self, members: int) -> float:
+    def factor(self, members: int) -> float:
         """Return the ratio; 1 if none has been measured."""
         return self._believed.get(members, 1.0)
 
@@ -235,7 +235,7 @@ class RoundLengthening:
             self._seen[members] = count + 1, total + factor
         changed = False
         for members, (count, total) in self._seen.items():
-            if abs(total / count / self.of(members) - 1.0) > self.CHANGE:
+            if abs(total / count / self.factor(members) - 1.0) > self.CHANGE:
                 self._believed[members] = total / count
                 changed = True
         return changed

@@ -151,7 +151,7 @@ class ChoiceSummary:
 
 
 def summarize(choice: PolicyChoice, found: Sequence[Figures], simplest: Sequence[Figures]) -> ChoiceSummary:
-    """Return the standing of a choice: `found` and `simplest` have the figures of the same variations."""
+    """Summarize a choice; `found` and `simplest` have the figures of the same variations."""
     changes = [_ratio(own.avg_jct_s, other.avg_jct_s) - 1 for own, other in zip(found, simplest, strict=True)]
     factors = [
         (_ratio(seconds, other.jct_s[name]), name)

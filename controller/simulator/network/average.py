@@ -81,7 +81,7 @@ def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, 
 
 
 def _merged(layers: Sequence[int], most: int) -> list[int]:
-    """Return where each tensor ends: each has about the same part of the bytes."""
+    """Return the layers at which merged tensors end; all tensors have about the same number of bytes."""
     if len(layers) <= most:
         return list(range(1, len(layers) + 1))
     whole, so_far = sum(layers), 0
@@ -113,7 +113,7 @@ packets, times of jobs are 63 % less to 44 % more."""
 def crowded(parts: Floats, flows: JobFlows) -> Ints:
     """Return the numbers of jobs that share pools in which some run is `TOO_LONG`, in ascending order.
 
-    `parts` is what `run_lengths` returns.
+    `parts` is the result of `run_lengths`.
     """
     summing = np.flatnonzero(flows.pool >= 0)
     pool, pools = flows.pool[summing], len(flows.pool_bps)
@@ -197,7 +197,7 @@ class Work:
 def average(flows: JobFlows, work: Work, runs: Floats) -> Floats:
     """Return the rate of each job while it sends, bits per second; infinite for jobs that use no resource.
 
-    `runs` is what `collisions.run_lengths` returns for `flows`.
+    `runs` is the result of `run_lengths` for `flows`.
     """
     return _MeanField(flows, runs).solve(work)
 

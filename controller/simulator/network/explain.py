@@ -61,7 +61,8 @@ def _network(log: NetworkLog, simulated: NetworkResult, name: str) -> list[str]:
     lines = []
     if finite:
         lines.append(
-            f"While it sends, its gradients came to {min(finite) / 1e9:.4g} to {max(finite) / 1e9:.4g} Gb/s,"
+            "While it sends, its gradients were summed at"
+            f" {min(finite) / 1e9:.4g} to {max(finite) / 1e9:.4g} Gb/s,"
             f" as others started and ended ({len(finite)} times)."
         )
     divisions = [each for each in log.memory if name in each[2].regions]

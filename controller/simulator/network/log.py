@@ -18,11 +18,11 @@ class NetworkLog:
     levels: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
     """Rates at which jobs send, bits per second."""
 
-    def placed(self, now_s: float, job: Job) -> None:
+    def on_placed(self, now_s: float, job: Job) -> None:
         """Record that a job has servers and a tree from now on."""
         self.places.append((now_s, job.name, job))
 
-    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
         """Record a division of memory, valid from now on, among the jobs of the problem."""
         self.memory.append((now_s, problem, division))
 
@@ -35,7 +35,7 @@ class NetworkLog:
 # Grants that were taken back: which jobs were promised slots on arrival, and lost them later.
 
 
-class Promises:
+class GrantWatch:
     """Watches an allocation for jobs that lose the slots granted by their first division of memory."""
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Promises:
         self.lost: set[str] = set()
         """Jobs that were granted slots on arrival, and had none of their own in some later division."""
 
-    def placed(self, now_s: float, job: Job) -> None:
+    def on_placed(self, now_s: float, job: Job) -> None:
         """Ignore a job's place: it says nothing of memory."""
 
-    def divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
+    def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
         """Compare a division of memory with the first one of each of its jobs."""
         for name, standing in division.standing.items():
             granted = standing is SlotStatus.GRANTED

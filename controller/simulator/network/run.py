@@ -10,7 +10,7 @@ from controller.core.compose import network_policies, submission_of
 from controller.core.events import Submitted
 from controller.errors import BadSpec
 from controller.simulator.engine import EventLoop, PolicyRun, admitted
-from controller.simulator.network.log import NetworkLog, Promises
+from controller.simulator.network.log import GrantWatch, NetworkLog
 from controller.simulator.network.speed import NetworkSettings, NetworkSpeed
 from controller.simulator.record import EndedJob, SimulationResult, measure
 from controller.simulator.runs import refusals
@@ -28,7 +28,7 @@ class NetworkTask:
         topology: Servers, switches and links.
         scheduler: Name of the scheduling policy.
         settings: Names of the allocation policies, and settings of the network's model.
-        of_scheduler: Settings of the scheduling policy, by name.
+        scheduler_settings: Settings of the scheduling policy, by name.
         keep_log: Keep a log of events, for plots and explanations.
         verify: Check every decision of the scheduling policy.
     """
@@ -37,7 +37,7 @@ class NetworkTask:
     topology: Topology = field(repr=False)
     scheduler: str
     settings: NetworkSettings
-    of_scheduler: tuple[tuple[str, float], ...] = ()
+    scheduler_settings: tuple[tuple[str, float], ...] = ()
     keep_log: bool = False
     verify: bool = False
 
@@ -118,17 +118,17 @@ class NetworkResult:
     """Results of all jobs; `log` if it was requested.
 
     `crowded` names jobs whose times are not to be trusted: they shared too few slots for the model
-    (`collisions.TOO_LONG`).
+    (`average.TOO_LONG`).
     """
 
     result: SimulationResult
     jobs: Mapping[str, Job]
     topology: Topology
-    """With links at the rate that gradients have of them."""
+    """The topology, with links at goodput: their rates less packet headers."""
     margin: float
     crowded: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
-    """Jobs that lost a grant of slots which they had had on arrival (`promises.Promises`)."""
+    """Jobs that lost a grant of slots which they had had on arrival (`log.GrantWatch`)."""
     log: NetworkLog | None = field(default=None, repr=False)
 
     @property
@@ -148,7 +148,7 @@ def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Net
     `progress` is called from time to time with the number of ended jobs and of all jobs. Raises BadSpec for
     unknown names and impossible jobs, and the simulator's errors.
     """
-    parts = network_policies(task.topology, task.scheduler, task.settings, task.of_scheduler)
+    parts = network_policies(task.topology, task.scheduler, task.settings, task.scheduler_settings)
     setup, allocation = parts.setup, parts.allocation
     if type(PolicyRun.of(setup)).run is not PolicyRun.run:
         raise BadSpec(
@@ -157,7 +157,7 @@ def simulate_network(task: NetworkTask, progress: Progress | None = None) -> Net
     log = NetworkLog() if task.keep_log else None
     if log is not None:
         allocation.watchers.append(log)
-    promises = Promises()
+    promises = GrantWatch()
     allocation.watchers.append(promises)
     described = {job.name: job for job in task.jobs}
     specs = [submission_of(job, allocation.allocator.topology) for job in task.jobs]

@@ -1,7 +1,7 @@
 """Speed of jobs that contend for links and slots: a speed model that knows where each job is placed.
 
-A family's own model determines how fast jobs run on their GPUs; the time of their gradients beside those of
-other jobs is added. The core decides places and slots (`controller.core.allocation`).
+A family's own model determines how fast jobs run on their GPUs; the time of their gradients beside other
+jobs' gradients is added. The core decides places and slots (`controller.core.allocation`).
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _tasks(
                 topology=given.topology,
                 scheduler=scheduler,
                 settings=with_names,
-                of_scheduler=numbers,
+                scheduler_settings=numbers,
                 verify=asked.verify,
             )
         )
@@ -226,7 +226,7 @@ def _result(outcomes: Sequence[NetworkOutcome]) -> Result:
         "gpus": task.topology.gpus,
         "cluster": task.topology.name,
         **{key: value for key, value in asdict(task.settings).items() if key not in task.settings.names},
-        "settings": dict(task.of_scheduler),
+        "settings": dict(task.scheduler_settings),
     }
     metrics = {
         " + ".join(o.task.names.values()): {

@@ -21,7 +21,7 @@ from controller.vocabulary.graphs import check_pinned, pinned
 from tests import effort
 from tests.clusters import without
 
-RULES = Rules(reported=True, sharing=4, retries=0, endures=True)
+RULES = Rules(reported=True, sharing=4, retries=0, tolerates_failures=True)
 WHOLE = pinned(fabrics.leaf_spine(2, 3, 2, fabrics.Parts(gpus=2, slots=512)))
 """spine1 and spine2; leaf1 to leaf3, with h1 and h2, h3 and h4, h5 and h6."""
 

@@ -14,7 +14,7 @@ from controller.policies.memory.policy import MemoryDivision, MemoryProblem, Slo
 from controller.policies.placement.flows import flows_of
 from controller.simulator.network.average import Phases, Work, average, phases_of, run_lengths
 from controller.simulator.network.generate import generate
-from controller.simulator.network.log import Promises
+from controller.simulator.network.log import GrantWatch
 from controller.simulator.network.run import NetworkResult, NetworkTask, metrics_of, simulate_network
 from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics, shapes
@@ -219,13 +219,13 @@ def test_a_deadline_counts_from_the_jobs_own_arrival() -> None:
 
 def test_a_promise_is_a_grant_on_arrival_and_broken_by_losing_it() -> None:
     granted, shared, ended = SlotStatus.GRANTED, SlotStatus.SHARED, SlotStatus.ENDED
-    promises, problem = Promises(), MemoryProblem((), fabrics.star(2))
+    promises, problem = GrantWatch(), MemoryProblem((), fabrics.star(2))
     for standing in (
         {"kept": granted, "lost": granted, "ended": granted, "later": shared},
         {"kept": granted, "lost": shared, "ended": ended, "later": granted},
         {"kept": granted, "lost": granted, "later": shared},
     ):
-        promises.divided(0.0, problem, MemoryDivision({name: {} for name in standing}, standing))
+        promises.on_divided(0.0, problem, MemoryDivision({name: {} for name in standing}, standing))
     assert promises.lost == {"lost", "ended"}
 
 

@@ -63,7 +63,7 @@ async def test_a_job_whose_file_says_too_little_is_ended_when_its_deadline_passe
     await served.until(lambda: daemon.record("told").over)
     record = daemon.record("told")
     assert record.state == "missed", record
-    assert "it was running on after the 20 iterations" in record.reason
+    assert "it was still running after the 20 iterations" in record.reason
     assert record.ended_s is not None
     assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
     await served.until(lambda: daemon.record("next").over)

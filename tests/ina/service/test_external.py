@@ -213,7 +213,7 @@ async def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(ser
         await served.state(name, "running")
     nothing = await daemon.reallocate()
     assert [(each["job"], each["changed"]) for each in nothing] == [("share", False), ("urgent", False)]
-    assert nothing[0]["why"].endswith("shared with nobody: it has no deadline")
+    assert nothing[0]["why"].endswith("shared with no other job: it has no deadline")
     daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
     (found,) = await daemon.reallocate("urgent", by="alice")
     assert found["changed"]

@@ -135,13 +135,13 @@ def test_a_policy_that_cannot_decide_leaves_what_runs_running_until_it_can(tmp_p
             ledger.record([Submitted(ledger.now_s, submission_of(job, ledger.topology), job)])
             ledger.decide()
         assert [run.jobs for run in ledger.core.desired().runs] == [("a",)]
-        assert ledger.core.undecided == "job 'bad' is of a kind that nobody knows"
+        assert ledger.core.policy_failure == "job 'bad' is of a kind that nobody knows"
         said = [each.text for each in ledger.core.log.entries if "cannot decide" in each.text]
-        assert said == [f"moody cannot decide: {ledger.core.undecided}"]
+        assert said == [f"moody cannot decide: {ledger.core.policy_failure}"]
         ledger.record([Cancelled(ledger.now_s, "bad")])
         ledger.decide()
         assert [run.jobs for run in ledger.core.desired().runs] == [("a",), ("b",)]
-        assert ledger.core.undecided == ""
+        assert ledger.core.policy_failure == ""
 
 
 def test_jobs_that_share_part_of_their_gpus_want_places_of_the_scheduler() -> None:

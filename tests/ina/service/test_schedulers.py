@@ -152,7 +152,7 @@ def test_the_service_runs_jobs_under_every_scheduler(bed: Bed, scheduler: str) -
     for name, gpus in zip(names, GPUS, strict=True):
         bed.submit(bed.job(name, scheduler, gpus))
     assert bed.outcomes(names) == dict.fromkeys(names, "completed")
-    assert bed.live.core.undecided == ""
+    assert bed.live.core.policy_failure == ""
 
 
 def test_a_member_that_is_cancelled_ends_and_the_others_of_its_group_start_again(

@@ -113,7 +113,7 @@ async def life(schedule: Schedule) -> None:
 
 def strangers(schedule: Schedule) -> list[str]:
     """Switches of the cluster that still know a way to a server that has left."""
-    mac = forwarding.strange([WHOLE.mac("h2")])[0].match
+    mac = forwarding.left_hosts([WHOLE.mac("h2")])[0].match
     found = []
     for name in schedule.cluster.switch:
         switch = schedule.world.switches[name]

@@ -59,13 +59,13 @@ class LucidOptions(Options):
         seed: Of training.
     """
 
-    profiler_nodes: int = option("nodes that profile; 0: results of profiling are known", 1, 0, 1000)
+    profiler_nodes: int = option("nodes for profiling; 0: profiles are known in advance", 1, 0, 1000)
     lent_nodes: int = option("nodes lent to the profiler while jobs queue for it", 0, 0, 1000)
     busy_gpus: float = option(
-        "GPUs expected to be asked for in ten minutes above which lucid:online keeps the nodes lent", 1e6
+        "GPUs expected to be requested in ten minutes; above this lucid:online keeps lent nodes", 1e6
     )
     burst_s: float = option(
-        "the longest profiling while more than ten jobs queue for it; 0: as else", 0.0, 0.0, 1e6
+        "longest profiling of a job while more than ten jobs wait for it; 0: as profile_s", 0.0, 0.0, 1e6
     )
     monotone: bool = option(
         "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", False
@@ -76,7 +76,9 @@ class LucidOptions(Options):
     unstable_at: float = option("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6)
     period_s: float = option("interval at which lucid:online trains its models anew", 86_400.0, 60.0, 1e9)
     low: float = option("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6)
-    very_low: float = option("the same up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6)
+    very_low: float = option(
+        "jobs in ten minutes up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6
+    )
     node_gpus: int = 8
     gpu_memory_mb: float = 24_576.0
     eager: bool = False
@@ -86,7 +88,7 @@ class LucidOptions(Options):
     def __post_init__(self) -> None:
         Options.__post_init__(self)
         if self.burst_s > self.profile_s:
-            raise BadSpec(f"a profiling time of {self.burst_s} s in bursts and {self.profile_s} s else")
+            raise BadSpec(f"a profiling time of {self.burst_s} s in bursts and {self.profile_s} s otherwise")
         if self.very_low > self.low:
             raise BadSpec(f"thresholds {self.very_low} and {self.low}; want 0 <= very low <= low")
 
@@ -237,7 +239,7 @@ class DividedNodes:
             else:
                 return
 
-    def take(self, gpus: int, *, profiler: bool) -> tuple[int, ...] | None:
+    def allocate(self, gpus: int, *, profiler: bool) -> tuple[int, ...] | None:
         """Take `gpus` GPUs on one side, consolidated; return None if that is not possible."""
         nodes = [n for n, mine in enumerate(self._mine) if mine is profiler and self._free[n]]
         fitting = [n for n in nodes if len(self._free[n]) >= gpus]
@@ -260,7 +262,7 @@ class DividedNodes:
             found += self._cut(min(rest, key=lambda n: (len(self._free[n]), n)), gpus)
         return found
 
-    def give(self, gpus: tuple[int, ...]) -> None:
+    def release(self, gpus: tuple[int, ...]) -> None:
         """Give GPUs back."""
         for gpu in gpus:
             self._free[self._node_of[gpu]].append(gpu)

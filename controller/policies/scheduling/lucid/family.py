@@ -110,7 +110,7 @@ FAMILY = Family(
     "speeds of measured pairs of jobs; --profiles and --pairs FILE, or made-up ones",
     {
         "lucid": "profiles jobs, and lets two share GPUs by what it found (Lucid, ASPLOS'23)",
-        "online": "is told nothing: learns durations and arrivals while it runs, and shares by them",
+        "online": "knows nothing in advance: learns durations and arrivals while it runs",
         "fifo": "first in, first out",
         "sjf": "shortest job first",
         "srtf": "shortest remaining time first",

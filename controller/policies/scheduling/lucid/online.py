@@ -191,15 +191,18 @@ class Arrivals:
         self._seed = options.seed
         self._weight = weight
         self._begin_s: float | None = None
-        self._over: list[float] = []  # counts of the intervals that are over
-        self._now = 0.0  # that of the one that is not
+        self._over: list[float] = []  # counts of the past intervals
+        self._now = 0.0  # count of the present interval
         self._engine: UpdateEngine[float, ThroughputModel] = UpdateEngine(
             self._train,
             period_s=options.period_s,
             window=MOST_INTERVALS,
             minimum=2 * 86_400 // INTERVAL_S,
         )
-        self._said: tuple[int, list[float]] = (-1, [])  # intervals over at the last forecast, and that
+        self._said: tuple[int, list[float]] = (
+            -1,
+            [],
+        )  # number of past intervals at the last forecast, and the forecast
 
     def count(self, job: JobState) -> None:
         """Count a job at the time of its submission."""

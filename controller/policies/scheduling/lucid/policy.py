@@ -171,7 +171,7 @@ class LucidPolicy:
         group = profiled or self._running.pop(job.order)
         rest = [member for member in group.jobs if member is not job and member.order in self._running]
         if profiled is not None or not rest:
-            nodes.give(group.gpus)
+            nodes.release(group.gpus)
         for member in rest:
             self._running[member.order] = Group((member,), group.gpus, reason="its partner has ended")
 
@@ -193,7 +193,7 @@ class LucidPolicy:
         jobs = []
         for order in over:
             known = self._known[order]
-            nodes.give(self._profiling.pop(order).gpus)
+            nodes.release(self._profiling.pop(order).gpus)
             self._classify(known)
             jobs.append(known.job)
         return jobs
@@ -203,7 +203,7 @@ class LucidPolicy:
         if rules.lent_nodes:  # else no forecast, which may train a model, could change anything
             nodes.lend(rules.wanted_nodes(queue, nodes.profiler_nodes, self._forecast_gpus(now_s)))
         time_s = rules.time_s(queue)
-        for job, gpus in self._to_profile.start(lambda wanted: nodes.take(wanted, profiler=True)):
+        for job, gpus in self._to_profile.start(lambda wanted: nodes.allocate(wanted, profiler=True)):
             self._profiling[job.order] = Group((job,), gpus, reason=f"profiled for {time_s:g} s")
             self._known[job.order].until_s = now_s + time_s
 
@@ -219,7 +219,7 @@ class LucidPolicy:
             known = self._known[job.order]
             if self._options.eager and self._join(known, hosts, now_s, decision):
                 continue
-            gpus = None if job.spec.gpus in refused else nodes.take(job.spec.gpus, profiler=False)
+            gpus = None if job.spec.gpus in refused else nodes.allocate(job.spec.gpus, profiler=False)
             if gpus is not None:
                 group = self._running[job.order] = Group((job,), gpus, reason=self.explain(job))
                 hosts.add(group, known.candidate(now_s))

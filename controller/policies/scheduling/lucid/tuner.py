@@ -22,7 +22,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """The best trial, and all of them in the order in which they were made."""
+    """The best trial, and all trials in order."""
 
     best: Trial
     trials: tuple[Trial, ...]

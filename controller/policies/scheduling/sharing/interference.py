@@ -8,8 +8,9 @@ SchedulingError
 
 An interference model: the speed of one job beside others, relative to its speed alone.
 
-All sources of such speeds have this one method: the true speeds (`scaling`), measurements of them
-(`scaling.Noisy`), and the forests' predictions (`models`). So a policy works with any of them.
+All sources of such speeds have this one method: the true speeds (`pairs.Scaling`), measurements of them
+(`pairs.NoisyInterference`), and the forests' predictions (`forests.Forests`). So a policy works with any of
+them.
 
 Speeds of jobs that share GPUs: an interference model as the simulator's speed model.
 """

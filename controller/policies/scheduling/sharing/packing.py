@@ -285,7 +285,7 @@ def _covers(
 def _cover(
     job: JobState, gpus: int, node: range, layout: Layout, affinity: Callable[[JobState, JobState], float]
 ) -> tuple[tuple[int, ...], tuple[JobState, ...]] | None:
-    """Return `gpus` GPUs of a node: free ones, and all of jobs that are smaller than `job` and alone."""
+    """Return `gpus` GPUs of a node: free ones, and whole smaller jobs' GPUs that are not shared yet."""
     free = [gpu for gpu in node if not layout.on(gpu)]
     small = []
     for other in layout.others(node):

@@ -274,7 +274,7 @@ def make_sync(kinds: Collection[str], *, seed: int = 0) -> dict[str, float]:
 
 
 class NoisyInterference:
-    """Measurements of an interference model: each speed has an error by a random factor, always the same."""
+    """Measurements of an interference model: each speed times a random factor, always the same one."""
 
     def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
         self._interference = interference

@@ -94,12 +94,12 @@ class FreeShares:
             free >= gpus and cpus + SLACK >= gpus * option.cpus and memory + SLACK >= gpus * option.memory_gb
         )
 
-    def take(self, split: Split, option: ShareOption) -> None:
+    def allocate(self, split: Split, option: ShareOption) -> None:
         """Take a share for each GPU of a split."""
         for server, gpus in split:
             self._change(server, gpus, gpus * option.cpus, gpus * option.memory_gb)
 
-    def give_back(self, split: Split, option: ShareOption) -> None:
+    def release(self, split: Split, option: ShareOption) -> None:
         """Undo `take`."""
         self._nowhere.clear()
         for server, gpus in split:
@@ -197,7 +197,7 @@ def proportional(demands: Sequence[Demand], servers: Servers) -> SharePlan:
         split = fleet.find_gpus(job)
         assert split is not None  # `runnable` has counted the GPUs
         fair = _fair(job, servers, split)
-        fleet.take(split, fair)
+        fleet.allocate(split, fair)
         grants[job.job] = ShareGrant(job, fair, split)
     return SharePlan(tuple(grants[job.job] for job in chosen), tuple(waiting))
 
@@ -222,7 +222,7 @@ def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
         if split is None:
             waiting.append(job)
             continue
-        fleet.take(split, job.ideal)
+        fleet.allocate(split, job.ideal)
         grants.append(ShareGrant(job, job.ideal, split))
     return SharePlan(tuple(grants), tuple(waiting))
 
@@ -247,13 +247,13 @@ def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -
     CPUs instead of the fullest one: jobs of high demand then meet jobs of low demand more often.
     """
     chosen, waiting = runnable(demands, servers.gpus)
-    tuning = Tuning(servers, spread=spread)
+    tuning = TuneAllocation(servers, spread=spread)
     for job in sorted(chosen, key=lambda d: (-d.gpus, -d.ideal.cpus, -d.ideal.memory_gb)):
         tuning.add(job, job.ideal)
     return SharePlan(tuple(tuning.grant(job) for job in chosen), tuple(waiting))
 
 
-class Tuning:
+class TuneAllocation:
     """An allocation under construction, whose jobs can still be made to fall back."""
 
     def __init__(self, servers: Servers, *, spread: bool = False) -> None:
@@ -273,7 +273,7 @@ class Tuning:
 
     def run(self, job: Demand, option: ShareOption, split: Split) -> None:
         """Place one job with this share on these servers, which have room for it."""
-        self._fleet.take(split, option)
+        self._fleet.allocate(split, option)
         self._options[job.job], self._splits[job.job] = option, split
         for server, _ in split:
             self._on_server[server].append(job)
@@ -302,8 +302,8 @@ class Tuning:
 
     def _fall_back(self, job: Demand) -> None:
         split = self._splits[job.job]
-        self._fleet.give_back(split, self._options[job.job])
-        self._fleet.take(split, job.floor)
+        self._fleet.release(split, self._options[job.job])
+        self._fleet.allocate(split, job.floor)
         self._options[job.job] = job.floor
 
 
@@ -319,7 +319,7 @@ def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
     current = list(plan.grants)
     on_server: list[list[int]] = [[] for _ in range(len(servers))]
     for position, grant in enumerate(current):
-        fleet.take(grant.split, grant.option)
+        fleet.allocate(grant.split, grant.option)
         for server, _ in grant.split:
             on_server[server].append(position)
     steps: dict[int, tuple[float, ShareOption]] = {}
@@ -335,8 +335,8 @@ def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
             return SharePlan(tuple(current), plan.waiting)
         position = max(steps, key=lambda p: (steps[p][0], -p))
         grant, option = current[position], steps[position][1]
-        fleet.give_back(grant.split, grant.option)
-        fleet.take(grant.split, option)
+        fleet.release(grant.split, grant.option)
+        fleet.allocate(grant.split, option)
         current[position] = ShareGrant(grant.demand, option, grant.split)
         stale = {other for server, _ in grant.split for other in on_server[server]}
 
@@ -393,7 +393,7 @@ def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
         if split is None:
             waiting.append(job)
             continue
-        fleet.take(split, job.ideal)
+        fleet.allocate(split, job.ideal)
         shares[tenant] += dominant_share(job, servers)
         grants.append(ShareGrant(job, job.ideal, split))
     return SharePlan(tuple(grants), tuple(waiting))
@@ -422,7 +422,7 @@ def tetris(demands: Sequence[Demand], servers: Servers) -> SharePlan:
         if split is None:
             left_over.append(index)
             continue
-        fleet.take(split, job.ideal)
+        fleet.allocate(split, job.ideal)
         grants.append(ShareGrant(job, job.ideal, split))
         for server, _ in split:
             for i, other in open_jobs.items():

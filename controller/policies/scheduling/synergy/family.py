@@ -106,10 +106,10 @@ ABOUT = {
     "proportional": "CPUs and memory by GPUs",
     "greedy": "ideal shares, or wait",
     "tune": "ideal shares where they fit, else fair ones (Synergy, OSDI'22)",
-    "tune+top-up": "the same, and what is left over",
+    "tune+top-up": "the same, and unused CPUs and memory distributed",
     "opt": "the best shares by linear programs",
     "drf": "dominant resource fairness; the order breaks ties",
-    "tetris": "packed by how demands align with what is free; the order breaks ties",
+    "tetris": "packed by the alignment of demands with free resources; the order breaks ties",
 }
 """Descriptions of the orders and the allocators."""
 

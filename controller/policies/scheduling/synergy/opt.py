@@ -17,7 +17,7 @@ from controller.policies.scheduling.synergy.allocators import (
     SLACK,
     ShareGrant,
     SharePlan,
-    Tuning,
+    TuneAllocation,
     runnable,
     top_up,
 )
@@ -165,7 +165,7 @@ def _round(
     servers: Servers,
 ) -> tuple[list[ShareGrant], int]:
     """Keep the jobs whose parts are whole GPUs; place the others, largest first, where there is room."""
-    tuning = Tuning(servers)
+    tuning = TuneAllocation(servers)
     broken = []
     for j, (job, option) in enumerate(zip(demands, options, strict=True)):
         split = _whole(parts[:, j] * job.gpus)

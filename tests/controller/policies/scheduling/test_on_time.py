@@ -32,10 +32,10 @@ SEEN_S = 1e-4
 """How long a job took that ended as had been told, before all others arrived."""
 
 
-def ends(*jobs: Submission, seen: bool = True, told: DurationEstimates = EXACT) -> dict[str, float]:
+def ends(*jobs: Submission, seen: bool = True, estimates: DurationEstimates = EXACT) -> dict[str, float]:
     first = [spec("seen", SEEN_S)] if seen else []
     later = [replace(job, arrival_s=job.arrival_s + SEEN_S) for job in jobs]
-    policy = OnTime(told, learns=False)
+    policy = OnTime(estimates, learns=False)
     result = simulate([*first, *later], TWO, policy, ExclusiveSpeed(), verify=True)
     return {job.spec.name: round(job.finish_s, 3) for job in result.jobs if job.spec.name != "seen"}
 
@@ -69,8 +69,8 @@ def test_before_a_job_has_ended_deadlines_go_first_at_once() -> None:
 def test_a_deadline_is_given_up_only_if_ended_jobs_lasted_as_told() -> None:
     """`due` has 20 s, takes 10, and is told to take 30; `seen` was told right, or twice as long."""
     jobs = spec("due", 10, 20), spec("any", 15)
-    assert ends(*jobs, told=_said(due=3.0)) == {"any": 15.0, "due": 25.0}
-    assert ends(*jobs, told=_said(due=3.0, seen=2.0)) == {"due": 10.0, "any": 25.0}
+    assert ends(*jobs, estimates=_said(due=3.0)) == {"any": 15.0, "due": 25.0}
+    assert ends(*jobs, estimates=_said(due=3.0, seen=2.0)) == {"due": 10.0, "any": 25.0}
 
 
 def test_a_deadline_leaves_time_for_the_starts_of_a_job_that_is_stopped() -> None:
@@ -111,10 +111,10 @@ def test_few_jobs_that_lasted_as_told_may_have_done_so_by_luck(ended: int, error
 
 def _said(**factors: float) -> DurationEstimates:
     """Return durations as they are told that are this many times too long, by names of jobs."""
-    told = DurationEstimates(1.0)
+    estimates = DurationEstimates(1.0)
     for name in ("seen", "due", "any"):
-        told._factors[name] = factors.get(name, 1.0)
-    return told
+        estimates._factors[name] = factors.get(name, 1.0)
+    return estimates
 
 
 def test_how_much_jobs_slow_each_other_down_is_learnt_from_those_that_run() -> None:

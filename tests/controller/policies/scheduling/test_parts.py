@@ -30,8 +30,8 @@ def test_counts_and_slots_agree_and_never_take_a_gpu_twice(sizes: list[int]) -> 
     slots, counts = FreeGpus(cluster), FreeGpuCounts(cluster)
     taken: list[int] = []
     for size in sizes:
-        place = slots.take(size)
-        assert counts.take(size) == (place is not None)
+        place = slots.allocate(size)
+        assert counts.allocate(size) == (place is not None)
         if place is not None:
             assert len(place) == size
             assert len({cluster.node_of[gpu] for gpu in place}) == -(-size // 8)
@@ -51,20 +51,20 @@ def nodes_of(cluster: Cluster, place: tuple[int, ...] | None) -> list[int]:
 def test_a_job_of_several_servers_stays_in_one_rack_of_two() -> None:
     cluster = racks((8, "a"), (8, "a"), (8, "b"), (8, "b"))
     slots, counts = FreeGpus(cluster), FreeGpuCounts(cluster)
-    assert nodes_of(cluster, slots.take(4)) == [0]
-    assert nodes_of(cluster, slots.take(16)) == [2, 3]  # not 1 and 2, which are free, too
-    assert all(counts.take(gpus) for gpus in (4, 16))
-    assert nodes_of(cluster, slots.take(12)) == [0, 1]
-    assert counts.take(12)
+    assert nodes_of(cluster, slots.allocate(4)) == [0]
+    assert nodes_of(cluster, slots.allocate(16)) == [2, 3]  # not 1 and 2, which are free, too
+    assert all(counts.allocate(gpus) for gpus in (4, 16))
+    assert nodes_of(cluster, slots.allocate(12)) == [0, 1]
+    assert counts.allocate(12)
     assert slots.free == counts.free == 0
 
 
 def test_a_job_that_no_rack_holds_goes_across_racks() -> None:
     cluster = racks((8, "a"), (8, "b"), (4, "a"), (8, "b"))
-    assert nodes_of(cluster, FreeGpus(cluster).take(20)) == [0, 1, 2]
-    assert nodes_of(cluster, FreeGpus(cluster).take(28)) == [0, 1, 2, 3]
-    assert nodes_of(cluster, FreeGpus(cluster).take(12)) == [0, 2]
-    assert nodes_of(cluster, FreeGpus(cluster).take(16)) == [1, 3]
+    assert nodes_of(cluster, FreeGpus(cluster).allocate(20)) == [0, 1, 2]
+    assert nodes_of(cluster, FreeGpus(cluster).allocate(28)) == [0, 1, 2, 3]
+    assert nodes_of(cluster, FreeGpus(cluster).allocate(12)) == [0, 2]
+    assert nodes_of(cluster, FreeGpus(cluster).allocate(16)) == [1, 3]
 
 
 def test_sharing_prefers_one_rack_too() -> None:
@@ -81,8 +81,8 @@ def test_counts_and_slots_agree_in_racks(servers: list[tuple[int, str]], sizes: 
     cluster = racks(*servers)
     slots, counts = FreeGpus(cluster), FreeGpuCounts(cluster)
     for size in sizes:
-        place = slots.take(size)
-        assert counts.take(size) == (place is not None)
+        place = slots.allocate(size)
+        assert counts.allocate(size) == (place is not None)
         assert place is None or len({*place}) == size
         assert slots.free == counts.free
 
@@ -94,21 +94,21 @@ def test_all_servers_are_in_racks_or_none() -> None:
 
 def test_what_is_given_back_can_be_taken_again() -> None:
     slots = FreeGpus(Cluster.uniform(2, 4))
-    first, second = slots.take(3), slots.take(2)
+    first, second = slots.allocate(3), slots.allocate(2)
     assert (first, second) == ((0, 1, 2), (4, 5))
     assert first is not None
-    slots.give(first)
-    assert slots.take(4) == (0, 1, 2, 3)
-    slots.keep([6])
-    assert slots.take(1) == (7,)
-    assert slots.take(1) is None
+    slots.release(first)
+    assert slots.allocate(4) == (0, 1, 2, 3)
+    slots.reserve([6])
+    assert slots.allocate(1) == (7,)
+    assert slots.allocate(1) is None
 
 
 def test_scattered_gpus_come_from_the_emptiest_nodes() -> None:
     slots = FreeGpus(Cluster.uniform(2, 4))
-    slots.keep([0, 1])
-    assert slots.take_scattered(5) == (4, 5, 6, 7, 2)
-    assert slots.take_scattered(2) is None
+    slots.reserve([0, 1])
+    assert slots.allocate_scattered(5) == (4, 5, 6, 7, 2)
+    assert slots.allocate_scattered(2) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([1, 2, 4])), max_size=30), st.integers(0, 12))

@@ -36,20 +36,20 @@ def test_the_spread_of_told_durations_is_that_of_their_error() -> None:
     told = DurationEstimates(0.5, seed=3)
     for number in range(500):
         one = job(number)
-        spread.tell(one, told.remaining_s(one, 0.0))
-        spread.end(one, one.spec.iterations * one.alone_s)
+        spread.expect(one, told.remaining_s(one, 0.0))
+        spread.compare(one, one.spec.iterations * one.alone_s)
     assert spread.value == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_constant_factor_is_no_spread() -> None:
     spread = EstimateError()
     for number in range(20):
-        spread.tell(job(number), 300.0)
-        spread.end(job(number), 600.0)
-    spread.tell(job(20), 300.0)
-    spread.end(job(20), 0.0)
-    spread.tell(job(21), math.inf)
-    spread.end(job(21), 600.0)
+        spread.expect(job(number), 300.0)
+        spread.compare(job(number), 600.0)
+    spread.expect(job(20), 300.0)
+    spread.compare(job(20), 0.0)
+    spread.expect(job(21), math.inf)
+    spread.compare(job(21), 600.0)
     assert spread.count == 20, "stopped for good, or never to end: they say nothing"
     assert spread.value == pytest.approx(0.0, abs=1e-9)
     assert spread.around_zero == pytest.approx(math.log(2))
@@ -166,11 +166,11 @@ def test_short_jobs_with_wrong_durations_end_as_soon_as_with_srsf(seed: int) -> 
 
 def test_how_much_longer_rounds_are_is_learnt_from_groups_that_run() -> None:
     longer = RoundLengthening()
-    assert longer.of(2) == 1.0
+    assert longer.factor(2) == 1.0
     assert longer.learn([(2, 1.3), (2, 1.32)])
-    assert longer.of(2) == pytest.approx(1.31)
+    assert longer.factor(2) == pytest.approx(1.31)
     assert not longer.learn([(2, 1.31)])
-    assert longer.of(3) == 1.0
+    assert longer.factor(3) == 1.0
 
 
 def test_groups_that_do_not_pay_as_measured_are_given_up() -> None:

@@ -278,26 +278,26 @@ def test_least_gpus_first_and_the_head_blocks() -> None:
 
 def test_divided_nodes_consolidate_and_lend_only_what_is_idle() -> None:
     nodes = DividedNodes(Cluster.uniform(3, 4), profiler=1)
-    first = nodes.take(3, profiler=False)
+    first = nodes.allocate(3, profiler=False)
     assert first == (0, 1, 2)
-    assert nodes.take(1, profiler=False) == (3,)  # the fullest that has room
-    assert nodes.take(4, profiler=True) == (8, 9, 10, 11)
-    assert nodes.take(1, profiler=True) is None
+    assert nodes.allocate(1, profiler=False) == (3,)  # the fullest that has room
+    assert nodes.allocate(4, profiler=True) == (8, 9, 10, 11)
+    assert nodes.allocate(1, profiler=True) is None
     assert nodes.idle_fraction() == 0.5
     nodes.lend(3)
     assert nodes.profiler_nodes == 2  # node 0 is in use
-    assert nodes.take(4, profiler=True) == (4, 5, 6, 7)
+    assert nodes.allocate(4, profiler=True) == (4, 5, 6, 7)
     nodes.lend(1)
     assert nodes.profiler_nodes == 2  # both of its nodes are in use
-    nodes.give(first)
-    assert nodes.take(3, profiler=False) == first
+    nodes.release(first)
+    assert nodes.allocate(3, profiler=False) == first
 
 
 def test_large_jobs_take_whole_nodes_and_the_rest_where_it_fits() -> None:
     nodes = DividedNodes(Cluster.uniform(3, 4), profiler=0)
-    assert nodes.take(2, profiler=False) == (0, 1)
-    assert nodes.take(6, profiler=False) == (4, 5, 6, 7, 2, 3)
-    assert nodes.take(5, profiler=False) is None
+    assert nodes.allocate(2, profiler=False) == (0, 1)
+    assert nodes.allocate(6, profiler=False) == (4, 5, 6, 7, 2, 3)
+    assert nodes.allocate(5, profiler=False) is None
 
 
 def test_pairs_are_looked_up_both_ways() -> None:

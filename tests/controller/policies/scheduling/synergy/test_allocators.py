@@ -197,9 +197,9 @@ def test_top_up_fills_the_gap_between_fair_and_ideal() -> None:
 def test_what_a_fleet_could_not_find_it_finds_when_it_is_given_back() -> None:
     fleet = FreeShares(Servers.equal(1, SHAPE))
     wants, share = job("a", MODEST), ShareOption(6, 25, 1.0)
-    fleet.take(((0, 1),), ShareOption(9, 25, 1.0))
+    fleet.allocate(((0, 1),), ShareOption(9, 25, 1.0))
     assert fleet.find(wants, share) is None
-    fleet.give_back(((0, 1),), ShareOption(9, 25, 1.0))
+    fleet.release(((0, 1),), ShareOption(9, 25, 1.0))
     assert fleet.find(wants, share) == ((0, 1),)
     assert fleet.free(0) == (4, 12, 100)
 

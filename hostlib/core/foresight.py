@@ -1,0 +1,102 @@
+"""Exponents of a sum's packets, foreseen from the last sum of the same series.
+
+All ranks learn the exponents of a sum alike, from its results. So all foresee alike those of the next sum of
+the series, if its name and length are the same, and scale its values by them at once, instead of a round trip
+and a pass over memory later. Each announces the exponent that its values have; where the largest of all ranks
+turns out not to be as foreseen, all ranks drop that packet's values, and sum it once more.
+
+What is kept depends on nothing but the calls that were carried out, and so is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib.wire.encodings import NONFINITE, SPARE
+
+MARGIN: Final = 1
+"""Bits by which the foreseen exponent is above the last one."""
+MOST_BYTES: Final = 4 << 20
+"""The most that is kept: a byte for a packet, of 4 GB in packets of 256 lanes. The least recently used go."""
+_SERIES_BYTES: Final = 256
+"""What each series counts besides."""
+_MOST_MISFITS: Final = 4
+"""A series of which more than one in this many packets did not fit is not foreseen the next time."""
+_ABOVE: Final = bytes(min(exponent + MARGIN, NONFINITE - 1) if exponent else 0 for exponent in range(256))
+
+Series = tuple[str, int]
+"""Name and number of packets of calls whose exponents are likely to be alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    foreseen: bytes
+    is_steady: bool
+
+
+class Foresight:
+    """Foreseen exponents by series."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._kept: dict[Series, _Kept] = {}
+        self._bytes = 0
+        self._most_bytes = most_bytes
+
+    def foresee(self, series: Sequence[Series]) -> bytes | None:
+        """Return the exponents to scale by, of the packets of these series one behind the other.
+
+        None: one of them is not known, or was not as foreseen in too many packets the last time.
+        """
+        kept = [self._kept.get(each) for each in series]
+        if not all(each and each.is_steady for each in kept):
+            return None
+        return b"".join(each.foreseen for each in kept if each)
+
+    def learn(self, series: Sequence[Series], found: bytes, *, all_fit: bool) -> None:
+        """Keep the exponents that a sum of these series brought; `all_fit`: all were as foreseen."""
+        at = 0
+        for each in series:
+            _, packets = each
+            part = found[at : at + packets]
+            at += packets
+            before = self._kept.pop(each, None)
+            if before is None:
+                self._bytes += packets + _SERIES_BYTES
+            is_steady = (
+                all_fit
+                or before is None
+                or _MOST_MISFITS * np.count_nonzero(misfits(part, before.foreseen)) <= packets
+            )
+            self._kept[each] = _Kept(_next(part, before), bool(is_steady))
+        while self._bytes > self._most_bytes:
+            oldest = next(iter(self._kept))
+            self._bytes -= len(self._kept.pop(oldest).foreseen) + _SERIES_BYTES
+
+
+def misfits(found: bytes | NDArray[Any], foreseen: bytes | NDArray[Any]) -> NDArray[np.bool_]:
+    """Return for each packet whether the sum of values that were scaled as foreseen is of no use.
+
+    It is not if some value was cut, or if all lost more than `SPARE` bits. Zeros are right with any scale,
+    and NaN is none: `found` tells these by itself.
+    """
+    exponents = np.frombuffer(found, np.uint8).astype(np.int16)
+    above = np.frombuffer(foreseen, np.uint8) - exponents
+    is_wrong: NDArray[np.bool_] = (
+        ((above < 0) | (above > SPARE)) & (exponents != 0) & (exponents != NONFINITE)
+    )
+    return is_wrong
+
+
+def _next(found: bytes, before: _Kept | None) -> bytes:
+    """Return the exponents foreseen after `found`: of zeros and NaN, which say nothing, what was before."""
+    if before is None or not (0 in found or NONFINITE in found):
+        return found.translate(_ABOVE)
+    exponents = np.frombuffer(found, np.uint8)
+    says = (exponents != 0) & (exponents != NONFINITE)
+    after = np.frombuffer(found.translate(_ABOVE), np.uint8)
+    return np.where(says, after, np.frombuffer(before.foreseen, np.uint8)).tobytes()
