@@ -90,7 +90,7 @@ class SharedLink:
         return replace(whole, links=tuple(links))
 
     def run(self) -> ResultRow:
-        """Run it. Raises LiveError, WorkerFailed."""
+        """Run it. Raises NetnsError, WorkerFailed."""
         load, topology, name = os.getloadavg()[0], self.topology(), f"coexistence-{os.getpid()}"
         going = threading.Semaphore(0)
 
@@ -101,7 +101,7 @@ class SharedLink:
                 going.release()
 
         with (
-            netns.standing(name, topology, netns.Program(lanes=self.lanes)) as state,
+            netns.temporary(name, topology, netns.Program(lanes=self.lanes)) as state,
             tempfile.TemporaryDirectory() as folder,
             opened(state) as fabric,
         ):
@@ -146,7 +146,7 @@ class SharedLink:
         }
 
     def _rate_bps(self, path: Path, found: dict[str, Any]) -> float:
-        """Return what a job's data packets, and the announcements of exponents, take of the link."""
+        """Return the rate of a job's packets on the link, frame headers included, in bits per second."""
         ends = json.loads(path.read_text())
         done = np.interp([found["from"], found["to"]], ends, range(len(ends)))
         packets = SIZE / (4 * self.lanes)

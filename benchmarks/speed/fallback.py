@@ -26,7 +26,7 @@ from ina.cli import options
 from ina.cli.declared import Json
 from ina.cli.errors import Failure
 
-UDP_SEGMENT, UDP_GRO = 103, 104  # linux/udp.h
+UDP_SEGMENT, UDP_GRO = 103, 104  # udp(7)
 JOB = 7
 EPOCH = 1
 BATCH_BYTES = 60_000

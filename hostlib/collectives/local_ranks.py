@@ -126,7 +126,7 @@ class LocalRanks(Engine):
         raise error
 
     def _patience(self) -> Callable[[], None]:
-        """Return what judges a wait for other ranks of the machine, from now on.
+        """Return the judge of a wait for other ranks of the machine, from now on.
 
         As `hostlib.core.watchdog` judges one for the switch. The first rank gives up before the others, and
         says why.

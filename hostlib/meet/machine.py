@@ -113,7 +113,7 @@ class OtherEnd:
 
 
 def _received(connection: socket.socket, rank: int) -> bytes:
-    """Return what has come, without a wait. Raises RankGone."""
+    """Return the received messages without waiting. Raises RankGone."""
     try:
         if data := connection.recv(_LONGEST, socket.MSG_DONTWAIT):
             return data

@@ -50,7 +50,7 @@ class Library:
         return str(beside) if beside.exists() else shutil.which(self.launcher[0])
 
     def command(self, ranks: int) -> list[str]:
-        """Return what its launcher is called with, before the command of a rank."""
+        """Return the launcher's command up to the command of a rank."""
         return [str(self.path), *self.launcher[1:], "-np", str(ranks)] if self.launcher else []
 
     def environment(self) -> dict[str, str]:

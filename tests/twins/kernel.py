@@ -337,7 +337,7 @@ def _data(state: CoreState, index: int) -> int:
 
 def _scales(state: CoreState, data: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the exponents by which data packets are scaled."""
-    kept = state.exponent[data % (2 * state.struct.window)]
+    kept: NDArray[np.uint8] = state.exponent[data % (2 * state.struct.window)]
     return kept if state.foreseen is None else state.foreseen[data]
 
 

@@ -187,7 +187,7 @@ def allreduce(asked: AllreduceSettings) -> Reply:
 def _measured(
     asked: AllreduceSettings, payload: int, repeats: int
 ) -> tuple[dict[str, ContenderTimes], float]:
-    """Return what was measured of each contender, and how many packets were sent again."""
+    """Return each contender's measurements, and the number of packets sent again."""
     names: list[str] = ["ina", *asked.blocks]
     contenders = [("ina", name) for name in names] + [(name, name) for name in asked.baselines]
     baselines = Baselines()
