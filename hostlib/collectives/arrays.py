@@ -353,7 +353,7 @@ def _advice(array: NDArray[Any]) -> str:
                 return f"; values {low}..{high} fit array.astype(numpy.int32)"
             return f"; values {low}..{high} do not fit int32, array.astype(numpy.float32) rounds them"
         case "b":
-            return "; array.astype(numpy.int32) counts what is true"
+            return "; array.astype(numpy.int32) counts the true elements"
         case "f":
             return "; array.astype(numpy.float32) rounds"
         case "c":
@@ -376,7 +376,7 @@ def warn_of_float64() -> None:
         return
     warnings.warn(
         "float64 (Python's float, too) is summed as float32, which keeps 24 of 53 bits. Pass "
-        "array.astype(numpy.float32) where that is meant, or silence this, which is said once, with "
+        "array.astype(numpy.float32) where that is intended, or silence this one-time warning with "
         'warnings.filterwarnings("ignore", category=hostlib.PrecisionWarning)',
         PrecisionWarning,
         stacklevel=_callers_level(),

@@ -238,7 +238,7 @@ class Communicator(MovingCalls):
         """
         self._check_process()
         if self._config is None or not isinstance(self._peers, RendezvousPeers):
-            raise RendezvousError("nobody watches over this job, who could admit groups of its ranks")
+            raise RendezvousError("this job has no launcher that could admit groups of its ranks")
         given = JobConfig.from_json(self._peers.group(key, ranks, timeout_s))
         patience_s = self._config.straggler_timeout_s if patience_s is None else patience_s
         config = replace(

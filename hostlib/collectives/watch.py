@@ -301,7 +301,7 @@ class Watch:
             late = behind(pages, stalled.number).items()
             whom = [f"rank {rank}, which called {last} last" for rank, last in late]
             whom += [
-                f"rank {rank}, which has not said what it has called"
+                f"rank {rank}, which has not reported its calls"
                 for rank in range(self._size)
                 if rank not in pages
             ]
