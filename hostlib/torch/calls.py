@@ -42,7 +42,7 @@ class SwitchCall:
     numbers: Numbers | None = None
     """Encoding of floats; None: the job's."""
     residual: NDArray[np.float32] | None = None
-    """What is rounded off, from one sum to the next (`hostlib.allreduce`)."""
+    """Rounding error from one sum to the next (`hostlib.allreduce`)"""
     at_once: bool = False
     """The caller waits, and its thread may carry it out. At other ranks the same call may be asynchronous."""
 
