@@ -100,7 +100,7 @@ static struct place place_of(const struct ina_core *core, int64_t data)
     return (struct place){shard, at, count < most ? count : most, core->shards > 1 ? (uint32_t)shard : core->target};
 }
 
-/* Who gathers has its own shard alone as its input; who scatters has its own shard alone as its output. */
+/* In a gather the input is this rank's shard alone; in a scatter the output is. */
 static uint8_t *input_at(const struct ina_core *core, const struct place *place)
 {
     return core->input + 4 * (place->at + (core->pattern == PATTERN_GATHER ? 0 : place->shard * core->stride));
@@ -111,7 +111,7 @@ static uint8_t *output_at(const struct ina_core *core, const struct place *place
     return core->output + 4 * (place->at + (core->pattern == PATTERN_SCATTER ? 0 : place->shard * core->stride));
 }
 
-/* Whether the owner adds its own values to the sum of the others' by itself. Not of int32: all ranks have to see if the
+/* Whether the owner adds its own values to the others' sum by itself. Not for int32: all ranks must see if the
    sum leaves the range. */
 static int adds_own(const struct ina_core *core, const struct place *place)
 {
@@ -132,7 +132,7 @@ static int gives(const struct ina_core *core, int64_t index, uint32_t flags)
     return flags & FLAG_RAW || !adds_own(core, &place);
 }
 
-/* Whether the result of a packet has to bring us lanes. */
+/* Whether the result of a packet must have lanes for this rank. */
 static int takes(const struct ina_core *core, int64_t index)
 {
     int64_t data = data_of(core, index);
@@ -218,7 +218,7 @@ static uint32_t fill(const struct ina_core *core, uint8_t *packet, int64_t index
         if (!core->fixed || exponent == NONFINITE)
             header[AT(exponent)] = exponent;
     }
-    if (has_lanes || (core->fixed && core->is_float && core->pattern == PATTERN_SCATTER))  /* all hear of what does not fit */
+    if (has_lanes || (core->fixed && core->is_float && core->pattern == PATTERN_SCATTER))  /* all ranks learn of values that do not fit */
         flags |= encode(core, &place, data, flags, has_lanes ? header + INA_BYTES : unsent, header + AT(exponent))
                      ? 0
                      : FLAG_OVERFLOW;
@@ -408,7 +408,7 @@ void ina_settle(struct ina_core *core)
     }
 }
 
-/* Note what a result brought, for when its round counts it. */
+/* Store the marks of a result until its round counts it. */
 static void note_marks(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t sample)
 {
     uint32_t marks = header[AT(flags)] & FLAG_ECN ? MARK_ECN : 0;
@@ -445,7 +445,7 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
     header[AT(flags)] = (uint8_t)((result[AT(flags)] & kept_flags) | FLAG_RESEND);
 }
 
-/* Whether the values of a result count: the exponent found is as foreseen, or it says by itself what they are. */
+/* Whether the values of a result are usable: the exponent is as foreseen, or stands for zeros or NaN. */
 static int fits(const struct ina_core *core, const uint8_t *header, int64_t data)
 {
     uint32_t found = header[AT(exponent)], foreseen;
@@ -600,7 +600,7 @@ static void take_status(struct ina_core *core, const uint8_t *header, uint32_t c
     core->counters[COUNT_STATUSES]++;
 }
 
-/* Ask for the sum of the raw values instead of one that overflowed. */
+/* Request the sum of the raw values instead of one that overflowed. */
 static void repair(struct ina_core *core, uint32_t chain)
 {
     if (core->status[chain] & CHAIN_RAW || core->per_lane > 1 || core->pattern == PATTERN_GATHER)
@@ -618,14 +618,14 @@ static uint32_t kept_psn(const struct ina_core *core, uint32_t chain)
     return load32(answer_of(core, chain) + core->prefix + AT(psn));
 }
 
-/* Whether the answer that a chain keeps is of this PSN, or of a later one: that says that nobody lacks this one. */
+/* Whether a chain's answer is of this PSN, or of a later one, which shows that no rank lacks this one. */
 static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
 {
     uint64_t kept = kept_psn(core, chain);
     return psn < core->psn_limit && (kept + core->psn_limit - psn) % core->psn_limit < core->psn_limit / 2;
 }
 
-/* Send the packet in flight of a chain again, so that what the switch has of it goes up too. */
+/* Resend the packet in flight of a chain, so that the switch sends its partial sum up, too. */
 static void send_along(struct ina_core *core, uint32_t chain)
 {
     core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
@@ -674,7 +674,7 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
 
 enum { FINE = -1 };
 
-/* As what a packet is counted that is none for this job; FINE: it is. */
+/* Counter for a packet that does not belong to this job; FINE: it does. */
 static int refusal(const struct ina_core *core, const uint8_t *packet, int64_t bytes)
 {
     const uint8_t *header = packet + core->prefix;
@@ -761,7 +761,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
 static void measure(struct ina_core *core, int64_t sample, int64_t now)
 {
     if (core->fallback && core->srtt > 0) {
-        /* here no packet runs far ahead of a lost one, so all may wait for it: that must not count for each of them */
+        /* here no packet runs far ahead of a lost one, so all may wait for it: the wait must not count for each */
         int stalled = sample > core->srtt && now - sample <= core->timeout_at;
         if (stalled && core->stall_measured == core->timeout_at)
             return;
@@ -805,7 +805,7 @@ static void resend_overtaken(struct ina_core *core, int64_t most, int64_t now)
         ina_queue_resend(core, chain, asks ? CHAIN_QUERY : 0);
         most--;
     }
-    if (count == 0)                     /* what is sent from now on is sent later than all of them */
+    if (count == 0)                     /* packets from now on are sent later than all of these */
         core->sent_since = since < now ? since : now;
 }
 
@@ -820,7 +820,7 @@ void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_
     batch->quickest = sample < batch->quickest ? sample : batch->quickest;
 }
 
-/* One round trip time for all of them: they shared a trip. */
+/* One round trip time for all: they shared a trip. */
 void ina_batch_end(struct ina_core *core, const struct ina_batch *batch)
 {
     if (batch->quickest != INA_NEVER) {
@@ -867,13 +867,13 @@ static int64_t oldest_sent(const struct ina_core *core)
     return oldest;
 }
 
-/* When what was sent at `oldest` is overdue, `rto` later than it could have been answered. */
+/* Time when a packet sent at `oldest` is overdue: `rto` after its earliest possible answer. */
 static int64_t overdue_after(const struct ina_core *core, int64_t oldest, int64_t *rto)
 {
     *rto = core->rto << (core->backoff < INA_MOST_DOUBLINGS ? core->backoff : INA_MOST_DOUBLINGS);
     *rto = *rto < core->rto_max ? *rto : core->rto_max;
     int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
-    if (!core->fallback && core->progress_at > from) /* what comes steadily, if slowly, is not lost (RFC 6298, 5.3) */
+    if (!core->fallback && core->progress_at > from) /* results that arrive steadily, if slowly, are not lost (RFC 6298, 5.3) */
         from = core->progress_at;
     return from + *rto;
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-struct header {                         /* of the packet that is being taken in */
+struct header {                         /* of the packet being processed */
     uint32_t kind, flags, job, psn, bitmap, fan_in, priority, exponent, epoch, valid, lanes, tag, node, target;
     uint32_t index;                     /* of the node */
     int32_t child;                      /* a contribution of one bit: whose */
@@ -29,7 +29,7 @@ static int can_be_repaired(const struct fb_entry *entry)
     return (entry->flags & (FLAG_OVERFLOW | FLAG_RAW | FLAG_DISAGREE)) == FLAG_OVERFLOW;
 }
 
-/* Keep the one piece with the result, and queue it for everybody; there is room for others now. */
+/* Keep the piece with the result, and queue it for all workers; there is room for others now. */
 static void finish(struct ina_fallback *core, struct fb_entry *entry, int64_t now)
 {
     struct fb_job *job = entry->job;
@@ -379,7 +379,7 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
     job->counters[FB_GRADIENT_BYTES] += 4 * (uint64_t)header.lanes;
     fb_advance(job, header.psn);
     if ((header.flags & FLAGS_OF_ANSWER) == FLAGS_OF_ANSWER) {
-        header.flags &= ~(uint32_t)FLAG_BYPASS;     /* which says nothing of the sum here */
+        header.flags &= ~(uint32_t)FLAG_BYPASS;     /* it shows nothing about the sum here */
         if (fb_find(core, job, header.psn) == NULL) {
             /* finished and forgotten since we asked: begun anew it could take the memory of a sum that a rank lacks.
                A rank that lacks this one sends again, and not as an answer */

@@ -43,7 +43,7 @@ static void write_header(uint8_t *at, const struct fb_entry *entry, uint32_t kin
 static void write_result(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry)
 {
     uint8_t *at = packet + core->prefix;
-    int is_notice = entry->phase == FB_REPAIRING; /* whoever contributes a sum has to send raw values */
+    int is_notice = entry->phase == FB_REPAIRING; /* contributors of a sum must send raw values */
     uint32_t flags = entry->flags | (is_notice ? FLAG_OVERFLOW : 0);
     memcpy(packet, core->long_prefix, core->prefix);
     write_header(at, entry, KIND_RESULT, 0, entry->job->nodes[0].full, flags);
@@ -94,7 +94,7 @@ static int64_t emit_statuses(struct ina_fallback *core, uint8_t *out, int64_t ro
     return count;
 }
 
-/* Ask for what an entry lacks: a packet for each incomplete node, as many as there is room for. */
+/* Write an entry's reminders: a packet for each incomplete node, as many as fit. */
 static int64_t remind(struct ina_fallback *core, uint8_t *out, int64_t room, int64_t size,
                       const struct fb_entry *entry)
 {

@@ -93,7 +93,7 @@ void fb_wait(struct ina_fallback *core, struct fb_entry *entry, uint32_t level, 
     append(core, &entry->job->waiting[level], entry, FB_PLACE);
 }
 
-/* Ask soon for what an entry lacks: some of that has come, and had to be dropped. */
+/* Send an entry's reminder soon: a missing contribution has arrived, and was dropped. */
 void fb_hasten(struct ina_fallback *core, struct fb_entry *entry, int64_t now)
 {
     if (now + fb_delay(core, entry->job, 0) < entry->at + fb_delay(core, entry->job, entry->level))
@@ -107,7 +107,7 @@ void fb_starve(struct ina_fallback *core, struct fb_entry *entry)
     core->starved = 1;
 }
 
-/* Ask soon for what had to be dropped: there is room now. */
+/* Send reminders for dropped contributions soon: there is room now. */
 void fb_hasten_starved(struct ina_fallback *core, int64_t now)
 {
     core->starved = 0;
@@ -261,7 +261,7 @@ static struct fb_job *largest_job(const struct ina_fallback *core)
     return largest;
 }
 
-/* The unfinished entry that can best be spared: one that nobody lacks any more, else the one furthest ahead. */
+/* The unfinished entry to drop first: one that no rank lacks any more, else the one furthest ahead. */
 static struct fb_entry *least_needed(const struct ina_fallback *core, const struct fb_job *job,
                                        const struct fb_entry *but)
 {
@@ -302,7 +302,7 @@ int fb_place(struct ina_fallback *core, struct fb_job *job, uint32_t psn, const 
     return 1;
 }
 
-/* ---- what an entry has ---- */
+/* ---- contents of an entry ---- */
 
 uint32_t fb_find_node(const struct fb_job *job, uint32_t id)
 {

@@ -57,7 +57,7 @@ static int sum_ints(int32_t *to, const int32_t *const *ordered, uint32_t ranks, 
     return fits;
 }
 
-/* Add raw values up in order, rounding once. `to` may be one of them. Returns 0 if an int32 sum leaves the range. */
+/* Add raw values in order, rounding once. `to` may be one of the inputs. Returns 0 if an int32 sum leaves the range. */
 int fb_sum_raw(int32_t *to, const int32_t *const *ordered, uint32_t ranks, uint32_t lanes, int is_int)
 {
     if (is_int)

@@ -36,7 +36,7 @@ static inline uint32_t magnitude(float value)
     return bits & 0x7fffffff;
 }
 
-/* Of the largest magnitude; 0 is that of zero alone. */
+/* Exponent of the largest magnitude; 0 for zeros only. */
 static uint32_t exponent_of(uint32_t largest)
 {
     return largest >> 23 ? largest >> 23 : largest != 0;
@@ -244,7 +244,7 @@ VECTORIZED static void leave_rest(float *values, int64_t count, float first, flo
     }
 }
 
-/* Leave of each value what `ina_pack` rounds off; nothing of those that have no sum. */
+/* Replace each value by its rounding error in `ina_pack`; by 0 if it has no sum. */
 void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks, uint32_t per_lane)
 {
     if (exponent == NONFINITE) {
@@ -252,7 +252,7 @@ void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks, 
         return;
     }
     int k = field_scale_log2(exponent, ranks, per_lane);
-    int halved = exponent == NONFINITE - 1;     /* what is rounded up may be beyond float32; what is left is not */
+    int halved = exponent == NONFINITE - 1;     /* a rounded value may be beyond float32; its error is not */
     leave_rest(values, count, power_of_two(k / 2), power_of_two(k - k / 2), power_of_two(-k / 2),
                power_of_two(-k + k / 2 - halved), (float)most_of_field(ranks, per_lane), halved ? 0.5f : 1.0f,
                halved ? 2.0f : 1.0f);

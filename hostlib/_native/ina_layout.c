@@ -1,5 +1,5 @@
-/* What Python and C both know of memory and of the wire, as tables that Python reads when it loads the library; from the
-   same lists as what they tell of. */
+/* Shared layout of memory and packets, as tables that Python reads when it loads the library; from the
+   same lists that declare it. */
 #include "ina_core.h"
 #include "ina_fallback.h"
 #include "ina_window.h"

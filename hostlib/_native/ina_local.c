@@ -73,7 +73,7 @@ static long futex(_Atomic uint64_t *count, int operation, uint32_t value, const 
     return syscall(SYS_futex, low, operation, value, timeout, NULL, 0);
 }
 
-/* Count a rank that has come so far in a step; the last of `ranks` wakes those that wait for all. */
+/* Count a rank that has reached this point of a step; the last of `ranks` wakes the waiting ones. */
 void ina_local_note(_Atomic uint64_t *count, uint64_t ranks)
 {
     if ((atomic_fetch_add(count, 1) + 1) % ranks == 0)

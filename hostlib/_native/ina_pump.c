@@ -1,4 +1,4 @@
-/* Moves packets between a core and a UDP socket, or shared memory, until the collective is done or Python has to decide. */
+/* Moves packets between a core and a UDP socket, or shared memory, until the collective is done or Python must decide. */
 #include "ina_core.h"
 #include "ina_fallback.h"
 
@@ -14,7 +14,7 @@ static void send_all(struct ina_core *core, struct ina_io *io, int64_t now)
         ;
 }
 
-/* Take in some of what has come. Returns whether there was anything. */
+/* Process some arrived packets. Returns whether there were any. */
 static int take_some(struct ina_core *core, struct ina_io *io)
 {
     if (io->area)
@@ -38,7 +38,7 @@ static int64_t sendable(const struct ina_core *core)
 }
 
 /* Run until the collective is complete, a time-out is due, `deadline` has passed, a signal has come, the ranks
-   disagree, Python has to end a round, or the socket fails. Returns PUMP_*. */
+   disagree, Python must end a round, or the socket fails. Returns PUMP_*. */
 int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline)
 {
     int64_t due = 0;                    /* no time-out is due before this; 0: not known */
@@ -92,7 +92,7 @@ int ina_serve(struct ina_core *core, struct ina_io *io, int64_t deadline)
 
 /* ---- The same for a fallback server ---- */
 
-enum { BATCHES = 16 };                  /* received before what they caused is sent */
+enum { BATCHES = 16 };                  /* packets received before their replies are sent */
 
 /* Serve until `deadline` has passed (returns PUMP_TIMER), a signal has come or `control` is readable
    (PUMP_INTERRUPTED), or the socket fails (PUMP_ERROR). */

@@ -25,7 +25,7 @@ void ina_end_round(struct ina_core *core, int64_t in_flight, int64_t claims)
     core->round_results = core->round_marked = core->round_collided = core->round_lost = core->round_late = 0;
     change_line(core, claims);
     core->limit = in_flight < core->room ? in_flight : core->room;
-    core->round_target = in_flight > core->allowed ? in_flight : core->allowed; /* what comes next was sent under the old */
+    core->round_target = in_flight > core->allowed ? in_flight : core->allowed; /* the next results were sent under the old limits */
     core->allowed = in_flight;
     ina_settle(core);
 }

@@ -88,7 +88,7 @@ int64_t ina_receive(struct ina_io *io, int64_t *segment)
     } control;
     struct msghdr message;
     ssize_t bytes;
-    /* The kernel drops what others send to a connected socket, but keeps what came before it was connected. */
+    /* The kernel drops other senders' packets to a connected socket, but keeps those from before it was connected. */
     do {
         message = (struct msghdr){.msg_name = &sender, .msg_namelen = sizeof sender, .msg_iov = &part, .msg_iovlen = 1,
                                   .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
@@ -96,7 +96,7 @@ int64_t ina_receive(struct ina_io *io, int64_t *segment)
     } while (bytes >= 0 && !from_peer(io, &sender) && ++io->strangers);
     if (bytes <= 0) {
         if (bytes < 0 && !is_transient(errno))
-            note_error(io, errno);      /* the report of an earlier send that nobody took */
+            note_error(io, errno);      /* the error of an earlier, refused send */
         return 0;
     }
     *segment = bytes;

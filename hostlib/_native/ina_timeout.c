@@ -1,4 +1,4 @@
-/* What is overdue is sent again, or asked for: `Window.on_timeout` tells which of it, and why. tests/twins/kernel.py has the
+/* Resend overdue packets, or ask for a status: `Window.on_timeout` describes which, and why. tests/twins/kernel.py has the
  * same in NumPy. */
 #include "ina_core.h"
 
@@ -24,7 +24,7 @@ static void send_again(struct ina_core *core, int64_t until, int counted, int64_
     for (uint32_t at = 0; most > 0 && (at = next_overdue(core, at, until, counted)) < core->window; most--) {
         uint32_t chain = ina_chain_of(core, core->oldest + at);
         uint32_t flags = core->fallback && core->status[chain] & CHAIN_ASKED ? 0 : CHAIN_QUERY;
-        /* asked for a status already, and none came: that can be no slow rank, so all are to hear of it */
+        /* no status arrived for the last query: that is no slow rank, so report it to all ranks */
         if ((core->status[chain] & (CHAIN_ASKED | CHAIN_COUNTED)) == CHAIN_ASKED)
             flags |= CHAIN_LOST;
         ina_queue_resend(core, chain, flags);
@@ -62,7 +62,7 @@ void ina_time_out(struct ina_core *core, int64_t now)
     reminders = reminders < most ? reminders : most;
     if (core->fallback && core->most / 32 > probes)
         probes = core->most / 32;
-    int64_t until = now - (rto - rto / 4);      /* those almost overdue too: they would wait for the next time-out */
+    int64_t until = now - (rto - rto / 4);      /* packets that are almost overdue, too: they would wait for the next time-out */
     send_again(core, until, 1, reminders);
     send_again(core, until, 0, probes);
     core->backoff++;

@@ -58,4 +58,4 @@ def test_a_group_asked_for_by_a_name_that_a_library_knows_is_one_of_this_backend
     )
     told = said(program)
     assert told.removeprefix("cpu:").startswith(made.removeprefix("cpu:"))
-    assert ("INA_AS=glue makes no group one of 'ina': want one of" in told) is (stands_for == "glue")
+    assert ("INA_AS=glue does not select 'ina': must be one of" in told) is (stands_for == "glue")
