@@ -162,7 +162,9 @@ def of_silence(
     if reasons:
         counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         return Finding(
-            machine, f"switch {switch} refuses its packets: {counted}", "see docs/reference/protocol.md"
+            machine,
+            f"switch {switch} refuses its packets: {counted}",
+            "see docs/reference/protocol/switch.md",
         )
     return Finding(
         machine,
