@@ -23,7 +23,7 @@ DEFAULT_LANES = 256
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
 """Starts a command on a machine."""
 SHARED_WINDOW = 128
-"""Packets in flight per worker where jobs share slots: more collide (docs/explanations/performance-limits.md)."""
+"""Packets in flight per worker in shared slots: more collide (docs/explanations/performance-limits.md)."""
 MAX_UDP_PORT = 0xFFFF
 NAMELESS = ""
 """Name of the job of a command line; jobs of a job file have names of their own."""
