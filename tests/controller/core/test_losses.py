@@ -21,7 +21,6 @@ from controller.core import (
     Rules,
     ServerBack,
     ServerGone,
-    StopRun,
     Submitted,
     Tick,
 )
@@ -35,7 +34,7 @@ from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 from tests import effort
-from tests.controller.core.driver import Driver
+from tests.controller.core.driver import Driver, StopRun
 from tests.controller.core.machine import Room
 
 SERVERS = Cluster(
