@@ -81,7 +81,7 @@ class TestbedProgram:
         options.make_folder(self.pcap)
         where = str(self.pcap.resolve()) if self.pcap else ""
         name = str(instead or self.program)
-        own = str(Path(name).resolve()) if is_file(name) else name  # who uses it later may stand elsewhere
+        own = str(Path(name).resolve()) if is_file(name) else name  # a later command may run elsewhere
         lanes = self.lanes or TARGETS[self.target.value].lanes
         return Program(own, lanes, seed, self.target.value, where)
 
