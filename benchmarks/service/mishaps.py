@@ -59,7 +59,7 @@ def size_of(process: int) -> Size | None:
 
 
 def grown(name: str, rests: Size, new: Size) -> Iterator[str]:
-    """Say what a process at rest has too much of, compared with a new one on the same state."""
+    """Yield the excess sizes of a process at rest, compared with a new one on the same state."""
     if rests.files > new.files + MOST_FILES:
         yield f"{name} has {rests.files} files open at rest, and {new.files} when it is new"
     if rests.memory_kib > MOST_MEMORY * new.memory_kib:
@@ -83,7 +83,7 @@ def fallback_servers(testbed: str, server: str = "") -> list[int]:
 
 
 def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
-    """Return the names of all that is left on switches, at servers and in the state when no job is there.
+    """Return the names of all remains on switches, at servers and in the state when there is no job.
 
     Args:
         bed: The testbed.
@@ -106,7 +106,7 @@ def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
 
 
 MOST_GOING = 10
-"""Jobs that are not over at once; above it none are submitted."""
+"""Most unfinished jobs; above it none are submitted."""
 BURST = 12
 """Jobs of a burst, most of which are cancelled at once."""
 WEIGHTS = {
@@ -132,7 +132,7 @@ WEIGHTS = {
     "slow_reader": 2,
     "look": 6,
 }
-"""How often each happens, against the others."""
+"""Relative frequency of each mishap."""
 
 NONSENSE: tuple[tuple[str, object], ...] = (
     ("workers", 0),
@@ -146,10 +146,10 @@ NONSENSE: tuple[tuple[str, object], ...] = (
 
 @dataclass(slots=True)
 class Told:
-    """What the soak knows of a job that it has submitted.
+    """The soak's knowledge of a job that it has submitted.
 
     Attributes:
-        fails: It may fail: a worker was killed, or never joined.
+        fails: Whether it may fail: a worker was killed, or never joined.
         sums: Whether its workers sum; those of a burst do not.
     """
 
@@ -190,7 +190,7 @@ class Mishaps:
             self.wrong.append(f"{name}: {error}")
 
     def mend(self, *, all_of_it: bool = False) -> None:
-        """Mend what it is time to, or all."""
+        """Make the due repairs, or all."""
         while self._later and (all_of_it or self._later[0][0] <= time.monotonic()):
             heapq.heappop(self._later)[2]()
 
@@ -385,7 +385,7 @@ class Mishaps:
         return True
 
     def _forget_job(self) -> bool:
-        """Take a job off its switches behind the controller's back."""
+        """Remove a job from its switches without the controller."""
         if self._broken & {each.name for each in self.bed.state.topology.switches}:
             return False
         with controllers(self.bed.state) as at:
@@ -448,7 +448,7 @@ class Mishaps:
         self._ballast.unlink(missing_ok=True)
 
     def _slow_reader(self) -> bool:
-        """Ask for all events, and read none of them."""
+        """Request all events, and read none of them."""
         reader = socket.socket(socket.AF_UNIX)
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.connect(self.controller.url.removeprefix("unix:"))
@@ -457,7 +457,7 @@ class Mishaps:
         return True
 
     def _look(self) -> bool:
-        """Ask what the page asks."""
+        """Send the page's requests."""
         self.client.cluster()
         self.client.memory()
         for job in self.client.jobs(states=["running"])[:3]:

@@ -26,8 +26,8 @@ wait."""
 ILL_S = 20.0
 """Time for which a past outage explains a job's failure: more than workers wait."""
 HUNG_S = 4.0
-"""Time of a comparison after which a switch is taken to have hung: less than workers wait, and much more than
-one takes on a busy machine."""
+"""Time of a comparison after which a switch counts as hung: less than workers wait, and much more than a
+comparison takes on a busy machine."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Switches:
         self._next_s = 0.0
         self._whole_s = 0.0
         self.seen_s = -math.inf
-        """Time of the last check: all of it was later."""
+        """Time of the last check: its readings were later."""
 
     @property
     def next_s(self) -> float:

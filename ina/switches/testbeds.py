@@ -44,7 +44,7 @@ class TestbedSwitch:
     pid: int
 
     def ended(self) -> str | None:
-        """Return that it has ended, or None."""
+        """Return a text if it has ended, or None."""
         return None if _runs(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
 
 

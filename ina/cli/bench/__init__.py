@@ -1,1 +1,1 @@
-"""``ina bench``: speed of the switch and of a collective; ``python -m benchmarks.speed`` measures the rest."""
+"""``ina bench``: speed of the switch and of a collective; ``python -m benchmarks.speed`` has the rest."""
