@@ -97,7 +97,7 @@ class Times:
     found: Mapping[str, ContenderTimes]
     """Times by ina, by ina in fewer bits, and by the requested libraries."""
     load: float
-    """Load of the machine when the run began: processes that want a processor, averaged over a minute."""
+    """Load of the machine at the run's start: processes that need a processor, mean over a minute."""
     resent_packets: float
     sent_packets: float
     """All packets that workers sent, also in warm-up and barriers."""

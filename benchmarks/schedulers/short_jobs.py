@@ -93,7 +93,7 @@ def measured(jobs: int, processes: int, scratch: Path) -> list[Row]:
 
 
 def _short(folder: Path, jobs: int, load: float, seed: int) -> Source:
-    """Return a trace in `folder` of jobs of 30 to 600 s on one GPU each: starts are long compared with them."""
+    """Return a trace in `folder` of jobs of 30 to 600 s on one GPU each: their starts are relatively long."""
     cluster = Cluster.uniform(NODES, 8)
     drawn = generate(jobs, cluster, load=load, seed=seed, shortest_s=30, longest_s=600)
     gpus = sum(spec.gpus for spec in drawn) / len(drawn)

@@ -10,9 +10,9 @@ of their differences on completion times.
 `python -m benchmarks.schedulers.synergy published`: policies of the public simulator, by its rules, on its
 Philly-derived workload or on a replay trace.
 
-The "Philly-derived" workload of Synergy's public simulator, drawn as it is drawn there.
+The "Philly-derived" workload of Synergy's public simulator, drawn as there.
 
-What comes from Philly is the shape only: durations (80 % of 60·10^U(1.5, 3) s, the others of 60·10^U(3, 4)
+Only the shape comes from Philly: durations (80 % of 60·10^U(1.5, 3) s, the others of 60·10^U(3, 4)
 s), Poisson arrivals and models are synthetic, and all jobs have one GPU. The random generator is Python's,
 asked in the order in which the public simulator asks it once it has cached its durations, so that equal seeds
 give equal jobs.
@@ -130,7 +130,7 @@ def philly_derived(
         jobs_per_hour: Load.
         split: Percent of the jobs of each class.
         classes: Models by class, in the order of `split`.
-        seed: Of the generator.
+        seed: Seed of the generator.
 
     A job is of the class that is furthest behind its percentage, and takes its class's models in turn. Raises
     BadSpec for a bad load or split.

@@ -1,4 +1,4 @@
-"""A testbed of namespaces, a controller on it, and what is done to both."""
+"""A testbed of namespaces, a controller on it, and faults of both."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What happens to a controller, its switches, links, jobs and disk in the soak of real processes.
+"""Mishaps of a controller, its switches, links, jobs and disk in the soak of real processes.
 
-Each mishap is a method of `Mishaps`; what it breaks it also mends, a few seconds later or at the end.
+Each mishap is a method of `Mishaps`; it repairs its damage a few seconds later, or at the end.
 
-What processes have open and hold in memory, and what is left of jobs when all are over.
+Sizes of processes, and the remains of jobs when all are over.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ina.service.client import Client, Refused, Unreachable
 MOST_FILES = 8
 """File descriptors that a process at rest may have more than a new one: streams that are not yet closed."""
 MOST_MEMORY = 1.5
-"""Times the memory of a new process that one at rest may have."""
+"""Most memory of a process at rest, relative to a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a process has: open files, threads, and resident memory in KiB."""
+    """Size of a process: open files, threads, and resident memory in KiB."""
 
     files: int
     threads: int
@@ -159,7 +159,7 @@ class Told:
 
 @dataclass(slots=True)
 class Mishaps:
-    """Does things to a testbed and its controller, and remembers what has to be mended."""
+    """Causes faults of a testbed and its controller, and remembers the pending repairs."""
 
     bed: Bed
     controller: Controller
@@ -176,7 +176,7 @@ class Mishaps:
     _number: int = 0
 
     def one(self) -> None:
-        """Have something happen."""
+        """Cause a random mishap."""
         name = self.rng.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
         with (self.folder / "mishaps.log").open("a") as log:
             log.write(f"{datetime.now(UTC):%H:%M:%S.%f} {name}\n")

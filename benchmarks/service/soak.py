@@ -39,7 +39,7 @@ SAMPLE_S = 5.0
 END_S = 900.0
 """Longest time for all jobs to be over after the last mishap."""
 CLEAN_S = 120.0
-"""Longest time for nothing to be left then. Fallback servers stay for 20 s without jobs."""
+"""Longest time until all remains are gone. Fallback servers stay for 20 s without jobs."""
 STATE_MIB = 64
 """Size of the file system of the state."""
 
@@ -113,7 +113,7 @@ def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embe
 
 @contextlib.contextmanager
 def _small_disk(folder: Path) -> Iterator[None]:
-    """Mount a file system at a folder for the time of the block; its files are copied beside it at the end."""
+    """Mount a file system at a folder for the time of the block; copy its files beside it at the end."""
     folder.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATE_MIB}m", "tmpfs", folder], check=True)
     try:

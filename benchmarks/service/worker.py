@@ -52,7 +52,7 @@ def last_report(log: str) -> Report | None:
 
 
 def train(iterations: int, compute_s: float, elements: int, saved: Path) -> Report:
-    """Do the iterations that are left; `saved` has their number. Exits with status 6 at a wrong sum."""
+    """Do the remaining iterations, counted in `saved`. Exits with status 6 at a wrong sum."""
     rank = ina.rank()
     first = int(saved.read_text()) if saved.exists() else 0
     spent = dict.fromkeys(("gpu", "network"), 0.0)
@@ -81,15 +81,15 @@ def train(iterations: int, compute_s: float, elements: int, saved: Path) -> Repo
 
 
 def main() -> None:
-    """Do what the options say."""
+    """Run the worker with the options."""
     given = asked(
         __doc__,
         option("--iterations", type=int, required=True),
-        option("--compute", type=float, required=True, metavar="SECONDS", help="computing time of each iteration"),
+        option("--compute", type=float, required=True, metavar="SECONDS", help="computing per iteration"),
         option("--bytes", type=int, required=True, help="size of the gradient"),
         option("--saved", type=Path, required=True, help="file with the number of finished iterations"),
         option("--marks", type=Path, help="file to which rank 0 adds a mark at the end"),
-        option("--absent", action="store_true", help="end rank 1 before it joins the job"),
+        option("--absent", action="store_true", help="rank 1 sleeps, and never joins the job"),
     )
     if given.absent and json.loads(os.environ["INA_JOB"])["rank"] == 1:
         time.sleep(3600.0)
