@@ -3,8 +3,8 @@
 Each mix runs with all else equal: without preemption; with it, by the priorities that
 `hostlib.core.priority` measures; with the same priority for all; with the priorities inverted. The favourable
 mix runs with each factor of the priority alone and without each, and with other ageing. One more set of runs
-has a job of the lowest priority among others of the highest. Its time without any slot bounds what it can
-lose.
+has a job of the lowest priority among others of the highest. Its time without any slot bounds its
+loss.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _scenarios(
 
 
 def measure(report: Report) -> ResultRow:
-    """Return the columns that a run adds to its labels; those of a job are numbered in the mix's order."""
+    """Return the columns that a run adds to its labels; jobs' columns are numbered in the mix's order."""
     row: dict[str, Value] = {
         "mean_jct_s": report.mean_jct_s,
         "aggregated_share": fmean(job.aggregated_share for job in report.jobs),

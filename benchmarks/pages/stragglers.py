@@ -60,7 +60,7 @@ def scenarios(quick: bool) -> Iterator[Scenario]:
 
 
 def _runs(labels: ResultRow, factors: Sequence[int], iterations: int) -> Iterator[Scenario]:
-    """Return the runs side by side, and those of jobs alone where the straggler is a worker."""
+    """Return the runs side by side, and runs of jobs alone where the straggler is a worker."""
     control, by_link = labels["control"], labels["slow"] == LINK
     settings = VirtualSettings(slots=int(str(labels["slots"])), seed=int(str(labels["seed"])), samples=0)
     healthy = job(JOBS[0], control, iterations)
@@ -111,9 +111,9 @@ def _settled(iteration_s: Sequence[float], until_s: float) -> float | None:
 def cost(
     rows: Sequence[ResultRow], slow: str, slots: int, control: str, factor: int, name: str
 ) -> list[float]:
-    """Return the iterations of a job side by side by those of the base, seed by seed.
+    """Return the ratio of a job's iterations side by side to the base's, seed by seed.
 
-    That is the job alone, and, where a link is slow, beside one without a slow link, with fixed windows.
+    The base is the job alone, or, where a link is slow, beside one without a slow link, with fixed windows.
     """
     here = selected(rows, slow=slow, slots=slots)
     base: ResultRow = {"control": control, "jobs": name, "factor": factor * (name == JOBS[1])}

@@ -150,7 +150,7 @@ class Told:
 
     Attributes:
         fails: Whether it may fail: a worker was killed, or never joined.
-        sums: Whether its workers sum; those of a burst do not.
+        sums: Whether its workers sum; a burst's workers do not.
     """
 
     fails: bool = False

@@ -106,7 +106,7 @@ def _arguments() -> argparse.Namespace:
         )
         command.add_argument("--ranks", type=int, default=2, help="number of ranks (default: 2)")
         command.add_argument("--json", type=Path, help="write all outcomes to this file")
-        command.add_argument("--log", type=Path, help="append what the tests print to this file")
+        command.add_argument("--log", type=Path, help="append the tests' output to this file")
     return parser.parse_args()
 
 

@@ -71,7 +71,7 @@ class MemoryOptions:
         Declared(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
+            help="Allow packets to take lower-priority packets' slots, if jobs share slots. Default: no.",
         ),
     ] = None
     priority: Annotated[

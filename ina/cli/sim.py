@@ -72,7 +72,7 @@ class SimulationOptions:
         Declared(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, if jobs share slots. "
+            help="Allow packets to take lower-priority packets' slots, if jobs share slots. "
             "Default: as in the file, else no.",
         ),
     ] = None

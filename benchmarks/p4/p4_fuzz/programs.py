@@ -25,7 +25,7 @@ REFUSED = "no program"
 
 
 def program_files(folder: Path | None) -> Sequence[Path]:
-    """Return all programs below a folder: without one, those of the tests and our own."""
+    """Return all programs below a folder: without one, the tests' and our own."""
     if folder is not None:
         return sorted(folder.rglob("*.p4"))
     return [*sorted((ROOT / "tests").rglob("*.p4")), *sorted((ROOT / "p4src").glob("*.p4"))]

@@ -40,7 +40,7 @@ def static(models: Sequence[Model], mix: str, figures: Mapping[str, float], *, f
 
 
 def main(clone: Path) -> None:
-    """Print the deviations, with the measured models and with those of the replica."""
+    """Print the deviations, with the measured models and with the replica's."""
     results = clone / "results"
     sharing, large, parts = (
         json.loads((results / f"{name}.json").read_text(encoding="utf-8"))

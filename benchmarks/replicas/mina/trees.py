@@ -124,7 +124,7 @@ class MinaTrees:
     _trackers: dict[int, _Tracker] = field(default_factory=lambda: defaultdict(_Tracker))
 
     def __call__(self, running: Sequence[Running]) -> Mapping[int, Tree | None]:
-        """Return all trees, those of older jobs included, which may have changed."""
+        """Return all trees, also of older jobs, whose trees may have changed."""
         there = {job.number for job in running}
         self._trees = [each for each in self._trees if each[0].number in there]
         known = {job.number for job, _ in self._trees}

@@ -6,7 +6,7 @@ and so from `scheduling.muri`:
 - Jobs are taken from the queue four at a time: a job that fits on the emptied cluster reserves a place and
   brings the first four jobs of its size, itself among them or not.
 - Jobs are grouped only as far as is needed to fit; rounds of matching go on until they fit, at most four.
-- Merges are carried out size by size in order of the size's first job, not by what they waste.
+- Merges are carried out size by size in order of the size's first job, not of their waste.
 - All is placed anew at every event. With `unpack` groups slower than their members in turn are split again.
 - The round's length has three stages of which the first spans two slots (`pipeline`),
   times a constant for the contention of two, three and four jobs.

@@ -27,8 +27,8 @@ def add(
     role: Annotated[
         Role,
         Declared(
-            help="Let the tenant submit jobs, see and end them (submitter), or see and end all jobs, drain "
-            "and audit (operator)."
+            help="Give the tenant this role: submitter (submits jobs, sees and ends its own) or operator "
+            "(sees and ends all jobs, drains, audits)."
         ),
     ] = Role.SUBMITTER,
     user: Annotated[

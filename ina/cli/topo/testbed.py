@@ -54,7 +54,7 @@ TargetOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedProgram:
-    """The program of a testbed's switches, and what they capture."""
+    """The program of a testbed's switches, and their captures."""
 
     program: options.Program = "exclusive"
     lanes: Annotated[
