@@ -153,7 +153,7 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     ),
     **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
     "preemptions-not-counted": NamedPolicy(
-        "who was preempted is not spared",
+        "preempted jobs are not spared",
         lambda n: _without(n, n.scenario.forests.fresh(), ledger=Charges(aging=False)),
     ),
     "no-profiling-time": NamedPolicy("profiling takes no time", lambda n: _with(n, profile_s=0.0).sharing()),
@@ -190,7 +190,7 @@ def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Pa
 
 
 def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
-    """Train on two kinds in three, and predict groups with one of the others."""
+    """Train on two thirds of the kinds, and predict groups with one of the others."""
     rows: list[ResultRow] = []
     for count in sorted({*MODEL_COUNTS, options.references}):
         found: dict[Model, list[tuple[float, float, float, float]]] = {model: [] for model in Model}

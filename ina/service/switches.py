@@ -77,7 +77,7 @@ class Switches:
         return ""
 
     async def check(self) -> None:
-        """Compare the switches with their desired state; record which answer, and which links work."""
+        """Compare the switches with their desired state; record silent switches and broken links."""
         self._busy = True
         self._next_s = math.inf  # `check_soon` meanwhile requests another comparison
         began_s, wiring, soon = self._ledger.now_s, self._ledger.wiring, False

@@ -181,7 +181,7 @@ class Testbed:
         self._up, self._find = up, find
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement, Unsupported."""
+        """Raise MissingRequirement if this machine lacks a requirement; Unsupported."""
         netns.check_here()
         self._find()
         target = netns.TARGETS[program.target]

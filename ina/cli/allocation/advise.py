@@ -42,7 +42,7 @@ def advise(
     ] = 5,
     leaders: Annotated[
         int,
-        Declared(min=1, help="Compare N combinations on all variations: the best ones on the file."),
+        Declared(min=1, help="Compare the N combinations that are best on the file, on all variations."),
     ] = 12,
     best: Annotated[int, Declared(min=1, help="Print the N best combinations.")] = 8,
     processes: inputs.Processes = 0,

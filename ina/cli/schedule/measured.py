@@ -46,7 +46,7 @@ from ina.service.live import grouped
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
-"""Sizes at which Synergy's own profiles are kept."""
+"""Memory sizes of Synergy's own profiles."""
 
 SERVER_GPUS = 8
 

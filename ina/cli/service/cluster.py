@@ -191,7 +191,7 @@ def audit(*, at: ControllerOptions) -> Reply:
     with at.connect() as controller:
         found = controller.audit()
     if found["clean"]:
-        return Reply({**found}, ["all switches and servers hold what they should, and nothing else"])
+        return Reply({**found}, ["all switches and servers hold the desired state, and nothing else"])
     cells = [[plain(each["where"]), plain(each["what"])] for each in found["found"]]
     cells += [[name, f"could not be read: {plain(why)}"] for name, why in found["left_out"].items()]
     differences = plural(len(cells), "difference")

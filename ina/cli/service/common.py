@@ -180,7 +180,7 @@ _COLUMNS = ("job", "tenant", "state", "workers", "done", "left", "deadline", "sl
 
 
 def rows(jobs: Sequence[JobView], now_s: float) -> tuple[list[str], list[list[str]]]:
-    """Return the columns of a table of jobs, and its lines; tenants only where there are some."""
+    """Return the columns of a table of jobs, and its lines; a column of tenants only if there are any."""
     found = [list(_COLUMNS), *(_row(job, now_s) for job in jobs)]
     if not any(job["tenant"] for job in jobs):
         for line in found:

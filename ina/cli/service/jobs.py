@@ -312,7 +312,7 @@ def _fail(job: JobView) -> None:
     text = f"job {plain(job['id'])} {job['state']}: {plain(job['reason'])}"
     rank = re.match(r"rank (\d+) ", job["reason"])
     if rank and not job["external"]:
-        text += f"; see what it wrote: {shlex.join(['ina', 'logs', job['id'], '--rank', rank[1]])}"
+        text += f"; see its output: {shlex.join(['ina', 'logs', job['id'], '--rank', rank[1]])}"
     raise Failure(text)
 
 
