@@ -1,4 +1,4 @@
-"""Allreduce and reduce through the switch, the way training code is written.
+"""Collectives through the switch, for training code.
 
 ::
 
@@ -8,9 +8,9 @@
     mean = ina.allreduce(gradient, op="average")
     ina.shutdown()
 
-Started by ``ina run``, `init` joins the job described in the environment variable ``INA_JOB``. Started by
-torchrun, mpirun or srun on one machine, the ranks have a job admitted (`hostlib.launch.hosting`). Otherwise
-the process is a job of its own: size 1, every sum is its input.
+Under ``ina run``, `init` joins the job described in the environment variable ``INA_JOB``. Under torchrun,
+mpirun or srun, rank 0 admits a job for the ranks (`hostlib.launch.hosting`). Otherwise the process is a job
+of its own: size 1, every sum is its input.
 
 A process has one job at a time through these functions; `Communicator` has no such limit.
 """
@@ -156,7 +156,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a name when it is first used: who only launches workers needs no arrays."""
+    """Import a name at its first use: a launcher of workers needs no arrays."""
     for module, names in _HOMES.items():
         if name in names:
             found: object = getattr(importlib.import_module(f"hostlib.{module}"), name)

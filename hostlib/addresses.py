@@ -1,4 +1,4 @@
-"""Addresses of sockets, as text and as Python's sockets take them."""
+"""Convert addresses of sockets from text to the form of Python's sockets."""
 
 from __future__ import annotations
 

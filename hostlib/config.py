@@ -1,4 +1,4 @@
-"""Configuration of a worker: what a launcher tells it through the environment variable ``INA_JOB``."""
+"""Configuration of a worker, from its launcher by the environment variable ``INA_JOB``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hostlib.wire.tree import Tree
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
 DEFAULT_SLOTS: Final = 1024
-"""A window of 512 packets: batches large enough that the scheduler spreads workers and switch over the
-cores, and all in flight still fits the caches (docs/explanations/performance.md)."""
+"""A window of 512 packets: batches are large enough for the scheduler to spread workers and switch over the
+cores, and all packets in flight fit into the caches (docs/explanations/performance.md)."""
 
 MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
@@ -35,16 +35,15 @@ class TransportConfig:
 
     kind: Literal["shm", "loopback", "udp", "none"]
     """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: the same
-    inside UDP datagrams; ``udp``: an ordinary UDP socket; ``none``: no switch, for all ranks are on one
-    machine, and are summed there."""
+    inside UDP datagrams; ``udp``: an ordinary UDP socket; ``none``: no switch, because all ranks are on
+    one machine, which sums them."""
     local: str
     """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm`` and
     ``none``."""
     switch: str
-    """``host:port`` to send to; with ``shm`` the path of the Unix socket of the switch's port; empty with
-    ``none``."""
+    """``host:port`` of the switch; with ``shm`` its Unix socket's path; empty with ``none``."""
     src_mac: str = "02:00:00:00:00:01"
-    """Addresses in the frames (not with ``udp``)."""
+    """Source MAC address in the frames; like the next fields not used with ``udp``."""
     dst_mac: str = "02:00:00:00:ff:01"
     src_ip: str = "10.0.0.1"
     dst_ip: str = "10.0.255.1"
@@ -79,65 +78,65 @@ class TransportConfig:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """One worker's place in one job."""
+    """Configuration of one worker in one job."""
 
     job: int
-    """Id that the controller gave to the job."""
+    """Id of the job, from the controller."""
     rank: int
     size: int
     lanes: int
-    """Values per packet that the switch program was built for."""
+    """Values per packet of the switch program."""
     transport: TransportConfig
     slots: int = DEFAULT_SLOTS
-    """Slots of the job's region in the switch. With a fallback server any number, 0 too; without one the
-    window is at most half of it."""
+    """Number of slots in the job's region of the switch. With a fallback server any number, also 0; without
+    one the window is at most half of it."""
     timeout_s: float = TIMEOUT_S
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     rendezvous: str | None = None
     """``host:port`` where the workers meet; None: no launcher watches them."""
     token: str | None = field(default=None, repr=False)
-    """Secret that proves at the rendezvous that a worker is one of the job's; goes with `rendezvous`."""
+    """Secret that proves at the rendezvous that a worker belongs to the job; required with `rendezvous`."""
     tree: Tree | None = None
-    """The switches that add up; None: one, to which all ranks are connected. In JSON an object: node id to
-    the list of its children, a rank or minus a node id."""
+    """Aggregation tree of switches; None: one switch with all ranks. In JSON an object: node id to the list
+    of its children, each a rank or minus a node id."""
     epoch: int = 0
-    """Low 8 bits of the generation that the controller gave to this admission of the job."""
+    """Low 8 bits of the generation of this admission of the job, from the controller."""
     window: int | None = None
-    """Range of the PSNs that may be under way; None: half of `slots` (of `DEFAULT_SLOTS` if there are none).
-    Without a fallback server as many packets may be in flight, with one an eighth (`hostlib.window_for`),
-    but with `atp` all."""
+    """Range of the PSNs that may be under way; None: half of `slots` (of `DEFAULT_SLOTS` if that is 0). The
+    packets in flight are at most this without a fallback server, or with `atp`; else at most an eighth of it
+    (`hostlib.window_for`)."""
     fallback: bool = False
-    """True if the job has a fallback server, which takes what finds no slot."""
+    """True if the job has a fallback server, for packets without a slot."""
     atp: bool = False
-    """The switch program is ``atp.p4``, to compare with: the whole window may be in flight, and what collides
-    gets another slot. Needs a fallback server."""
+    """True if the switch program is ``atp.p4``, for comparisons: the whole window may be in flight, and
+    collided packets try another slot. Needs a fallback server."""
     bare: bool = False
-    """The switch program takes contributions without lanes, which reduce-scatter, all-gather and broadcast
-    need."""
+    """True if the switch program accepts contributions without lanes, which reduce-scatter, all-gather and
+    broadcast need."""
     congestion: str = "fixed"
-    """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`), or one
-    of your own (`hostlib.windows`)."""
+    """Congestion control, which decides how much of the window is used: a name of `hostlib.core.congestion`,
+    or your own (`hostlib.windows`)."""
     numbers: Encoding = "exponent"
-    """Encoding of float32: with an exponent per packet, the same in 16, 8 or 4 bits each (a half, a quarter
-    or an eighth of the bytes, `hostlib.wire.encodings`), or on a fixed scale, ``round(x *
+    """Encoding of float32: an exponent per packet with values of 32, 16, 8 or 4 bits (the last three take a
+    half, a quarter or an eighth of the bytes, `hostlib.wire.encodings`), or a fixed scale, ``round(x *
     2**scale_bits)``."""
     scale_bits: int = 20
-    """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every
-    element must stay below ``2**(31 - scale_bits) / size``. Packets with larger ones are repaired, exactly,
-    through the fallback server; without one they raise."""
+    """Bits of the fixed scale. The error of an element of a sum is at most ``size / 2 * 2**-scale_bits``, and
+    every element must stay below ``2**(31 - scale_bits) / size``. The fallback server sums packets with
+    larger elements exactly; without one they raise SumOverflow."""
     priority: int | None = None
-    """Of all packets, 0 to 255; None: each tensor's own (`hostlib.core.priority`), 0 without a fallback
-    server."""
+    """Priority of all packets, 0 to 255; None: each tensor's own (`hostlib.core.priority`), 0 without a
+    fallback server."""
 
     hosts: tuple[tuple[int, ...], ...] | None = None
-    """The ranks of each machine, if they are summed there first (`hostlib.collectives.local_ranks`): machine
-    i is then the switch's worker i, by the first of its ranks. None: each rank is a worker of the switch."""
+    """Ranks of each machine, if they are summed there first (`hostlib.collectives.local_ranks`): the first
+    rank of machine i is then the switch's worker i. None: each rank is a worker of the switch."""
 
     paced: bool = False
-    """The switch may be slow: time-outs follow the pace at which results come (`hostlib.core.pace`)."""
+    """True if the switch may be slow: time-outs follow the pace of results (`hostlib.core.pace`)."""
 
     log: str | None = None
-    """File that a line is appended to for each collective (`hostlib.io.joblog`); None: nowhere."""
+    """File for a line about each collective (`hostlib.io.joblog`); None: no log."""
 
     def __post_init__(self) -> None:
         _check_range("job", self.job, 0, 0xFFFF)
@@ -237,25 +236,25 @@ class JobConfig:
 
     @property
     def worker(self) -> int:
-        """The switch's worker that this rank is, or that speaks for it."""
+        """Number of the switch's worker for this rank."""
         return self.host_of(self.rank)
 
     def host_of(self, rank: int) -> int:
-        """Return the switch's worker that is a rank, or speaks for it."""
+        """Return the number of the switch's worker for a rank."""
         if self.hosts is None:
             return rank
         return next(worker for worker, ranks in enumerate(self.hosts) if rank in ranks)
 
     @property
     def window_packets(self) -> int:
-        """The window with its default filled in."""
+        """The window, or its default."""
         if self.window is not None:
             return self.window
         return (self.slots if self.slots >= 2 else DEFAULT_SLOTS) // 2
 
     @property
     def patience(self) -> Patience:
-        """Times to wait without progress."""
+        """Longest waits without progress."""
         return Patience(self.timeout_s, self.straggler_timeout_s)
 
     def to_json(self) -> str:
@@ -271,7 +270,7 @@ class JobConfig:
         try:
             fields = json.loads(text)
         except ValueError as error:
-            # not "from error", which carries the whole text and so the token
+            # not "from error", which contains the whole text and so the token
             raise ConfigError(f"{ENVIRONMENT_VARIABLE} is not JSON: {error}") from None
         if not isinstance(fields, dict) or not isinstance(fields.get("transport"), dict):
             raise ConfigError(f'{ENVIRONMENT_VARIABLE} must be a JSON object with an object "transport"')
@@ -282,7 +281,7 @@ class JobConfig:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """Return the configuration that a launcher left in ``INA_JOB``, None if there is none."""
+        """Return the configuration in ``INA_JOB``, None if there is none."""
         text = environment.get(ENVIRONMENT_VARIABLE)
         return None if text is None else cls.from_json(text)
 

@@ -4,14 +4,14 @@
 
     InaError
     ├── ConfigError          the configuration is missing or contradicts itself
-    ├── NativeMissing        the compiled part is not there, or of another version
+    ├── NativeMissing        the compiled part is missing, or of another version
     ├── RendezvousError      the job could not be joined
-    ├── UnsupportedArray     dtype, layout or argument that a collective does not take
+    ├── UnsupportedArray     dtype, layout or argument that a collective does not support
     ├── NonFiniteError       NaN or infinity in the input, policy "raise"; the job goes on
-    ├── SumOverflow          a sum left the int32 range in which it travels; the job goes on
+    ├── SumOverflow          a sum left the int32 range of packets; the job goes on
     ├── NotInitialized       a collective before init() or after shutdown(), or in a forked process;
     │                        init() of a job that was left
-    └── JobBroken            this job can do no further collective
+    └── JobBroken            this job can carry out no further collective
         ├── RanksDisagree    ranks submitted different collectives, or in another order
         ├── PeerTimeout      no progress in time
         ├── PeerLost         a rank is known to be gone
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PsnRange:
-    """The packet numbers of a collective from the first that has no result to the last, if there are any."""
+    """Packet numbers of a collective from the first without a result to the last; may be empty."""
 
     first: int
     last: int
@@ -45,15 +45,15 @@ NO_PACKETS = PsnRange(0, -1)
 
 
 class InaError(Exception):
-    """Base of all errors of the host library. They can be pickled: Ray, for one, carries a rank's away."""
+    """Base of all errors of the host library. They can be pickled, for example by Ray."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Make `pickle` restore it from its text and attributes: its `__init__` takes other arguments."""
+        """Return text and attributes for `pickle`, because `__init__` takes other arguments."""
         return _unpickled, (type(self), self.args), self.__dict__
 
 
 def _unpickled(kind: type[InaError], args: tuple[object, ...]) -> InaError:
-    # the one whose objects are laid out as this kind's, which is not the first in the order of its bases
+    # the base with this class's memory layout, which is not the first in the order of its bases
     new = OSError.__new__ if issubclass(kind, OSError) else kind.__new__
     error = new(kind)
     error.args = args
@@ -67,21 +67,21 @@ class ConfigError(InaError, ValueError):
 
 
 class NativeMissing(InaError):
-    """The compiled library is not there or is of another version; says what to do."""
+    """The compiled library is missing or of another version; the message gives the remedy."""
 
     exit_code = 1
 
 
 class RendezvousError(InaError, RuntimeError):
-    """A worker could not join its job; says why."""
+    """A worker could not join its job; the message gives the reason."""
 
 
 class UnsupportedArray(InaError, TypeError):
-    """A collective does not take this array or argument."""
+    """A collective does not support this array or argument."""
 
 
 class NonFiniteError(InaError, ArithmeticError):
-    """Some rank's input held NaN, infinity or a number beyond float32. The output is unspecified."""
+    """A rank's input held NaN, infinity or a number beyond float32. The output is unspecified."""
 
     def __init__(self, job: int, element: int, what: str = "NaN or infinity") -> None:
         """`element`: index of the first element of the packet in which it was seen."""
@@ -95,7 +95,7 @@ class NonFiniteError(InaError, ArithmeticError):
 
 
 class SumOverflow(InaError, OverflowError):
-    """A sum left the int32 range in which it travels. The contents of the output are unspecified."""
+    """A sum left the int32 range of packets. The contents of the output are unspecified."""
 
     def __init__(self, job: int, psns: PsnRange, element: int, reason: str = "left the int32 range") -> None:
         """`element`: index of the first element of the packet in which it was seen."""
@@ -121,7 +121,7 @@ class JobBroken(InaError, RuntimeError):
     """The job cannot go on: its ranks no longer agree on the finished sums."""
 
     def __init__(self, message: str, *, job: int, psns: PsnRange, missing: Sequence[int] = ()) -> None:
-        """`missing`: ranks that have not contributed, empty when that is not known."""
+        """`missing`: ranks that have not contributed; empty if unknown."""
         self.job = job
         self.psns = psns
         self.missing = tuple(missing)
@@ -147,7 +147,7 @@ class PeerLost(JobBroken):
 
 
 class JobFault(JobBroken):
-    """Something that the whole job needs is gone; the message says what."""
+    """A part that the whole job needs is gone; the message names it."""
 
 
 class Interrupted(JobBroken):

@@ -1,4 +1,4 @@
-"""Prints where ``ina_window.h`` is, for a compiler's ``-I``: ``python -m hostlib.include``."""
+"""Print the folder of ``ina_window.h``, for a compiler's ``-I``: ``python -m hostlib.include``."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The job of this process: joined once, left once; `hostlib` has these functions under its own name."""
+"""The job of this process, joined once and left once; `hostlib` exports these functions."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Returned = TypeVar("Returned")
 _communicator: Communicator | None = None
 _config: JobConfig | None = None
 _left: set[tuple[str, int, int, str | None]] = set()
-"""Jobs of this process that are over: the switch still holds their last sums, by packet number."""
+"""Jobs that this process has left: the switch still holds their last sums, by packet number."""
 
 
 def init(
     config: JobConfig | None = None, *, fusion_bytes: int | None = None, slice_bytes: int | None = None
 ) -> None:
-    """Join a job: that of `config`, of ``INA_JOB``, of a launcher (`launched_rank`), or of one process.
+    """Join the job of `config`, of ``INA_JOB`` or of a launcher (`launched_rank`), or a job of one process.
 
-    With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before. A
-    job that was left with `shutdown` cannot be joined again, but the one of this process alone can.
+    With a rendezvous in the configuration, wait until all ranks have joined. Without effect if done before. A
+    job that was left with `shutdown` cannot be joined again, except the job of this process alone.
 
     Args:
-        config: the job; None: as the environment says.
-        fusion_bytes: how much of small asynchronous collectives is summed together; the same on all ranks.
-            None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
-        slice_bytes: how much of a large one is summed at a time; the same on all ranks. None: as
-            ``INA_SLICE_BYTES`` says, 32 MiB without. A quarter of it of one that tells its layer.
+        config: the job; None: from the environment.
+        fusion_bytes: most bytes of small asynchronous collectives to sum together; the same on all ranks.
+            None: ``INA_FUSION_BYTES``, or 1 MiB.
+        slice_bytes: most bytes of a large one to sum at a time, a quarter of it for one with a layer; the
+            same on all ranks. None: ``INA_SLICE_BYTES``, or 32 MiB.
 
     Raises:
         ConfigError: the configuration is unusable, or the socket cannot be opened.
@@ -59,7 +59,7 @@ def init(
     if place is None or place.size == 1:
         _join(config, limits)
     else:
-        from hostlib.launch import machines  # most ranks come with a job
+        from hostlib.launch import machines  # most ranks are started with a job
 
         _join(machines.launched(place, settings), limits)
 
@@ -81,11 +81,11 @@ def _join(config: JobConfig | None, limits: Limits) -> None:
 
 
 def shutdown() -> None:
-    """Finish what was submitted and leave the job, for good. Without effect before `init`."""
+    """Finish the submitted collectives and leave the job, for good. Without effect before `init`."""
     global _communicator, _config
     if _communicator is not None:
         _communicator.close()
-        if hosting := sys.modules.get("hostlib.launch.hosting"):  # else this process has had no job admitted
+        if hosting := sys.modules.get("hostlib.launch.hosting"):  # else this process has admitted no job
             hosting.finish()
         if _config:
             _left.add(_place(_config))
@@ -94,7 +94,7 @@ def shutdown() -> None:
 
 @atexit.register
 def _report() -> None:
-    """Report the last counters of a process that ends without `shutdown`: others are sent now and then."""
+    """Send the last counters of a process that ends without `shutdown`."""
     if _communicator is not None:
         _communicator.report()
 
@@ -115,7 +115,7 @@ def size() -> int:
 
 
 def _ours(method: Callable[Concatenate[Communicator, Given], Returned]) -> Callable[Given, Returned]:
-    """Return the method as a function of the current communicator."""
+    """Return a function that calls the method of the current communicator."""
 
     @functools.wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
@@ -154,15 +154,15 @@ def error_bound(
     """Return the largest absolute error of one element of a float32 sum.
 
     Args:
-        largest: the largest magnitude among the elements that share its packet, over all ranks.
+        largest: the largest magnitude among the elements of its packet, over all ranks.
         fan_in: number of ranks.
-        scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
-        numbers: "block16", "block8" or "block4" if they are that.
+        scale_bits: the configuration's, if its numbers are "fixed"; None: an exponent per packet.
+        numbers: "block16", "block8" or "block4"; None: another encoding.
         hierarchical: True if ranks of a machine are summed there first (``INA_HIERARCHICAL``).
-        named: True if the call has a name (all of torch's and Horovod's count as named), and no numbers of
-            its own: its exponents may be foreseen (`hostlib.core.foresight`).
+        named: True if the call has a name (all of torch's and Horovod's calls count as named), and no
+            encoding of its own: its exponents may be foreseen (`hostlib.core.foresight`).
 
-    Raises ValueError for more ranks than the numbers have room for.
+    Raises ValueError for more ranks than the encoding supports.
     """
     if scale_bits is not None:
         local = encodings.local_error_bound(largest, fan_in) if hierarchical else 0.0
@@ -176,7 +176,7 @@ def error_bound(
 
 
 def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
-    """Return a key that identifies one admission of a job within this process."""
+    """Return a key that identifies an admission of a job within this process."""
     return config.transport.switch, config.job, config.epoch, config.token
 
 

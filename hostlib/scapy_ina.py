@@ -1,4 +1,4 @@
-"""Scapy layer of the INA header, so that captures dissect. Needs scapy (an optional dependency).
+"""Scapy layer of the INA header, to dissect captures. Needs scapy (an optional dependency).
 
 >>> from hostlib.scapy_ina import Ina
 >>> rdpcap("capture.pcap")[0][Ina].psn          # doctest: +SKIP
@@ -27,7 +27,7 @@ from scapy.packet import Packet, bind_bottom_up, bind_layers
 from hostlib import wire
 
 _MOST = 0xFFFF
-"""Lanes; scapy's own bound on lists is 100."""
+"""Most lanes; scapy's default limit for lists is 100."""
 
 
 def _lanes(packet: Packet) -> int:
@@ -35,7 +35,7 @@ def _lanes(packet: Packet) -> int:
 
 
 def _is_float(packet: Packet) -> bool:
-    """Tell whether the lanes are float32 as the user has them."""
+    """Return whether the lanes are unscaled float32."""
     return bool(packet.flags & wire.FLAG_RAW) and not packet.valid & wire.VALID_INT32
 
 
@@ -70,9 +70,9 @@ class Ina(Packet):
     ]
 
     def mysummary(self) -> str:
-        """Return the line that scapy shows of a packet."""
+        """Return scapy's summary line of a packet."""
         return self.sprintf("INA %Ina.kind% job %Ina.job% psn %Ina.psn% %Ina.bitmap% %Ina.flags%")
 
 
 bind_layers(UDP, Ina, dport=wire.INA_UDP_PORT)
-bind_bottom_up(UDP, Ina, sport=wire.INA_UDP_PORT)  # results come from the port that gradients are sent to
+bind_bottom_up(UDP, Ina, sport=wire.INA_UDP_PORT)  # results come from the destination port of gradients

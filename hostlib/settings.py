@@ -1,4 +1,4 @@
-"""Settings from the environment, for programs that a launcher other than `ina run` starts."""
+"""Settings from the environment, for programs started by a launcher other than `ina run`."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ EMBEDDED: Final = "embedded"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The variables, each with its default."""
+    """Values of the variables, with defaults."""
 
     switch: str = EMBEDDED
     """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a switch that runs; "embedded" starts one."""
     options: tuple[str, ...] = ()
-    """``INA_OPTIONS``: further options of ``ina admit``, as in a shell."""
+    """``INA_OPTIONS``: further options of ``ina admit``, split as in a shell."""
     stall_s: float = 10.0
-    """``INA_STALL_S``: after this number of seconds waiting ranks ask the others what they have called."""
+    """``INA_STALL_S``: seconds after which waiting ranks compare their calls with the others'."""
     nonfinite: NonFinite = "propagate"
-    """``INA_NONFINITE``: what NaN and infinity in a framework's tensors do, "propagate" or "raise"."""
+    """``INA_NONFINITE``: effect of NaN and infinity in a framework's tensors, "propagate" or "raise"."""
     float64: Literal["gloo", "switch"] = "gloo"
-    """``INA_FLOAT64``: the way that a framework's sums of float64 take: exact by gloo, or as float32."""
+    """``INA_FLOAT64``: path of a framework's sums of float64: exact by gloo, or as float32 by the switch."""
     limits: Limits = field(default_factory=Limits)
-    """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: what is fused and sliced; the same on all ranks."""
+    """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: sizes for fusion and slices; the same on all ranks."""
 
     cluster: str = ""
-    """``INA_CLUSTER``: cluster file with the machines and the switches between them; read where the first
-    rank is."""
+    """``INA_CLUSTER``: cluster file with the machines and the switches between them; read on the first rank's
+    machine."""
     given: bool = False
-    """``INA_GIVEN``, if set: the job as a controller has admitted it already (``ina admit --given``)."""
+    """``INA_GIVEN``, if set: a controller has admitted the job already (``ina admit --given``)."""
     controller: str = ""
     """``INA_CONTROLLER``: URL of a controller that admits the job; used where neither a switch nor a cluster
     file is given."""
     hierarchical: bool | None = None
-    """``INA_HIERARCHICAL``: 1: the ranks of a machine are summed there first, 0: never; None: where
-    several are on one of several machines."""
+    """``INA_HIERARCHICAL``: 1: sum the ranks of a machine there first, 0: never; None: if there are several
+    machines, and several ranks on one."""
     token: str = field(default="", repr=False)
-    """``INA_TOKEN``: secret that ranks on several machines have in common."""
+    """``INA_TOKEN``: secret that ranks on several machines share."""
     meeting_s: float = 300.0
-    """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for ranks that do not come."""
+    """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for other ranks, seconds."""
     meeting: Address | None = None
     """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet; None:
     with srun a port of its first node."""
     numbers: Numbers | None = None
-    """``INA_NUMBERS``: how a framework's floats travel, "exponent", "block16", "block8" or "block4"; None: as
-    the job's do."""
+    """``INA_NUMBERS``: encoding of a framework's floats, "exponent", "block16", "block8" or "block4"; None:
+    the job's."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -81,7 +81,7 @@ class Settings:
 
 
 def _controller(environment: Mapping[str, str]) -> str:
-    """Return the controller to ask; "" where a switch or a cluster file is given instead."""
+    """Return the controller's URL; "" if a switch or a cluster file is given instead."""
     given = environment.get("INA_SWITCH") or environment.get("INA_CLUSTER")
     return "" if given else environment.get("INA_CONTROLLER", "")
 

@@ -1,11 +1,11 @@
-"""Tells torch of the backend "ina" as torch is imported: no script has to import anything for it.
+"""Register the backend "ina" when torch is imported, so that scripts need no import for it.
 
-An entry point of the group ``torch.backends``, which torch calls at the end of its own import (unless
-``TORCH_DEVICE_BACKEND_AUTOLOAD`` is 0). So it imports nothing but torch, and raises nothing. What the backend
-is made of is imported when a process group is made.
+This is an entry point of the group ``torch.backends``, which torch calls at the end of its own import (unless
+``TORCH_DEVICE_BACKEND_AUTOLOAD`` is 0). So it imports only torch, and raises no error. The backend itself is
+imported when a process group is made.
 
-Libraries that take only names that they know (accelerate, transformers' Trainer) get it by the environment:
-with ``INA_AS=gloo`` a default group of backend "gloo" is one of "ina".
+Libraries that accept only certain names (accelerate, transformers' Trainer) use it by the environment: with
+``INA_AS=gloo`` a default group of backend "gloo" becomes one of "ina".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("hostlib.torch")
 
 
 def autoload() -> None:
-    """Register the backend; only log what prevents it, so that torch can be imported anyway."""
+    """Register the backend; only log errors, so that torch can be imported in any case."""
     try:
         register()
     except Exception as error:
@@ -42,12 +42,12 @@ def register() -> None:
                 each for each in dist.Backend.backend_list if each not in ("undefined", BACKEND)
             )
             if name not in dist.Backend.backend_list:
-                _log.warning("INA_AS=%s makes no group one of %r: want one of %s", name, BACKEND, known)
+                _log.warning("INA_AS=%s does not select %r: must be one of %s", name, BACKEND, known)
             _stand_in(dist, name)
 
 
 def _stand_in(dist: Any, name: str) -> None:
-    """Make groups of this backend where `init_process_group` is asked for `name`, or has it by default."""
+    """Make `init_process_group` create groups of this backend for `name`, also by default."""
     original = dist.init_process_group
     usual = dist.Backend.default_device_backend_map
     usual.update({device: BACKEND for device, each in usual.items() if each == name})
@@ -60,7 +60,7 @@ def _stand_in(dist: Any, name: str) -> None:
 
 
 def _instead(name: str, backend: str) -> str:
-    """Return a backend as torch names it, with this one in the place of `name`.
+    """Return torch's name of a backend, with this backend in place of `name`.
 
     >>> _instead("gloo", "GLOO"), _instead("gloo", "cpu:gloo,cuda:nccl")
     ('ina', 'cpu:ina,cuda:nccl')
@@ -75,11 +75,11 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 OLDEST: Final = (2, 13)
 NEWEST: Final = (2, 14)
-"""Process groups in Python are no stable interface of torch: each version has to be tried."""
+"""Process groups in Python are no stable interface of torch: each version must be tested."""
 
 
 def check() -> None:
-    """Raise ImportError if torch is missing or too old; warn of one that has not been tried."""
+    """Raise ImportError if torch is missing or too old; warn of an untested version."""
     oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
     wanted = f"hostlib.torch needs torch {oldest} to {newest}"
     try:

@@ -1,15 +1,15 @@
-"""The version of this library, which machines compare."""
+"""Version of this library, which machines compare."""
 
 from __future__ import annotations
 
 from typing import Final
 
 INA_VERSION: Final = 2
-"""That of the header of packets (`hostlib.wire`): here, or comparing versions would load NumPy."""
+"""Version of the header of packets (`hostlib.wire`); here, so that a comparison does not load NumPy."""
 
 
 def version() -> str:
-    """Return the version of the package, and of the header of its packets."""
+    """Return the versions of the package and of the header of its packets."""
     from importlib import metadata  # a tenth of a command's start, for those that compare versions
 
     try:

@@ -1,19 +1,19 @@
-"""Congestion controls by name: the library's, and a researcher's own.
+"""Find congestion controls by name: the library's, and a researcher's own.
 
-A name is one of `CONGESTION`, or that of one from outside:
+A name is a key of `CONGESTION`, or the name of one from outside:
 
 ===========================  ==========================================================================
-``path.py:Name``             a class of a Python file, or a function that makes one: it is called
-                             without arguments for each rank, and has `start` and `on_round` as
-                             `Congestion` says
+``path.py:Name``             a class of a Python file, or a function that returns an object: it is called
+                             without arguments for each rank; the object has `start` and `on_round` as
+                             in `Congestion`
 ``package.module:Name``      the same of an installed module
 ``name``                     the same, offered by a package as an entry point of `GROUP`
-``path.so:function``         a function of a shared object, as ``_native/ina_window.h`` declares it: it
-                             is asked by the compiled core, without Python
+``path.so:function``         a function of a shared object, as ``_native/ina_window.h`` declares it: the
+                             compiled core calls it, without Python
 ===========================  ==========================================================================
 
-All ranks of a job load what its name says. So that files that differ are found, the packets of a job carry a
-digest of its file (`Control.digest`): ranks with another one raise `RanksDisagree`.
+All ranks of a job load the control by its name. To detect different files, the packets of a job carry a
+digest of the file (`Control.digest`): ranks with a different digest raise `RanksDisagree`.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from hostlib.core.congestion import CONGESTION, RULE_STATE, BadLimits, Congestio
 from hostlib.errors import ConfigError
 
 GROUP: Final = "ina.congestion"
-"""Entry points of packages that offer one."""
+"""Group of entry points of packages that offer a congestion control."""
 
 __all__ = ["GROUP", "Control", "Limits", "Round", "check_name", "find", "is_outside"]
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A congestion control that was found."""
+    """A congestion control found by name."""
 
     name: str
     make: Callable[[], Congestion]
-    """Makes one rank's. Raises ConfigError."""
+    """Returns a rank's congestion control. Raises ConfigError."""
     digest: int = 0
-    """Of the file that it comes from, and of its name there; 0: it is the library's."""
+    """Digest of its file, and of its name there; 0: it is the library's."""
 
 
 def is_outside(name: str) -> bool:
-    """Return whether no congestion control of the library is called so."""
+    """Return whether the library has no congestion control of this name."""
     return name not in CONGESTION
 
 
 def check_name(name: object) -> None:
-    """Raise ConfigError for what can be no name. A file is not looked for."""
+    """Raise ConfigError if this is no valid name. Files are not checked."""
     if isinstance(name, str) and (name in CONGESTION or _in_file(name) or name in _offered()):
         return
     raise ConfigError(
@@ -68,7 +68,7 @@ def find(name: str) -> Control:
     """Return the congestion control of this name.
 
     Raises:
-        ConfigError: there is none, or what it runs on import fails.
+        ConfigError: there is none, or its import fails.
     """
     if name in CONGESTION:
         return Control(name, {str(key): make for key, make in CONGESTION.items()}[name])
@@ -91,7 +91,7 @@ def find(name: str) -> Control:
 
 
 class _Own:
-    """One from outside in Python, with its name."""
+    """A congestion control from outside in Python, with its name."""
 
     def __init__(self, name: str, inner: Any) -> None:
         self.name = name
@@ -125,7 +125,7 @@ class _Limits(ctypes.Structure):
 
 
 class _InC:
-    """One in C. The compiled core calls its function directly; others call it through this."""
+    """A congestion control in C. The compiled core calls its function directly; Python uses this class."""
 
     wants_rounds = True
 
@@ -187,7 +187,7 @@ def _run(name: str, path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up here
+    sys.modules[spec.name] = module  # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -217,6 +217,6 @@ def _offered() -> list[str]:
 
 
 def _digest(file: Path | None, what: str) -> int:
-    """Return a number other than 0 that tells apart what is in a file."""
+    """Return a digest of a file and a name in it; not 0."""
     content = b"" if file is None else file.read_bytes()
     return zlib.crc32(content + what.encode()) or 1

@@ -21,7 +21,7 @@ from hostlib.errors import NativeMissing
 
 
 class IoStruct(ctypes.Structure):
-    """``struct ina_io`` of ``ina_core.h``: one socket and its buffers, or its shared memory."""
+    """``struct ina_io`` of ``ina_core.h``: a socket and its buffers, or shared memory."""
 
     _fields_ = (
         ("send_buffer", ctypes.c_void_p),
@@ -47,19 +47,19 @@ class IoStruct(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """Return the path of the compiled library, where an installation builds it, too."""
-    # not sysconfig.get_config_var: to a thread that calls it while another is the first to, it returns None
+    """Return the path of the compiled library, in an installation and a checkout."""
+    # not sysconfig.get_config_var: it may return None while another thread makes the first call
     return Path(__file__).parent / f"_ina{EXTENSION_SUFFIXES[0]}"
 
 
 def load() -> ctypes.CDLL:
-    """Return the library, loaded once for the process. Raises NativeMissing."""
+    """Return the library, loaded once per process. Raises NativeMissing."""
     return _load(library_path())
 
 
 @functools.cache
 def _load(path: Path) -> ctypes.CDLL:
-    """Load it, compare its layout with ours, and declare its functions."""
+    """Load the library, compare its layout with ours, and declare its functions."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -123,7 +123,7 @@ def _constants() -> dict[str, int]:
 
 
 def _header_fields() -> list[Field]:
-    """Return the fields of an INA header, and its length under no name."""
+    """Return the fields of an INA header, and its length under the name ""."""
     fields = wire.HEADER_DTYPE.fields
     assert fields is not None
     found = [Field(name, offset, dtype.itemsize) for name, (dtype, offset, *_) in fields.items()]
@@ -142,7 +142,7 @@ class NativeKernel:
         self.library.ina_begin(ctypes.byref(state.struct), now)
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
-        """Write the next packets of one length into `out`, as many as fit; return how many."""
+        """Write the next packets of one length into `out`, as many as fit; return their number."""
         room = out.nbytes // state.packet_dtype.itemsize
         return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, 0, now))
 
@@ -151,7 +151,7 @@ class NativeKernel:
         self.library.ina_absorb(ctypes.byref(state.struct), data.ctypes.data, data.nbytes, segment, now)
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
+        """Return the time when the oldest packet in flight is overdue or needs a probe, or `NEVER`."""
         return int(self.library.ina_next_timeout(ctypes.byref(state.struct)))
 
     def time_out(self, state: CoreState, now: int) -> None:
@@ -159,5 +159,5 @@ class NativeKernel:
         self.library.ina_time_out(ctypes.byref(state.struct), now)
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Set the limits from now on, and count the results that are in, up to the end of the next round."""
+        """Set the limits from now on, and count arrived results, up to the end of the next round."""
         self.library.ina_end_round(ctypes.byref(state.struct), in_flight, claims)

@@ -1,4 +1,4 @@
-"""Compile the native part in place, where an installation puts it: ``python -m hostlib._native.build``."""
+"""Compile the native part in place, as an installation does: ``python -m hostlib._native.build``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from hostlib._native import library_path
 
 RINGS = Path(__file__).parents[2] / "softswitch/engine/runtime"
-"""The folder of ``shared_ring.h``, on which ranks and switch agree."""
+"""Folder of ``shared_ring.h``, which ranks and switch share."""
 FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-fPIC", "-shared")
 
 
@@ -21,7 +21,7 @@ def build() -> Path:
     subprocess.run(
         [os.environ.get("CC", "cc"), *FLAGS, f"-I{RINGS}", "-o", str(scratch), *sources, "-lm"], check=True
     )
-    scratch.replace(target)  # at once: a running process keeps the file that it has mapped
+    scratch.replace(target)  # atomic: a running process keeps the old file that it has mapped
     return target
 
 

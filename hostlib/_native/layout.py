@@ -1,8 +1,8 @@
-"""Compares what Python says of memory and of the wire with what the compiled library says.
+"""Compare the layout of memory and packets in Python with that of the compiled library.
 
-Both languages know the structures that they share, the header of a packet, and numbers that mean something
-to both. The library exports what it knows as tables (``ina_layout.c``), made from the lists that declare it.
-A library of another version, or a list that was changed on one side only, is refused before it is used.
+Both languages declare the shared structures, the header of a packet, and shared constants. The library
+exports its declarations as tables (``ina_layout.c``), generated from the declaring lists. A library of
+another version, or a list that was changed on one side only, is refused before it is used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Constant(ctypes.Structure):
 
 
 def fields_of(structure: type[ctypes.Structure]) -> list[Field]:
-    """Return the fields of a structure as ctypes lays them out, and at the end its size under no name."""
+    """Return the fields of a structure in ctypes' layout, and at the end its size under the name ""."""
     places = [(name, getattr(structure, name)) for name, *_ in structure._fields_]
     fields = [Field(name, place.offset, place.size) for name, place in places]
     return [*fields, Field("", ctypes.sizeof(structure), 0)]
@@ -53,12 +53,12 @@ def exported_fields(library: ctypes.CDLL, table: str) -> list[Field]:
 
 @functools.cache
 def exported_constants(library: ctypes.CDLL) -> Mapping[str, int]:
-    """Return the numbers that the library exports, by name. Raises NativeMissing."""
+    """Return the library's exported constants by name. Raises NativeMissing."""
     return {row.name.decode(): row.value for row in _rows(library, "ina_constants", _Constant) if row.name}
 
 
 def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) -> None:
-    """Compare fields one by one: names, offsets and widths. Raises NativeMissing, which names the first."""
+    """Compare names, offsets and widths of fields. Raises NativeMissing, naming the first difference."""
     found = exported_fields(library, table)
     for number, want in enumerate(wanted):
         have = found[number] if number < len(found) else None
@@ -67,7 +67,7 @@ def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) ->
 
 
 def require_constants(library: ctypes.CDLL, wanted: Mapping[str, int], *prefixes: str) -> None:
-    """Compare numbers by name, all that C has with one of the prefixes. Raises NativeMissing."""
+    """Compare all of C's constants that have one of the prefixes. Raises NativeMissing."""
     found = exported_constants(library)
     names = [*wanted, *(name for name in found if name.startswith(prefixes) and name not in wanted)]
     for name in names:

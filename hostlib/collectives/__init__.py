@@ -1,4 +1,4 @@
-"""One collective: its arrays, its receivers, and how a job of one rank does it alone."""
+"""A collective, its arguments and its arrays; and the engine of a job with one rank."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _NON_FINITE: Final = get_args(NonFinite)
 
 
 class CallOptions(NamedTuple):
-    """What a call says of a collective besides its array, operation and root; goes all the way with it.
+    """Arguments of a call besides its array, operation and root; each collective keeps its own.
 
-    A tuple, for a frozen dataclass takes a microsecond longer to make.
+    A tuple, because a frozen dataclass takes a microsecond longer to make.
     """
 
     out: arrays.Output | None = None
@@ -44,54 +44,54 @@ class CallOptions(NamedTuple):
     name: str | None = None
     """Name of the array, for errors and ordering."""
     nonfinite: NonFinite = "raise"
-    """What NaN and infinity do; see `hostlib.collectives.communicator.Communicator.allreduce`."""
+    """Effect of NaN and infinity; see `hostlib.collectives.communicator.Communicator.allreduce`."""
     layer: Layer | None = None
     priority: int | None = None
-    """Of its packets, 0 to 255; None: by policy."""
+    """Priority of its packets, 0 to 255; None: by policy."""
     numbers: Numbers | None = None
-    """How floats travel; None: as the job's configuration says."""
+    """Encoding of floats in packets; None: the job's configuration decides."""
     residual: NDArray[np.float32] | None = None
-    """Gets what "block16", "block8" or "block4" round off."""
+    """Receives the rounding error of "block16", "block8" or "block4"."""
     arrived: Callable[[], None] | None = None
     """Waits until the source is there, if a device still copies to it; called in the library's thread."""
     here: bool = False
-    """The calling thread carries it out, if nothing else is submitted: it waits at once, others may not."""
+    """The calling thread carries it out if no other call is submitted, and blocks until it is done."""
     series: str | None = None
-    """What calls have in common whose values are alike, if that is not the name, which has it."""
+    """Key of calls with similar values (`hostlib.core.foresight`); None: the name."""
 
 
 PLAIN: Final = CallOptions()
 
 
 class Collective(NamedTuple):
-    """A collective that was asked for; a tuple, as `CallOptions` is."""
+    """A requested collective; a tuple, as `CallOptions` is."""
 
     staged: arrays.Staged
-    """Source and target, as `hostlib.core.window.Exchange` has them for the pattern."""
+    """Source and target, as `hostlib.core.window.Exchange` defines them for the pattern."""
     average: bool
     options: CallOptions
     description: str
-    """Description of all that ranks must agree on besides `number`."""
+    """Description of the properties, besides `number`, on which ranks must agree."""
     number: int = 0
-    """Number of earlier calls of this rank, those that were refused included."""
+    """Number of earlier calls of this rank, refused calls included."""
     root: int | None = None
-    """The only rank that gets the sum, or the one whose array is broadcast; None: there is none."""
+    """The only rank that gets the sum, or the rank whose array is broadcast; None: there is none."""
     pattern: Pattern = Pattern.SUM
     shards: int = 1
-    """Parts of the array that are of one rank each: 1, or as many as ranks."""
+    """Number of shards in the array: 1, or one for each rank."""
     stride: int | None = None
-    """Elements from one shard to the next, where all of them are; None: they lie back to back."""
+    """Elements from one shard to the next in the array of all shards; None: they lie back to back."""
     part: str = ""
-    """What ranks must agree on besides if this is no whole call: which part of it, or of which calls."""
+    """Which part of a call this is, or which calls it joins, on which ranks must agree; "": a whole call."""
     calls: int = 1
-    """Number of calls that are done with it."""
+    """Number of calls that end with it."""
     is_barrier: bool = False
     fused: Sequence[tuple[str, int]] | None = None
-    """The series of several calls as one, empty if some have none; None: it is one call, or a part."""
+    """The series of several fused calls, empty if one has none; None: it is one call, or a part."""
 
     @property
     def series(self) -> Sequence[tuple[str, int]]:
-        """Series, and elements of each, in the order of their packets (`hostlib.core.foresight`)."""
+        """Series and their numbers of elements, in the order of their packets (`hostlib.core.foresight`)."""
         if self.fused is not None:
             return self.fused
         name = self.options.series or self.options.name
@@ -105,7 +105,7 @@ class Collective(NamedTuple):
 
     @property
     def tag(self) -> int:
-        """Digest of number, description and part, which every packet carries."""
+        """Digest of number, description and part; every packet carries it."""
         return zlib.crc32(f"{self.number} {self.description}{self.part and f' {self.part}'}".encode())
 
 
@@ -118,7 +118,7 @@ def make_collective(
     root: int | None = None,
     terms: int = 1,
 ) -> Collective:
-    """Check the arguments of an allreduce or a reduce, and return it.
+    """Return an allreduce or a reduce, after a check of its arguments.
 
     Args:
         array: The array to sum.
@@ -157,7 +157,7 @@ def make_collective(
 def make_reduce_scatter(
     array: ArrayLike | arrays.Tensor, op: Op, options: CallOptions, *, number: int, rank: int, size: int
 ) -> Collective:
-    """Check the arguments of a reduce-scatter, and return it; for the others see `make_collective`.
+    """Return a reduce-scatter, after a check of its arguments.
 
     Args:
         array: The array to sum; its first dimension is split into a shard for each rank.
@@ -182,7 +182,7 @@ def make_reduce_scatter(
 def make_all_gather(
     array: ArrayLike | arrays.Tensor, options: CallOptions, *, number: int, rank: int, size: int
 ) -> Collective:
-    """Check the arguments of an all-gather, and return it.
+    """Return an all-gather, after a check of its arguments.
 
     Args:
         array: This rank's shard, of any type; of the same shape and type on all ranks.
@@ -202,10 +202,10 @@ def make_all_gather(
 def make_broadcast(
     array: ArrayLike | arrays.Tensor, root: int, options: CallOptions, *, number: int, rank: int
 ) -> Collective:
-    """Check the arguments of a broadcast, and return it.
+    """Return a broadcast, after a check of its arguments.
 
     Args:
-        array: What the root sends, of any type; at other ranks an array of the same shape and type.
+        array: The root's array, of any type; at other ranks an array of the same shape and type.
         root: The rank that sends.
         options: The rest of the call's arguments.
         number: Number of earlier calls of this rank.
@@ -221,7 +221,7 @@ def make_broadcast(
 
 @functools.lru_cache(1024)
 def _form(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
-    """Return the words for a shape and a dtype, whose name alone takes NumPy longer than the rest."""
+    """Describe a shape and a dtype; cached, because NumPy takes long to name a dtype."""
     return f"{'x'.join(map(str, shape)) or 1} {dtype}"
 
 
@@ -233,7 +233,7 @@ def _described(what: str, staged: arrays.Staged, options: CallOptions, more: str
 
 
 def _check(options: CallOptions) -> None:
-    """Raise UnsupportedArray if layer, name or priority is none."""
+    """Raise UnsupportedArray if layer, name or priority is invalid."""
     if options.layer is not None and not _is_layer(options.layer):
         raise UnsupportedArray(
             f"layer is {options.layer!r}, must be (position, layers) with 0 <= position < layers, or None"
@@ -246,18 +246,18 @@ def _check(options: CallOptions) -> None:
 
 
 def make_barrier(number: int) -> Collective:
-    """Return a collective that sums nothing, but has to be met by all ranks."""
+    """Return a collective without elements, which ends when all ranks have called it."""
     nothing = arrays.stage(np.empty(0, np.int32))
     return Collective(nothing, False, PLAIN, "barrier", number, is_barrier=True)
 
 
 def is_whole(value: object) -> bool:
-    """Return whether this is a whole number: an int, Python's or NumPy's, and no truth value."""
+    """Return whether a value is an int of Python or NumPy, and no bool."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def check_root(root: object, size: int) -> None:
-    """Raise ValueError if `root` is no rank of this number of ranks."""
+    """Raise ValueError unless `root` is a rank below `size`."""
     if not (is_whole(root) and 0 <= root < size):  # type: ignore[operator]
         raise ValueError(f"root is {root!r}, must be a rank: 0..{size - 1}, a whole number")
 
@@ -270,14 +270,14 @@ def _is_layer(layer: object) -> bool:
 
 
 class Engine:
-    """Carries out collectives, one after the other; by itself those of one rank, where a sum is its input."""
+    """Carries out collectives one after the other; this base class serves jobs of one rank."""
 
     def __init__(self) -> None:
         self._broken: JobBroken | None = None
         self._counted = dict.fromkeys(COUNTED, 0.0)
 
     def run(self, collective: Collective) -> None:
-        """Fill the collective's target. Raises InaError; after a JobBroken nothing more can be run."""
+        """Fill the collective's target. Raises InaError; after a JobBroken later calls raise it, too."""
         if self._broken:
             raise self._broken
         started = time.monotonic_ns()
@@ -298,11 +298,11 @@ class Engine:
         counted["time_s"] += busy_ns / 1e9
 
     def statistics(self) -> dict[str, float]:
-        """Return a number for each of `KEYS`, since the start, SI units in the names; of packets 0."""
+        """Return a counter since the start for each of `KEYS`, in SI units; counters of packets are 0."""
         return {**dict.fromkeys(KEYS, 0.0), **self._counted}
 
     def progress(self, done: int, total: int) -> None:
-        """Learn that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
+        """Note that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
         """Make collectives under way, and all later ones, raise `kind`; any thread may call."""

@@ -1,7 +1,7 @@
-"""Any array that a user may hand in, as the flat float32 or int32 memory that the core works on.
+"""Convert users' arrays to the flat float32 or int32 memory that the core reads and writes, and back.
 
-Arrays are what NumPy makes of them: lists, numbers, subclasses, and tensors of other libraries whose memory
-NumPy can see (torch's on the CPU) through ``__array__`` and ``__dlpack__``; no such library is imported here.
+NumPy reads them: lists, numbers, subclasses, and tensors of other libraries whose memory it can reach
+(torch's on the CPU) through ``__array__`` and ``__dlpack__``. No such library is imported here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIRE_DTYPES: Final = {
     np.dtype(np.float16): np.dtype(np.float32),
     np.dtype(np.int32): np.dtype(np.int32),
 }
-"""Type in which each is summed. float64 is rounded to float32 first; float16 fits, its sums are rounded."""
+"""Type in which each dtype is summed. float64 is rounded to float32 first, sums of float16 afterwards."""
 
 _INT32: Final = np.iinfo(np.int32)
 _WORD: Final = 4
@@ -30,7 +30,7 @@ _WORD: Final = 4
 
 
 class Tensor(Protocol):
-    """An array of another library, of whose memory NumPy can make an array."""
+    """An array of another library whose memory NumPy can reach."""
 
     def __array__(self) -> NDArray[Any]: ...
 
@@ -42,19 +42,19 @@ Output = NDArray[Any] | Tensor
 
 
 class Staged(NamedTuple):
-    """An array ready for the core; a tuple, for a frozen dataclass takes a microsecond longer to make."""
+    """An array ready for the core; a tuple, because a frozen dataclass takes a microsecond longer to make."""
 
     source: NDArray[Any]
-    """Flat, contiguous, aligned, native."""
+    """Flat, contiguous, aligned, in native byte order."""
     target: NDArray[Any]
     """Like `source`, and possibly the same memory."""
     dtype: np.dtype[Any]
-    """Kind of the user's array."""
+    """Dtype of the user's array."""
     shape: tuple[int, ...]
     beyond: tuple[int, float] | None
-    """First number, and where in `source`, that float64 holds and float32 does not: infinite in `source`."""
+    """Index and float64 value of the first number beyond float32; `source` holds infinity there."""
     finish: Callable[[], Any]
-    """Converts `target` to what the user gets; to be called once, when it is complete."""
+    """Converts the complete `target` to the user's result; call it once."""
 
     def unfit(self, first: int, count: int) -> str:
         """Describe the values that are not finite among `count` elements of a source from `first` on."""
@@ -67,9 +67,9 @@ class Staged(NamedTuple):
 
 
 def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
-    """Prepare `array`, to be summed into `out` (which may be `array` itself) or into a new array.
+    """Prepare `array` for a sum into `out` (which may be `array` itself) or into a new array.
 
-    What `finish` returns is `out`, or else new: a tensor if `array` is one, a plain NumPy array otherwise.
+    `finish` returns `out`, or a new array: a tensor if `array` is one, a plain NumPy array otherwise.
 
     Raises:
         UnsupportedArray: `array` cannot be summed, or `out` does not fit it.
@@ -90,7 +90,7 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
         return Staged(source, target, dtype, given.shape, beyond, finish)
 
     if memory is None:
-        # what was converted is a private copy already
+        # a converted array is a private copy already
         target = np.empty(given.size, wire_dtype) if is_direct else source
         return staged(target, lambda: _like(array, _cast(target, dtype).reshape(given.shape)))
     if _is_direct(memory, wire_dtype):
@@ -108,9 +108,9 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
 
 
 def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, rank: int, size: int) -> Staged:
-    """Stage the sum of `array`, staged as `whole`, so that this rank gets its shard alone.
+    """Stage the sum of `array`, staged as `whole`, so that this rank gets only its shard.
 
-    What `finish` returns is the shard: `out`, or else new.
+    `finish` returns the shard: `out`, or a new array.
 
     Args:
         array: The array whose first dimension is split into shards.
@@ -147,10 +147,10 @@ def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, ra
 
 
 def stage_shards(array: ArrayLike | Tensor, out: Output | None, rank: int, size: int) -> Staged:
-    """Prepare this rank's shard, to be moved as it is to all others, and room for all shards.
+    """Prepare this rank's shard, whose bytes move unchanged to all other ranks, and room for all shards.
 
-    Source and target are words of 32 bits; a shard's bytes are filled up to whole ones. What `finish` returns
-    has all shards, one behind the other in the first dimension: `out`, or else new.
+    Source and target are words of 32 bits; a shard is padded to whole words. `finish` returns all shards,
+    one behind the other in the first dimension: `out`, or a new array.
 
     Args:
         array: This rank's shard, of any type of a fixed size.
@@ -183,9 +183,9 @@ def stage_shards(array: ArrayLike | Tensor, out: Output | None, rank: int, size:
 
 
 def stage_moved(array: ArrayLike | Tensor, out: Output | None, *, sends: bool) -> Staged:
-    """Prepare an array that moves as it is from one rank to all others; it `sends` at that one.
+    """Prepare an array whose bytes move unchanged from one rank (where `sends` is True) to all others.
 
-    Source and target are the same words of 32 bits. What `finish` returns is `out`, or else new.
+    Source and target are the same words of 32 bits. `finish` returns `out`, or a new array.
 
     Raises:
         UnsupportedArray: `array` cannot be moved, or `out` does not fit it.
@@ -213,7 +213,7 @@ def _movable(array: object) -> NDArray[Any]:
 
 
 def _words(array: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the bytes of an array as words: its own memory if that is possible, else a copy."""
+    """Return the bytes of an array as words: a view if possible, else a copy."""
     if array.flags.c_contiguous and array.nbytes % _WORD == 0:
         return array.reshape(-1).view(np.uint8).view(np.int32) if array.size else np.empty(0, np.int32)
     words = np.zeros(-(-array.nbytes // _WORD), np.int32)
@@ -222,10 +222,10 @@ def _words(array: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def with_residual(staged: Staged, residual: object) -> Staged:
-    """Add the array to `residual`, and return what sums that instead, to leave there what is rounded off.
+    """Add the array to `residual`, and return `staged` with that as source, where the rounding error stays.
 
     Raises:
-        UnsupportedArray: it cannot be that.
+        UnsupportedArray: `residual` does not fit the array.
     """
     if staged.source.dtype != np.float32:
         raise UnsupportedArray(f"residual is for floats, the array is {staged.dtype}")
@@ -264,7 +264,7 @@ def _read(value: object, what: str) -> NDArray[Any]:
 def _writable(
     out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: str = "the array"
 ) -> NDArray[Any]:
-    """Return `out` as an array over the same memory, which has to be of this shape and type."""
+    """Return `out` as an array over the same memory. Raises UnsupportedArray for another shape or type."""
     memory = _read(out, "out")
     if not isinstance(out, np.ndarray) and not _shares_memory(out, memory):
         raise UnsupportedArray(
@@ -282,7 +282,7 @@ def _writable(
 
 
 def _shares_memory(tensor: object, array: NDArray[Any]) -> bool:
-    """Return whether `array`, which NumPy made of `tensor`, is no copy: DLPack makes none."""
+    """Return whether `array`, which NumPy made of `tensor`, shares its memory: DLPack never copies."""
     if not hasattr(tensor, "__dlpack__"):
         return False
     try:
@@ -309,11 +309,11 @@ def _is_direct(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> bool:
 
 
 def _convert(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[int, float] | None]:
-    """Return a flat copy, and where the first number is that became infinite."""
+    """Return a flat copy, and index and value of the first number that became infinite, or None."""
     try:
         with np.errstate(over="raise"):
             return np.array(array, wire_dtype, order="C").reshape(-1), None
-    except FloatingPointError:  # of the whole job, `nonfinite` says what to do
+    except FloatingPointError:  # `nonfinite` decides, for all ranks
         with np.errstate(over="ignore"):
             converted = np.array(array, wire_dtype, order="C").reshape(-1)
     first = int(np.argmax(np.isinf(converted) & np.isfinite(array).reshape(-1)))
@@ -332,10 +332,10 @@ def _copy_to(out: object, memory: NDArray[Any], staging: NDArray[Any]) -> object
 
 
 def _like(array: object, result: NDArray[Any]) -> Any:
-    """Return `result` as a tensor of the library that `array` is of, if it says how."""
+    """Return `result` as a tensor of the library of `array`, if `array` offers a conversion."""
     if isinstance(array, np.ndarray | np.generic) or not hasattr(array, "__dlpack__"):
         return result
-    wrap = getattr(array, "__array_wrap__", None)  # NumPy's own functions go by it, too
+    wrap = getattr(array, "__array_wrap__", None)  # NumPy's own functions use it, too
     return result if wrap is None else wrap(result)
 
 
@@ -345,7 +345,7 @@ def _type_name(value: object) -> str:
 
 
 def _advice(array: NDArray[Any]) -> str:
-    """Return advice for an array of a dtype that is not summed, for an error message."""
+    """Return advice, for an error message, on an array whose dtype cannot be summed."""
     match array.dtype.kind:
         case "i" | "u" if array.size:
             low, high = int(array.min()), int(array.max())
@@ -353,7 +353,7 @@ def _advice(array: NDArray[Any]) -> str:
                 return f"; values {low}..{high} fit array.astype(numpy.int32)"
             return f"; values {low}..{high} do not fit int32, array.astype(numpy.float32) rounds them"
         case "b":
-            return "; array.astype(numpy.int32) counts what is true"
+            return "; array.astype(numpy.int32) counts the true elements"
         case "f":
             return "; array.astype(numpy.float32) rounds"
         case "c":
@@ -370,13 +370,13 @@ _warned = False
 
 
 def warn_of_float64() -> None:
-    """Warn, the first time, that float64 is summed as float32; at the line that called this package."""
+    """Warn once that float64 is summed as float32, at the line that called this package."""
     global _warned
     if _warned:
         return
     warnings.warn(
         "float64 (Python's float, too) is summed as float32, which keeps 24 of 53 bits. Pass "
-        "array.astype(numpy.float32) where that is meant, or silence this, which is said once, with "
+        "array.astype(numpy.float32) where that is intended, or silence this one-time warning with "
         'warnings.filterwarnings("ignore", category=hostlib.PrecisionWarning)',
         PrecisionWarning,
         stacklevel=_callers_level(),
@@ -385,7 +385,7 @@ def warn_of_float64() -> None:
 
 
 def _callers_level() -> int:
-    """Return the `stacklevel` for `warn_of_float64` that leads out of this package."""
+    """Return the `stacklevel` with which a warning names the caller of this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "hostlib":
         level, frame = level + 1, frame.f_back

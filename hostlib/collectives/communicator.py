@@ -1,9 +1,8 @@
 """Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
 
-What is asynchronous is carried out in an order of its own, on which the ranks agree as they go: they find out
-how many calls all of them have submitted (`hostlib.collectives.schedule`), and all decide alike what comes
-next (`hostlib.collectives.schedule`): small ones together, ahead of large ones
-(`hostlib.collectives.fusion`).
+The ranks agree on the order of asynchronous collectives: they vote on how many calls all of them have
+submitted, and from these each rank chooses the same next step (`hostlib.collectives.schedule`): small
+collectives together, ahead of large ones (`hostlib.collectives.fusion`).
 """
 
 from __future__ import annotations
@@ -50,34 +49,33 @@ _MOST_UNASKED: Final = 15
 class Communicator(MovingCalls):
     """One rank of a job.
 
-    All ranks must call the same collectives in the same order, and alike in whether they wait for them
-    (`allreduce`) or not (`allreduce_async`).
+    All ranks must make the same calls in the same order, and the same ones blocking (`allreduce`) or
+    asynchronous (`allreduce_async`).
 
     Asynchronous collectives are carried out when all ranks have submitted them: small ones together and ahead
-    of large ones, which are carried out in slices. So they may end in another order.
+    of large ones, which are carried out in slices. So they may end in an order other than that of submission.
 
-    Methods may be called from several threads of a rank only if that order is still the same on all ranks.
+    Several threads of a rank may call methods only if the order of calls is still the same on all ranks.
 
     A process that is forked from a rank (`multiprocessing`, data loaders) is no rank: its collectives raise
-    `NotInitialized`, and `close` is without effect there. With the rank's packet numbers it would be summed
-    in the place of the rank, which would then be handed that sum.
+    `NotInitialized`, and `close` has no effect there. It would use the rank's packet numbers, and its values
+    would be summed in place of the rank's.
 
-    Every packet carries a digest of what the ranks must agree on: the number of the call (one that raised
-    counts), operation, shape, dtype, root, layer and name. Ranks that differ in any of these raise
-    `RanksDisagree`. Two arrays that agree in all of these and that ranks submit in different order, say
-    because each submits what it has ready first, are summed with each other, unnoticed: give them names.
-
-    It belongs to the process that made it: in others, forked from that, collectives raise `NotInitialized`.
+    Every packet carries a digest of the properties on which ranks must agree: the number of the call (calls
+    that raised count), operation, shape, dtype, root, layer and name. Ranks that differ in any of these raise
+    `RanksDisagree`. If ranks submit two arrays that agree in all of these in different order, say because
+    each submits first the array that is ready first, the wrong ones are summed, without an error: give them
+    names.
     """
 
     def __init__(
         self, config: JobConfig | None, peers: Peers | None = None, limits: Limits | None = None
     ) -> None:
-        """Join the job that `config` describes; None is a job of this process alone.
+        """Join the job that `config` describes; None: a job of this process alone.
 
         `limits`, of fused and sliced collectives, must be the same on all ranks.
 
-        A rank of one admission joins once: the switch answers a second one with the sums of the first.
+        A rank joins an admission only once: the switch would answer a second time with the sums of the first.
 
         Raises:
             ConfigError: the socket cannot be opened.
@@ -97,16 +95,16 @@ class Communicator(MovingCalls):
         self._terms = config.workers if config else 1
         self._packets = Packets(self._lanes, config.numbers if config else "exponent")
         self._queue: deque[Handle[Any]] = deque()
-        """Submitted, and not agreed on."""
+        """Submitted calls that are not in the schedule yet."""
         self._schedule = Schedule(self._limits, self._packets)
-        """Agreed on; the library's thread has it, and leaves it empty when it is not `_busy`."""
+        """Calls that all ranks have submitted; for the library's thread alone, and empty unless `_busy`."""
         self._agreed = 0
-        """Calls that ever were in the schedule."""
+        """Number of calls that the schedule has ever held."""
         self._unasked = self._unasked_next = 0
-        """Calls that are carried out without a vote, now and after the next vote: see `_all_wait`."""
+        """Number of calls without a vote, now and after the next vote: see `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
-        """Taken as `_lock`: a condition is left with a call in Python, which an interrupt can prevent."""
+        """Acquired as `_lock`: to leave a condition is a call in Python, which an interrupt can prevent."""
         self._busy = False
         self._closed = False
         self._process = os.getpid()
@@ -132,28 +130,27 @@ class Communicator(MovingCalls):
         Args:
             array: float32, int32, float64 or float16, any shape; floats are summed as float32, with an
                 exponent per packet (`hostlib.wire.encodings.error_bound`) or on a fixed scale, int32 exactly.
-                For float64 that means fewer bits (`PrecisionWarning`, once), and that a number beyond 3.4e38
-                counts as infinite. A torch tensor on the CPU will do, without gradient (`tensor.detach()`);
-                the result is one too. Other subclasses of NumPy's arrays count as plain ones, but masked
-                arrays are refused.
+                float64 loses bits (`PrecisionWarning`, once), and a number beyond 3.4e38 counts as infinite.
+                A torch tensor on the CPU without gradient (`tensor.detach()`) is taken, and the result is
+                one too. Subclasses of NumPy's arrays count as plain ones, but masked arrays are refused.
             op: "sum", or "average" (floats only).
             out: where to put the result, an array or tensor; `array` itself for in place.
-            name: of the array, the same on all ranks. Where ranks submit arrays of different names for each
-                other, all get an error; without names, arrays that look alike are summed.
-            nonfinite: what NaN or infinity in any rank's input does: "raise", after which the job can go on,
-                or "propagate": the elements that share its packet become NaN.
+            name: of the array, the same on all ranks. If ranks submit arrays of different names in the same
+                place, all get an error; without names, arrays of the same shape and dtype are summed.
+            nonfinite: effect of NaN or infinity in any rank's input: "raise", after which the job can go on,
+                or "propagate": all elements of its packet become NaN.
             layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
                 layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
-            priority: 0 to 255, instead of what `hostlib.core.priority` makes of layer, communication share
-                and remaining time. Ranks should agree.
+            priority: 0 to 255; None: `hostlib.core.priority` computes it from layer, communication share and
+                remaining time. Ranks should agree.
             numbers: how floats travel: "block16", "block8" and "block4" take a half, a quarter and an eighth
                 of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.wire.encodings`);
-                "exponent" is the finest one; None: as the job's configuration says. The same on all ranks.
-            residual: with one of the blocks an array of float32 in the array's shape, zero at first: what
-                earlier sums rounded off is added to this one, and what this one rounds off is left there.
+                "exponent" is the finest; None: the job's configuration decides. The same on all ranks.
+            residual: with a "block" encoding, a float32 array of the array's shape, zero at first. The
+                rounding error of earlier sums, which it holds, is added to this sum, whose error replaces it.
 
         Raises:
-            UnsupportedArray: this array or argument is not taken; nothing was sent.
+            UnsupportedArray: this array or argument is not supported; nothing was sent.
             NonFiniteError, SumOverflow: see there; the contents of `out` are unspecified, the job can go on.
             JobBroken: the job is over.
         """
@@ -162,8 +159,8 @@ class Communicator(MovingCalls):
     allreduce_async = starting(allreduce)
     """Start an allreduce and return at once; for the arguments see `allreduce`.
 
-    Do not use `array` and `out` until it is done. Give a `name` wherever the order of several of these could
-    differ between ranks (see `Communicator`).
+    Do not use `array` and `out` until it is done. Give a `name` wherever the order of several such calls
+    could differ between ranks (see `Communicator`).
     """
 
     @waiting
@@ -181,14 +178,14 @@ class Communicator(MovingCalls):
     ) -> Request[NDArray[Any] | None]:
         """Return the sum (or average) of `array` over all ranks at rank `root`, and None at all others.
 
-        At the others neither `array` nor `out` changes: `out` is only checked to fit. They return when the
-        sum is complete, and get the same errors as the root. For the other arguments and the errors see
-        `allreduce`; `root` must be the same at all ranks, or every rank raises. ValueError: it is no rank.
+        At the others neither `array` nor `out` changes; only the shape and dtype of `out` are checked. They
+        return when the sum is complete, and get the same errors as the root. `root` must be the same at all
+        ranks, or every rank raises. For the rest see `allreduce`. Raises ValueError if `root` is no rank.
         """
         return self.sum_at(array, root, op, CallOptions(out, name, nonfinite, layer, priority))
 
     reduce_async = starting(reduce)
-    """Start a reduce and return at once; for the arguments see `reduce`, for the rest `allreduce_async`."""
+    """Start a reduce and return at once; see `reduce` for the arguments, else `allreduce_async`."""
 
     def sum(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
         """Return an allreduce to `start`. Raises UnsupportedArray."""
@@ -222,25 +219,26 @@ class Communicator(MovingCalls):
     def group(
         self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
     ) -> Communicator:
-        """Ask for the admission of a job of some ranks of this one to the same switch, and join it.
+        """Request admission of some ranks to the same switch as a job of their own, and join it.
 
-        All of these ranks call this, and no others. Close it before this communicator.
+        All of these ranks call this, and no others. Close the group before this communicator.
 
         Args:
             ranks: The ranks, in the order of their ranks in the group, this one among them.
-            key: Text that they alone give, for this group alone, of at most 100 characters.
+            key: Text of at most 100 characters, the same on these ranks and different for every group.
             timeout_s: Longest wait for the others.
-            patience_s: Longest time that ranks of the group, known to be alive, wait for each other in a
-                collective; None: as in this job.
+            patience_s: Longest wait of the group in a collective for ranks that are known to be alive;
+                None: as in this job.
 
         Raises:
-            RendezvousError: it was not admitted, and why: no room, or a job whose ranks have only one port
-                each. On all of its ranks, which can go on without it. Or an argument is wrong: on this rank.
+            RendezvousError: the group was not admitted, for lack of room or because this job's ranks have
+                one port each (all its ranks raise, and can go on); or an argument is wrong (this rank
+                raises).
             ConfigError: the socket cannot be opened.
         """
         self._check_process()
         if self._config is None or not isinstance(self._peers, RendezvousPeers):
-            raise RendezvousError("nobody watches over this job, who could admit groups of its ranks")
+            raise RendezvousError("this job has no launcher that could admit groups of its ranks")
         given = JobConfig.from_json(self._peers.group(key, ranks, timeout_s))
         patience_s = self._config.straggler_timeout_s if patience_s is None else patience_s
         config = replace(
@@ -249,32 +247,32 @@ class Communicator(MovingCalls):
         return joined(config, self._limits)
 
     def progress(self, done: int, total: int) -> None:
-        """Tell that `done` of `total` iterations are over; best called once per iteration, from the start.
+        """Note that `done` of `total` iterations are over; best called once per iteration, from the start.
 
-        From this follow the job's communication share and remaining time, two of the three things that its
-        tensors' priority depends on. Raises ValueError unless 0 <= done <= total and total >= 1.
+        The job's communication share and remaining time follow from this, and with its layer determine a
+        tensor's priority. Raises ValueError unless 0 <= done <= total and total >= 1.
         """
         self._check_process()
         self._engine.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
-        """Return counters since the start: flat, numbers only, SI units in the names."""
+        """Return counters since the start by name, with the SI unit in the name."""
         return self._engine.statistics()
 
     def report(self) -> None:
-        """Send the counters to the launcher, as a process does that ends without `close`."""
+        """Send the counters to the launcher, in a process that ends without `close`."""
         if not self._closed and os.getpid() == self._process:
             self._peers.report(self._engine.statistics())
 
     def abort(self, reason: str, kind: type[JobBroken] = JobFault) -> None:
-        """Give up submitted collectives and all later ones: they raise `kind`, soon. From any thread."""
+        """Make submitted collectives, and all later ones, raise `kind` soon; any thread may call."""
         self._check_process()
         self._engine.abort(reason, kind)
 
     def close(self) -> None:
         """Finish the submitted collectives, then leave the job. May be called again."""
         if os.getpid() != self._process:
-            return  # the job, its connections and what was submitted are those of the parent
+            return  # the job, its connections and submitted calls belong to the parent
         with self._lock:
             if self._closed:
                 return
@@ -286,7 +284,7 @@ class Communicator(MovingCalls):
         self._engine.close()
 
     def drain(self, timeout_s: float | None = None) -> bool:
-        """Return whether all that was submitted has ended within the time."""
+        """Wait for submitted calls, `timeout_s` at most; return whether all have ended."""
         with self._lock:
             return self._change.wait_for(lambda: not self._busy and not self._queue, timeout_s)
 
@@ -307,8 +305,8 @@ class Communicator(MovingCalls):
             self._engine.run(collective)
         finally:
             if inline:
-                # Before any call, for with each an interrupt can come (Ctrl-C that the caller catches, an
-                # alarm), and nobody would ever have a turn again.
+                # Before any call: each can be interrupted (Ctrl-C that the caller catches, an alarm), and
+                # then no thread would ever have a turn again.
                 self._busy = False
                 self._notify()
         return finish()
@@ -329,7 +327,7 @@ class Communicator(MovingCalls):
             if inline:
                 self._carry_out(waits=True)
         finally:
-            if inline:  # first of all, as in `_run`
+            if inline:  # before any call, as in `_run`
                 self._busy = False
                 self._serve_the_rest()
         return handle
@@ -348,7 +346,7 @@ class Communicator(MovingCalls):
             self._change.notify_all()
 
     def _check_process(self) -> None:
-        # before any lock is taken: a thread may have held it when the process was forked
+        # before any lock is acquired: a thread may have held it when the process was forked
         if os.getpid() != self._process:
             raise NotInitialized(
                 f"process {os.getpid()} was forked from rank {self.rank}, process {self._process}, which "
@@ -375,10 +373,10 @@ class Communicator(MovingCalls):
             self._notify()
 
     def _carry_out(self, *, waits: bool = False) -> None:
-        """Carry out the oldest call, and whatever all ranks have submitted meanwhile.
+        """Carry out the oldest call, and all calls that all ranks have submitted meanwhile.
 
-        With `waits` this thread waits for the oldest call. If all ranks do, or if it is a step of its own, it
-        is carried out alone, and whole.
+        With `waits` this thread waits for the oldest call. If all ranks wait for it, or if it is a step of
+        its own, it is carried out alone and whole.
         """
         first = self._queue[0]
         alone = self.size == 1 or first.is_waited_for or self._schedule.is_one_step(first.collective)
@@ -390,16 +388,16 @@ class Communicator(MovingCalls):
                 self._step()
                 if self._schedule:
                     self._agree()
-        except BaseException as error:  # nothing of what is submitted can be carried out any more
+        except BaseException as error:  # no submitted call can be carried out any more
             for handle in self._all_submitted():
                 handle.fail(error)
                 handle.end()
 
     def _all_wait(self, *, waits: bool) -> bool:
-        """Return whether the oldest call is carried out alone, because all ranks wait for it, or did of late.
+        """Return whether to carry out the oldest call alone: all ranks wait for it, or did in recent votes.
 
-        Which all know: the more votes in a row say that they do, the more calls go without one. If a rank
-        waits no longer, these calls are only not carried out together with later ones.
+        All ranks know those votes: the more in a row found all waiting, the more calls need no vote. If a
+        rank no longer waits, the only loss is that these calls are not fused with later ones.
         """
         if self._unasked:
             self._unasked -= 1
@@ -414,7 +412,7 @@ class Communicator(MovingCalls):
         handle.execute(self._engine)
 
     def _agree(self, *, waits: bool = False) -> bool:
-        """Find out what all ranks have submitted, and schedule it; or return True: all wait for the first."""
+        """Vote, and schedule the calls that all have submitted; or return True: all wait for the first."""
         with self._lock:
             ready = min(len(self._queue), self._lanes - 1)
         number, description = self._agreed, "what comes next"
@@ -444,7 +442,7 @@ class Communicator(MovingCalls):
                 self._carry_out_fused(handles)
 
     def _await_arrival(self, handles: Sequence[Handle[Any]]) -> None:
-        """Wait until what these are of is there; if it never is, nothing can be summed any more."""
+        """Wait until the sources of these calls have arrived; if one never does, end the job."""
         for handle in handles:
             try:
                 if handle.collective.options.arrived:
@@ -503,7 +501,7 @@ def joined(config: JobConfig, limits: Limits) -> Communicator:
 
 
 def _why_no_shards(config: JobConfig | None) -> str | None:
-    """Return why a job cannot move shards; None if it can."""
+    """Return the reason why a job cannot move shards; None if it can."""
     if config is None:
         return None
     if config.hosts:

@@ -35,8 +35,8 @@ from hostlib.io.link import Pumped, open_link
 from hostlib.windows import find
 
 _IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)
-"""Where packets go through memory, nothing is lost but what the switch is told to lose. Who is silent there
-waits for a processor, and what others send again takes its time from it."""
+"""For packets through memory, where only a switch set to lose packets loses any. A silent rank there waits
+for a processor, and packets that others send again take processor time from it."""
 
 _LOGGED: Final = {
     "sent_packets": Counter.SENT,
@@ -86,7 +86,7 @@ class SwitchEngine(Engine):
         self._attendant = Attendant(link, self._window, self._turn) if config.fallback else None
 
     def run(self, collective: Collective) -> None:
-        """Sum through the switch. Raises InaError; after a JobBroken the window is out of step for good."""
+        """Sum through the switch. Raises InaError; after a JobBroken the window cannot be used again."""
         if self._broken:
             raise self._broken
         if self._log is None:
@@ -118,7 +118,7 @@ class SwitchEngine(Engine):
         with self._turn:
             try:
                 self._restrict()
-                if fault := self._peers.fault():  # which a job that has all it needs would never notice
+                if fault := self._peers.fault():  # a job whose packets all arrive would not notice it
                     raise JobFault(fault, job=self._config.job, psns=NO_PACKETS)
                 exchange = Exchange(
                     collective.staged.source,
@@ -168,7 +168,7 @@ class SwitchEngine(Engine):
             self._urgency.progress(done, total, time.monotonic_ns())
 
     def statistics(self) -> dict[str, float]:
-        """Return counters since the start, and the state of what adapts itself."""
+        """Return counters since the start, and the state of the adaptive limits."""
         window, core = self._window, self._window.state.struct
         counters = {f"packets_{counter.name.lower()}": float(window.count(counter)) for counter in Counter}
         return {
@@ -183,7 +183,7 @@ class SwitchEngine(Engine):
         }
 
     def close(self) -> None:
-        """Report, say farewell to the peers, answer them until they need nothing more, close the socket."""
+        """Report, send a farewell to the peers, answer them until all are done, and close the socket."""
         self._peers.report(self.statistics())
         self._peers.farewell(self._driver.done)
         if self._attendant and not self._broken:
@@ -214,16 +214,16 @@ class SwitchEngine(Engine):
                 self._report(now)
 
     def _restrict(self) -> None:
-        """Keep no more packets in flight than the link holds, and than the job was granted.
+        """Limit packets in flight to the link's capacity and the job's grant.
 
-        More would be lost at the link, for net.core.rmem_max may allow little. What exceeds the granted slots
-        would only go on to the fallback server, and hold up others there.
+        The link would lose more, because net.core.rmem_max may allow little. Packets beyond the granted slots
+        would only go on to the fallback server, and delay others there.
         """
         room, granted = self._link.room_packets, self._peers.granted()
         self._window.restrict_to(min(room, granted) if granted else room)
 
     def _measure(self, now: int) -> None:
-        """Take in the pace of a collective that has ended."""
+        """Update the measured pace with a collective that has ended."""
         window, core = self._window, self._window.state.struct
         time_s = (now - window.first_result_at) / 1e9
         self._hold.collective(core.total, time_s, core.limit)
@@ -236,7 +236,7 @@ class SwitchEngine(Engine):
             raise kind(reason, job=self._config.job, psns=self._window.outstanding())
 
     def _give_up(self, error: JobBroken) -> None:
-        """Take in nothing more: a late result would be written to an array that is the caller's again."""
+        """Stop receiving: a late result would be written to an array that is the caller's again."""
         self._broken = error
         if self._attendant:
             self._attendant.stop()
@@ -247,7 +247,7 @@ class SwitchEngine(Engine):
         if self._config.priority is not None:
             return self._config.priority
         if not self._config.fallback:
-            return 0  # nobody can be preempted, or preempt
+            return 0  # without preemption
         with self._urgency_lock:
             return self._urgency.priority(collective.options.layer, now)
 
@@ -267,7 +267,7 @@ class SwitchEngine(Engine):
 
 
 def overflow_reason(config: JobConfig, dtype: np.dtype[Any]) -> str:
-    """Return why a sum of such numbers has no room."""
+    """Return the reason why a sum of this dtype overflowed."""
     if dtype != np.float32:
         return "left the int32 range"
     return f'does not fit numbers="fixed" with {config.scale_bits} scale_bits and {config.workers} ranks'

@@ -1,4 +1,4 @@
-"""Several collectives as one, and one as several: what the engine is given for a step of a schedule."""
+"""Fuse several collectives into one, and cut one into slices, for the steps of a schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostlib.collectives.schedule import Packets
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
 
 _NAMED: Final = 3
-"""Collectives of a fused step that its description names."""
+"""Number of collectives that the description of a fused step names."""
 
 
 class FusedCollective:
@@ -49,9 +49,9 @@ class FusedCollective:
         )
 
     def carry_out(self, run: Callable[[Collective], None]) -> list[InaError | None]:
-        """Run, and hand the sums out; return what came of each part, None where all is well.
+        """Carry out the fused collective, and distribute the sums; return the error of each part, or None.
 
-        Those behind the first whose sum overflowed have no outcome, and must be carried out again.
+        Parts behind the first whose sum overflowed are not in the list, and must be carried out again.
 
         Raises:
             JobBroken: the job is over.
@@ -110,7 +110,7 @@ def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -
 
 
 def error_of_slice(error: BaseException, first: int) -> BaseException:
-    """Return an error of a slice from `first` on as one of the whole."""
+    """Return an error of a slice that begins at `first` as an error of the whole."""
     match error:
         case SumOverflow():
             return SumOverflow(error.job, error.psns, error.element + first, error.reason)
@@ -145,4 +145,4 @@ def _highest(parts: Sequence[Collective]) -> int | None:
 
 
 def _nothing() -> None:
-    """Convert nothing: the parts do."""
+    """Do nothing: the parts convert their own results."""

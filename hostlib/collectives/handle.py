@@ -1,4 +1,4 @@
-"""A collective on its way, and what it ends with."""
+"""A collective under way, and its result or error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostlib.errors import NotInitialized
 
 
 class Once:
-    """Like `threading.Event`, of which it makes one for the first that waits: making those takes time."""
+    """Like `threading.Event`, but makes one only when a thread waits, because that takes time."""
 
     __slots__ = ("_event", "_lock", "has_happened")
 
@@ -32,7 +32,7 @@ class Once:
             self._event.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has happened, but not longer; None: for ever. Return whether it has."""
+        """Wait until it has happened, `timeout_s` at most; None: without limit. Return whether it has."""
         with self._lock:
             if self.has_happened:
                 return True
@@ -44,11 +44,11 @@ class Once:
 _log = logging.getLogger("hostlib")
 
 Result = TypeVar("Result", bound=NDArray[Any] | None)
-"""Result of a collective: an array; or None, at ranks that a reduce is not for."""
+"""Result of a collective: an array; None at ranks other than the root of a reduce."""
 
 
 class Handle(Generic[Result]):
-    """A collective on its way."""
+    """A collective under way."""
 
     def __init__(
         self, collective: Collective, finish: Callable[[], Result], *, is_waited_for: bool = False
@@ -69,12 +69,12 @@ class Handle(Generic[Result]):
         return self._finished.has_happened
 
     def wait(self, timeout: float | None = None) -> Result:
-        """Return the result when it is there.
+        """Wait for the result and return it.
 
         Raises:
             TimeoutError: not within `timeout` seconds; the collective goes on.
-            NotInitialized: this process was forked from the rank's, where alone the result will be.
-            InaError: what the collective ran into.
+            NotInitialized: this process was forked from the rank's, which alone gets the result.
+            InaError: the collective failed.
         """
         if os.getpid() != self._process and not self.done():
             raise NotInitialized(
@@ -86,7 +86,7 @@ class Handle(Generic[Result]):
         return self.result()
 
     def result(self) -> Result:
-        """Return the result, or raise what the collective ran into. Raises RuntimeError if it is not done."""
+        """Return the result, or raise the collective's error. Raises RuntimeError if it is not done."""
         if not self.done():
             raise RuntimeError(f"{self.collective.description} is not done")
         if self._error:
@@ -96,7 +96,7 @@ class Handle(Generic[Result]):
     def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
         """Call `callback` with this handle once it is done: at once, or in the library's thread.
 
-        No further asynchronous collective begins before it has returned. What it raises is logged.
+        The next asynchronous collective begins only after it has returned. Its exceptions are logged.
         """
         with self._lock:
             if not self._finished.has_happened:
@@ -105,7 +105,7 @@ class Handle(Generic[Result]):
         self._call(callback)
 
     def execute(self, engine: Engine) -> None:
-        """Carry the collective out and keep what came of it, for `result`; for the communicator only."""
+        """Carry out the collective and keep its outcome for `result`; for the communicator only."""
         try:
             engine.run(self.collective)
         except BaseException as error:
@@ -117,7 +117,7 @@ class Handle(Generic[Result]):
         self._error = self._error or error
 
     def end(self) -> None:
-        """Be done, well or with an error; for the communicator only."""
+        """Mark the collective done, with or without an error; for the communicator only."""
         try:
             if self._error is None:
                 self._outcome.append(self._finish())

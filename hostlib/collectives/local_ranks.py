@@ -1,4 +1,4 @@
-"""Local ranks first: the ranks of a machine are summed in their memory, and its first rank speaks for them.
+"""Local ranks first: ranks of a machine sum in shared memory, and the first is their worker in the switch.
 
 So the switch has one worker per machine, and a machine's link carries one stream, however many ranks it has
 (Horovod's hierarchical allreduce). In steps of `CHUNK_BYTES` at most
@@ -12,9 +12,9 @@ So the switch has one worker per machine, and a machine's link carries one strea
 
 Where all ranks are on one machine and reach no switch, the first rank adds up a shard as the others do.
 
-What ranks must agree on is compared on the machine first; where its ranks differ, the other machines see that
-they do in the switch. A sum of int32 that a machine cannot hold is a word of its own behind the values, one
-for each machine, so that all ranks raise the same.
+The calls of ranks are compared on the machine first; where they differ, the other machines learn it by a
+different digest in the switch. For sums of int32 each machine has a word behind the values, by which all
+ranks learn of its overflow and raise the same error.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _log = logging.getLogger("hostlib")
 
 
 class LocalRanks(Engine):
-    """The engine of a rank whose machine has one worker in the switch."""
+    """The engine of a rank whose machine is one worker in the switch."""
 
     def __init__(self, config: JobConfig, peers: Peers) -> None:
         """Meet the other ranks of this machine.
 
         Raises:
             ConfigError, NativeMissing: as `SwitchEngine`.
-            RendezvousError: they are not there.
+            RendezvousError: they did not come in time.
         """
         super().__init__()
         assert config.hosts is not None
@@ -75,7 +75,7 @@ class LocalRanks(Engine):
             raise
 
     def run(self, collective: Collective) -> None:
-        """Sum on this machine, then through the switch. Raises InaError; after a JobBroken nothing more."""
+        """Sum on this machine, then through the switch. Raises InaError; a JobBroken in all later calls."""
         if self._broken:
             raise self._broken
         started = time.monotonic_ns()
@@ -112,7 +112,7 @@ class LocalRanks(Engine):
         return self._inner.statistics() | self._counted
 
     def close(self) -> None:
-        """Leave the job; where a worker of the switch reports, that is its engine."""
+        """Leave the job; report the statistics here unless the switch's engine does."""
         self._inner.close()
         if not self._speaks:
             self._peers.report(self.statistics())
@@ -126,10 +126,10 @@ class LocalRanks(Engine):
         raise error
 
     def _patience(self) -> Callable[[], None]:
-        """Return the judge of a wait for other ranks of the machine, from now on.
+        """Return a function that raises JobBroken once a wait that begins now for local ranks is pointless.
 
-        As `hostlib.core.watchdog` judges one for the switch. The first rank gives up before the others, and
-        says why.
+        It judges as `hostlib.core.watchdog` does for the switch. The first rank gives up before the others,
+        and sends them the reason.
         """
         config, since_ns, told = self._config, time.monotonic_ns(), False
         is_first = config.rank == self._ranks[0]
@@ -166,7 +166,7 @@ class LocalRanks(Engine):
         return PeerLost({rank: "its connection to this machine's ranks closed"}, job=job, psns=NO_PACKETS)
 
     def known_end(self) -> JobBroken | None:
-        """Return the error by which the job is known to be over; None if it is not."""
+        """Return the error with which the job has ended; None if it has not."""
         job = self._config.job
         if self._aborted:
             kind, reason = self._aborted
@@ -186,7 +186,7 @@ class LocalRanks(Engine):
 
 
 def chunks(length: int) -> list[tuple[int, int]]:
-    """Return the steps of an array of this number of elements: where each begins, and how long it is."""
+    """Return the first element and the length of each step of an array of `length` elements."""
     most = CHUNK_BYTES // 4
     return [(first, min(most, length - first)) for first in range(0, max(length, 1), most)]
 

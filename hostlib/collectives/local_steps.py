@@ -1,11 +1,13 @@
-"""Steps of ranks that are summed on their machine first, in the memory that they share.
+"""Steps in which the ranks of a machine sum in shared memory.
 
-`hostlib.collectives.local_ranks` describes a step. Three counts in the memory say how far the ranks are: how
-many have put their part of a step there (`_PUT`), how many have summed their shard (`_SUMMED`), and how many
-steps have their result from the switch (`_RECEIVED`). A rank waits for the last of a step, asleep.
+`hostlib.collectives.local_ranks` describes a step. Three counters in the memory record the progress: how
+many ranks have put their part of a step there (`_PUT`), how many have summed their shard (`_SUMMED`), and how
+many steps have their result from the switch (`_RECEIVED`). A rank sleeps until the counter it needs is
+reached.
 
 Each buffer exists twice, for even and odd steps, so that a step is summed while the one before it is in the
-switch. A rank writes into a buffer of step k when a count has shown it that no rank reads it for step k - 2.
+switch. A rank writes into a buffer of step k once a counter has shown that no rank still reads it for step k
+- 2.
 """
 
 from __future__ import annotations
@@ -41,42 +43,42 @@ from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
 CHUNK_BYTES: Final = 8 << 20
-"""The most of an array that is summed at a time: a multiple of every packet's."""
+"""Most bytes of an array in a step: a multiple of every packet's."""
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
-"""A chunk, and a word for each machine."""
+"""Bytes of a chunk, and of a word for each machine."""
 _LOOK_NS: Final = 250_000_000
-"""Interval at which who waits looks up."""
+"""Interval at which a waiting rank checks whether to give up."""
 _PUT, _SUMMED, _RECEIVED = 0, 64, 128
-"""Offsets of the counts: cache lines of their own."""
+"""Offsets of the counters: a cache line each."""
 _COUNTS_BYTES: Final = 192
 _NEVER: Final = 1 << 62
 """A step that no job reaches."""
 NONE: Final = 1 << 62
 """Stands for no element."""
 _UNFIT: Final = np.dtype([("nonfinite", np.int64), ("overflow", np.int64)])
-"""First elements of a step's sum that are not finite, and that are outside the numbers' range; or `NONE`."""
+"""First element of a step's sum that is not finite, and first one out of range; or `NONE`."""
 _POST: Final = np.dtype([("tag", np.int64), *_UNFIT.descr, ("call", "S232")])
-"""What a rank tells of a step: what it sums, and what does not fit in its shard."""
+"""A rank's report of a step: its call, and the elements of its shard that do not fit."""
 _KINDS: Final = {
     kind.__name__: kind for kind in (RanksDisagree, PeerTimeout, JobFault, Interrupted, JobBroken)
 }
 
 Patience = Callable[[], Callable[[], None]]
-"""Returns, for a wait that begins, a function that raises JobBroken or RankGone once waiting is pointless."""
+"""Called when a wait begins; returns a function that raises JobBroken or RankGone to end it."""
 
 
 class LocalSteps:
-    """The part of one rank."""
+    """One rank's part in the steps."""
 
     def __init__(self, config: JobConfig, inner: Engine | None, patience: Patience) -> None:
         """Meet the other ranks of this machine.
 
         Args:
-            config: The rank's.
-            inner: Sums over machines, at the first rank of one of several machines; None: elsewhere.
-            patience: Judges waits.
+            config: This rank's configuration.
+            inner: Engine that sums over machines, at the first rank of one of several machines; else None.
+            patience: Ends pointless waits.
 
-        Raises RendezvousError: they are not there.
+        Raises RendezvousError if they do not come in time.
         """
         assert config.hosts is not None
         self._config = config
@@ -89,7 +91,7 @@ class LocalSteps:
         """Of two ranks the first sums its own array where it lies, which saves a copy."""
         self._summers = ranks[self._sum_here]
         self._number = (*self._summers, config.rank).index(config.rank)
-        """Of its shard; that behind the last is empty."""
+        """Number of this rank's shard; the one behind the last is empty."""
         self._each = {_PUT: len(ranks), _SUMMED: len(self._summers), _RECEIVED: 1}
         posts_bytes = 2 * len(ranks) * _POST.itemsize
         memory_bytes = _COUNTS_BYTES + posts_bytes + 2 * (len(ranks) + 2) * _ROOM_BYTES
@@ -102,7 +104,7 @@ class LocalSteps:
         memory = self.end.memory
         self._posts = memory[_COUNTS_BYTES:][:posts_bytes].view(_POST).reshape(2, -1)
         self._rooms = memory[_COUNTS_BYTES + posts_bytes :].reshape(2, -1, _ROOM_BYTES)
-        """Of even and of odd steps: the part of each rank, the machine's sum, the sum of all machines."""
+        """For even and odd steps: the part of each rank, the machine's sum, the sum of all machines."""
         self._counts = memory.ctypes.data
         self._library = _native.load()
         self._done = 0
@@ -110,7 +112,7 @@ class LocalSteps:
     def run(self, parts: Sequence[Collective]) -> NDArray[Any]:
         """Carry out the steps of a collective. Raises JobBroken, RankGone.
 
-        Returns the first elements of each step that are ``nonfinite``, or an ``overflow``; or `NONE`.
+        Returns the first ``nonfinite`` and the first ``overflow`` element of each step; or `NONE`.
         """
         first, found = self._done, np.empty(len(parts), _UNFIT)
         self._done += len(parts)
@@ -130,11 +132,11 @@ class LocalSteps:
         return found
 
     def fail(self, error: JobBroken) -> None:
-        """End the job on this machine: the first rank tells the others why, who else fails leaves."""
+        """End the job on this machine: the first rank sends the reason to the others, which just leave."""
         self.end.give_up(_told(error))
 
     def _put(self, step: int, part: Collective) -> None:
-        """Put this rank's part where others read it: all but its own shard."""
+        """Copy this rank's part, except its own shard, to the shared memory."""
         source = part.staged.source
         room = self._rooms[step % 2, self._index][: source.nbytes].view(source.dtype)
         first, last = self._shard(part)
@@ -145,18 +147,18 @@ class LocalSteps:
         self._note(_PUT)
 
     def _compare(self, step: int, part: Collective) -> None:
-        """Raise RanksDisagree if the ranks of this machine do, when all have been told."""
+        """Raise RanksDisagree if the calls of this machine's ranks differ, once all ranks know it."""
         posts = self._posts[step % 2]
         if (posts["tag"] == part.tag).all():
             return
         if self._index:
-            self._await(_RECEIVED, _NEVER)  # until the first tells
+            self._await(_RECEIVED, _NEVER)  # until the first rank sends the error
         calls = zip(self._ranks, posts["call"].tolist(), strict=True)
         told = "; ".join(f"{call.decode(errors='ignore')} at rank {rank}" for rank, call in sorted(calls))
         error = RanksDisagree(f"ranks of a machine disagree: {told}", job=self._config.job, psns=NO_PACKETS)
         self.fail(error)
         if self._inner is not None:
-            # With a digest that no other machine has: there, too, ranks are to hear of it.
+            # With a digest that no other machine has, so that its ranks raise, too.
             with contextlib.suppress(JobBroken):
                 nothing = np.empty(0, np.int32)
                 staged = staged_as(nothing, nothing)
@@ -164,7 +166,7 @@ class LocalSteps:
         raise error
 
     def _shard(self, part: Collective) -> tuple[int, int]:
-        """Return the first element that this rank sums, and the one behind the last; in whole cache lines."""
+        """Return the range (first, end) of elements that this rank sums; in whole cache lines."""
         count, summers = len(part.staged.source), len(self._summers)
         begins = [count * each // summers // 16 * 16 for each in range(summers)] + [count, count]
         return begins[self._number], begins[self._number + 1]
@@ -191,7 +193,7 @@ class LocalSteps:
         self._note(_SUMMED)
 
     def _exchange(self, step: int, part: Collective, inner: Engine) -> None:
-        """Sum over machines: from the room before the last into the last one."""
+        """Sum over machines, from the last but one room into the last."""
         self._await(_SUMMED, step)
         source, posts = part.staged.source, self._posts[step % 2]
         count, is_int = len(source), source.dtype == np.int32
@@ -218,14 +220,14 @@ class LocalSteps:
         self._note(_RECEIVED)
 
     def _take(self, step: int, part: Collective) -> tuple[int, int]:
-        """Take the result, and leave in the source what was rounded off, if that is asked for."""
+        """Copy the result to the target; with a residual, leave the rounding error in the source."""
         self._await(_SUMMED if self._alone else _RECEIVED, step)
         source, target = part.staged.source, part.staged.target
         rooms, posts = self._rooms[step % 2], self._posts[step % 2]
         if part.root in (None, self._config.rank):
             target[:] = rooms[-2 if self._alone else -1][: target.nbytes].view(target.dtype)
         if part.options.residual is not None:
-            source[:] = 0  # it has gone on as it is: what the switch rounds off is the first rank's
+            source[:] = 0  # the machine summed it exactly: the switch's rounding error is the first rank's
             if self._inner is not None:
                 divisor = self._config.size if part.average else 1
                 np.multiply(rooms[-2][: source.nbytes].view(np.float32), divisor, out=source)
@@ -236,7 +238,7 @@ class LocalSteps:
         self._library.ina_local_note(self._counts + what, self._each[what])
 
     def _await(self, what: int, step: int) -> None:
-        """Wait until the ranks have come so far in a step."""
+        """Wait until counter `what` shows that the ranks have reached this point of a step."""
         where, wanted, check = self._counts + what, self._each[what] * (step + 1), None
         while not self._library.ina_local_reach(where, wanted, _LOOK_NS):
             check = check or self._patience()
@@ -244,7 +246,7 @@ class LocalSteps:
 
 
 def staged_as(source: NDArray[Any], target: NDArray[Any]) -> Staged:
-    """Return arrays that need no conversion, as if they had been staged."""
+    """Return arrays that need no conversion as `Staged`."""
     return Staged(source, target, source.dtype, source.shape, None, lambda: None)
 
 
@@ -258,7 +260,7 @@ def _told(error: JobBroken) -> dict[str, Any]:
 
 
 def told_error(told: Mapping[str, Any], job: int) -> JobBroken:
-    """Return the error that the first rank has told."""
+    """Return the error that the first rank has sent."""
     psns = PsnRange(*told["psns"])
     if told["kind"] == PeerLost.__name__:
         return PeerLost(dict(told["reasons"]), job=job, psns=psns)

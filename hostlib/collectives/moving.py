@@ -27,7 +27,7 @@ from hostlib.errors import UnsupportedArray
 from hostlib.wire.encodings import Numbers
 
 Request = tuple[Collective, Callable[[], Result]]
-"""A collective that was asked for, and what returns its result when it is done."""
+"""A requested collective, and the function that returns its result when it is done."""
 Given = ParamSpec("Given")
 Ours = TypeVar("Ours", bound="MovingCalls")
 
@@ -35,7 +35,7 @@ Ours = TypeVar("Ours", bound="MovingCalls")
 def waiting(
     ask: Callable[Concatenate[Ours, Given], Request[Result]],
 ) -> Callable[Concatenate[Ours, Given], Result]:
-    """Return the blocking call that carries out what `ask` returns."""
+    """Return a blocking call that carries out the request from `ask`."""
 
     @functools.wraps(ask)
     def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -48,7 +48,7 @@ def waiting(
 def starting(
     waits: Callable[Concatenate[Ours, Given], Result],
 ) -> Callable[Concatenate[Ours, Given], Handle[Result]]:
-    """Return the call with the arguments of `waits`, a `waiting` one, that returns a handle at once."""
+    """Return an asynchronous call with the arguments of `waits`, a `waiting` call; it returns a handle."""
     ask: Callable[Concatenate[Ours, Given], Request[Result]] = waits.__wrapped__  # type: ignore[attr-defined]
 
     @functools.wraps(ask)
@@ -63,7 +63,7 @@ def starting(
 
 
 def _show(call: Any, ask: Callable[..., object], form: str) -> None:
-    """Show to `help` the arguments of `ask`, and its request's result in some form."""
+    """Set the signature that `help` shows: the arguments of `ask`, and its result in `form`."""
     shown = inspect.signature(ask)
     result = str(shown.return_annotation).removeprefix("Request[").removesuffix("]")
     call.__signature__ = shown.replace(return_annotation=form.format(result))
@@ -95,7 +95,7 @@ class MovingCalls(ABC):
 
         The shard of rank r is the r-th of `size` equal parts of the first dimension. It has the bits that an
         `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other
-        arguments, and what is raised, see `Communicator.allreduce`.
+        arguments and the errors see `Communicator.allreduce`.
         """
         return self.scatter(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers))
 
@@ -145,10 +145,10 @@ class MovingCalls(ABC):
         """Return the array of rank `root`, on all ranks.
 
         Args:
-            array: what the root sends, of any type of a fixed size; its bytes move as they are. At the other
-                ranks only its shape and type count, which are the same on all ranks.
+            array: at the root the array to send, of any type of a fixed size; its bytes move as they are. At
+                other ranks only shape and type count, which are the same on all ranks.
             root: the rank that sends; the same on all ranks.
-            out: where to put what the root has sent; `array` itself for in place.
+            out: where to put the root's array; `array` itself for in place.
             name: see `Communicator.allreduce`.
             layer: see `Communicator.allreduce`.
             priority: see `Communicator.allreduce`.
@@ -175,7 +175,7 @@ class MovingCalls(ABC):
         return collective, collective.staged.finish
 
     def spread(self, array: ArrayLike | Tensor, root: int, options: CallOptions) -> Request[NDArray[Any]]:
-        """Return a broadcast to `start`. Raises UnsupportedArray, and ValueError: `root` is no rank."""
+        """Return a broadcast to `start`. Raises UnsupportedArray, and ValueError if `root` is no rank."""
         number = self._next("broadcast")
         check_root(root, self.size)
         collective = make_broadcast(array, int(root), options, number=number, rank=self.rank)

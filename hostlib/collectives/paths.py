@@ -1,7 +1,7 @@
-"""Counts which way each collective of a framework takes: through the switch, or around it.
+"""Count the path of each collective of a framework: through the switch, or around it.
 
-A front end (`hostlib.torch`) notes every call here. The first call of a kind that goes around the switch is
-logged (logger ``hostlib.paths``), so that nothing does so unnoticed; all others at level DEBUG.
+A front end (`hostlib.torch`) records every call here. The first call of a kind that goes around the switch is
+logged (logger ``hostlib.paths``); all other calls are logged at level DEBUG.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 SWITCH: Final = "switch"
 _log = logging.getLogger("hostlib.paths")
 _said: set[tuple[int, str, str, str]] = set()
-"""What this process has logged by `CallPaths.took`: groups come and go, and would say the same."""
+"""Records of `CallPaths.took` that this process has logged: later groups do not log them again."""
 
 
 class CallPaths:
     """The counters of one process group; any thread may call."""
 
     def __init__(self, *, level: int = logging.WARNING) -> None:
-        """Log calls that the switch might have done at `level`, and others at INFO, a kind once a process."""
+        """Set the level for calls that the switch could have carried out; others are logged at INFO."""
         self._level = level
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class CallPaths:
             call: The call, such as "allreduce max float32".
             path: The path that it takes.
             reason: Why it does not take the switch.
-            loud: The switch might have done it.
+            loud: The switch could have carried it out.
         """
         with self._lock:
             self._counts[call, path] += 1
@@ -47,13 +47,13 @@ class CallPaths:
 
     @staticmethod
     def note(level: int, what: str, path: str, reason: str) -> None:
-        """Log that something goes around the switch.
+        """Log that calls go around the switch.
 
         Args:
-            level: As of `logging`.
-            what: What does.
-            path: The path that it takes.
-            reason: Why.
+            level: Level of `logging`.
+            what: The calls.
+            path: The path that they take.
+            reason: Why they take it.
         """
         _log.log(level, "%s goes through %s, not the switch%s", what, path, reason and f": {reason}")
 

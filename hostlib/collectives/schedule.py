@@ -1,14 +1,14 @@
-"""Which of a rank's asynchronous collectives is carried out next, and with which others: pure decisions.
+"""Decide which asynchronous collectives a rank carries out next, and which of them together.
 
-All ranks must decide alike, or their packets would not meet. So a schedule knows only what all ranks have
-submitted (`hostlib.collectives.schedule`), and decides by that alone:
+All ranks must decide alike, or their packets would not meet. So a schedule holds only calls that all ranks
+have submitted (by `ballot`), and decides by these alone:
 
 - Small collectives (up to `Limits.fusion_bytes`) of one kind are one step together, each on packets of its
-  own: *fused*. Their sums are bit for bit those that they would be alone.
-- A larger one is carried out in slices, front layers first, then as submitted. After a slice small ones that
-  have come meanwhile go first, once: large ones and small ones take turns. Slices of one that tells its layer
-  are smaller: what is more urgent waits for no more than one of them.
-- A barrier waits for all before it, and all behind it wait for the barrier.
+  own: *fused*. Their sums have the same bits as if they were carried out alone.
+- A larger one is carried out in slices, front layers first, then as submitted. After a slice small ones
+  submitted meanwhile go first, once: large and small ones take turns. Slices of a collective with a layer are
+  smaller: a more urgent one waits for at most one of them.
+- A barrier waits for all calls before it, and all calls behind it wait for the barrier.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 32 << 20
 """A slice fills and drains the window once, announces exponents for one window more, and costs a vote."""
 _OF_LAYERS: Final = 4
-"""Slices of calls with a layer are smaller by this factor. A bucket of DDP tells none, and is one."""
+"""Slices of calls with a layer are smaller by this factor. DDP's buckets have no layer, and are one slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Limits:
     """Sizes in bytes; the same on all ranks. Raises ConfigError for an invalid size."""
 
     fusion_bytes: int = FUSION_BYTES
-    """The most that is fused, and the largest collective that counts as small. 0: nothing is fused."""
+    """Most bytes of a fused step, and of a collective that counts as small. 0: do not fuse."""
     slice_bytes: int = SLICE_BYTES
-    """The most of a large collective that is carried out at a time, but at least a packet; a quarter of that
-    where it tells its layer."""
+    """Most bytes of a slice of a large collective, but at least a packet; a quarter of it for collectives
+    with a layer."""
 
     def __post_init__(self) -> None:
         for name, least in (("fusion_bytes", 0), ("slice_bytes", 1)):
@@ -50,14 +50,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """How many elements go into a packet."""
+    """Numbers of elements per packet, and of packets per collective."""
 
     lanes: int
     numbers: Encoding = "exponent"
-    """How floats travel unless a collective says otherwise."""
+    """Encoding of floats unless a collective sets its own."""
 
     def elements(self, collective: Collective) -> int:
-        """Return the elements that a packet of a collective carries."""
+        """Return the number of elements that a packet of a collective carries."""
         is_float = collective.staged.source.dtype == np.float32
         return self.lanes * (per_lane(collective.options.numbers or self.numbers) if is_float else 1)
 
@@ -73,7 +73,7 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Small collectives to be carried out together; or one alone."""
+    """Small collectives of one step, or one collective alone."""
 
     calls: Sequence[Handle[Any]]
 
@@ -89,7 +89,7 @@ class Slice:
 
 
 class Schedule:
-    """The collectives that all ranks have submitted and that are not done, in the order of submission."""
+    """Collectives that all ranks have submitted and that are not done, in the order of submission."""
 
     def __init__(self, limits: Limits, packets: Packets) -> None:
         self._limits = limits
@@ -97,7 +97,7 @@ class Schedule:
         self._small: list[Handle[Any]] = []
         self._large: list[Handle[Any]] = []
         self._begun: dict[int, int] = {}
-        """Elements that are done, by number of the call."""
+        """Number of elements done, by number of the call."""
         self._behind_barrier: list[Handle[Any]] = []
         self._turn_of_large = False
 
@@ -105,7 +105,7 @@ class Schedule:
         return bool(self._small or self._large or self._behind_barrier)
 
     def is_one_step(self, collective: Collective) -> bool:
-        """Return whether a collective is carried out whole, with no other: there is nothing to agree on."""
+        """Return whether a collective is carried out alone and whole, without a vote."""
         if collective.is_barrier:
             return False
         size = self._bytes(collective)
@@ -114,10 +114,10 @@ class Schedule:
         if _is_alone(collective):
             return True
         packet = 4 * self._packets.elements(collective)
-        return size + packet > self._limits.fusion_bytes  # no other has room beside it
+        return size + packet > self._limits.fusion_bytes  # no other fits beside it
 
     def add(self, call: Handle[Any]) -> None:
-        """Take in the next collective."""
+        """Add the next collective."""
         collective = call.collective
         if self._behind_barrier or (collective.is_barrier and self):
             self._behind_barrier.append(call)
@@ -127,7 +127,7 @@ class Schedule:
             self._large.append(call)
 
     def put_back(self, calls: Sequence[Handle[Any]]) -> None:
-        """Take in again, before all others, what `next` has given away and could not be carried out."""
+        """Return collectives from `next` that could not be carried out to the front of the schedule."""
         self._small[:0] = calls
 
     def next(self) -> Fused | Slice:
@@ -142,7 +142,7 @@ class Schedule:
         return step
 
     def drain(self) -> list[Handle[Any]]:
-        """Give away everything, for it will not be carried out."""
+        """Remove all calls, which will not be carried out, and return them."""
         left = [*self._small, *self._large, *self._behind_barrier]
         self._small, self._large, self._behind_barrier = [], [], []
         return left
@@ -186,7 +186,7 @@ class Schedule:
 def _kind(call: Handle[Any]) -> object:
     """Return the properties that collectives must share to be fused.
 
-    A reduce, a barrier, one of shards, or one with a residual, has it with no other.
+    A reduce, a barrier, a collective of shards or one with a residual is never fused.
     """
     collective = call.collective
     if _is_alone(collective):
@@ -205,12 +205,12 @@ def _front(call: Handle[Any]) -> float:
 
 
 def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str, part: str) -> Collective:
-    """Return the collective by which ranks vote on the number of ready calls.
+    """Return the collective with which ranks vote on the number of ready calls.
 
     Args:
         ready: Number of this rank's ready calls, below `lanes`.
         lanes: Values per packet.
-        waits: This rank submits nothing more before the first is done.
+        waits: This rank submits no further call before the first is done.
         number: See `Collective`.
         description: See `Collective`.
         part: See `Collective`.
@@ -223,6 +223,6 @@ def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str
 
 
 def agreed(counted: Collective, size: int) -> tuple[int, bool]:
-    """Return how many calls all `size` ranks have submitted, and whether all wait, by the sum of ballots."""
+    """Return, from the sum of ballots, how many calls all `size` ranks submitted, and whether all wait."""
     all_have = counted.staged.target == size
     return int(np.count_nonzero(all_have[:-1])), bool(all_have[-1])

@@ -1,8 +1,8 @@
-"""Watches over the calls of a process group: ranks that wait long show each other what they have called.
+"""Watch over the calls of a process group: ranks that wait long exchange and compare their latest calls.
 
-A call that not all ranks make, or not in the same way, is found by comparing, and given up with an error that
-names ranks and calls: packets tell it only of calls that went through the switch on all ranks. A rank that is
-only slow is named in a warning (logger ``hostlib.watch``).
+A call that ranks made differently, or that a rank did not make, fails with an error that names ranks and
+calls; packets alone show this only for calls that went through the switch on all ranks. A warning (logger
+``hostlib.watch``) names a rank that is only slow.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 KEPT: Final = 64
-"""Latest calls of a rank that are remembered."""
+"""Number of a rank's latest calls to keep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The latest calls of a rank, as it shows them to others."""
+    """The latest calls of a rank, as it shows them to other ranks."""
 
     first: int
-    """Number of the first of them."""
+    """Number of the first of these calls."""
     calls: Sequence[str]
-    """Descriptions of all that ranks must agree on, in order."""
+    """Descriptions of the calls, in order; ranks must agree on them."""
 
     @property
     def last(self) -> int:
@@ -46,14 +46,14 @@ class Page:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read a page. Raises ValueError, KeyError or TypeError for what is none."""
+        """Read a page. Raises ValueError, KeyError or TypeError for an invalid text."""
         fields = json.loads(text)
         return cls(int(fields["first"]), [str(call) for call in fields["calls"]])
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A call that has not ended: its number, what it is, and for how long it has been waited for."""
+    """A call that has not ended: its number, its description, and the time since it began."""
 
     number: int
     call: str
@@ -76,7 +76,7 @@ class Ledger:
         return number
 
     def end(self, number: int) -> None:
-        """Note that a call has ended, however it did. Without effect if noted before."""
+        """Note that a call has ended, well or with an error. Without effect if noted before."""
         self._open.pop(number, None)
 
     def oldest(self) -> Waiting | None:
@@ -107,7 +107,7 @@ def disagreement(pages: Mapping[int, Page]) -> str | None:
 
 
 def behind(pages: Mapping[int, Page], number: int) -> dict[int, str]:
-    """Return the ranks that have not made call `number`, each with what it called last."""
+    """Return the ranks that have not made call `number`, each with its last call."""
     return {
         rank: page.calls[-1] if page.calls else "nothing"
         for rank, page in sorted(pages.items())
@@ -126,36 +126,36 @@ def _by_call(made: Mapping[int, str]) -> str:
 
 
 EXPLAIN_S: Final = 10.0
-"""Longest wait for the others, and their calls, once the ranks are known to disagree."""
+"""Longest wait for the other ranks' calls once the ranks are known to disagree."""
 _LOOK_S: Final = 1.0
-"""Longest time between two looks at the others' questions."""
+"""Longest time between two checks for other ranks' requests."""
 _LOOKS: Final = 4
-"""Looks in the time after which a call counts as stalled."""
+"""Number of checks in the time after which a call counts as stalled."""
 _log = logging.getLogger("hostlib.watch")
 
 
 class SharedTexts(Protocol):
-    """Texts by key that all ranks share, such as torch's; any call may raise RuntimeError once it is gone."""
+    """Store of texts that all ranks share, such as torch's; calls raise RuntimeError once it is gone."""
 
     def set(self, key: str, value: str, /) -> None:
-        """Keep a text."""
+        """Store a text."""
         ...
 
     def get(self, key: str, /) -> bytes:
-        """Return a text that is there."""
+        """Return a stored text."""
         ...
 
     def check(self, keys: list[str], /) -> bool:
-        """Return whether there are texts by all these keys."""
+        """Return whether texts are stored for all these keys."""
         ...
 
     def add(self, key: str, amount: int, /) -> int:
-        """Add to a number, 0 at first, and return it."""
+        """Add to a counter, 0 at first, and return its value."""
         ...
 
 
 class Watch:
-    """The calls of one rank, and a thread that looks at them now and then."""
+    """The calls of one rank, and a thread that checks them at intervals."""
 
     def __init__(
         self,
@@ -167,14 +167,14 @@ class Watch:
         on_disagreement: Callable[[str], None],
         patience_s: float = EXPLAIN_S,
     ) -> None:
-        """Begin.
+        """Start the thread.
 
         Args:
-            store: What all ranks share.
+            store: The store that all ranks share.
             rank: This rank.
             size: Number of ranks.
             stall_s: Time after which a call counts as stalled.
-            on_disagreement: Gets what `ledger.disagreement` says, once, in the watch's thread.
+            on_disagreement: Called once with the text of `disagreement`, in the watch's thread.
             patience_s: Longest time that ranks wait for each other in a call.
         """
         self._store = store
@@ -201,8 +201,8 @@ class Watch:
         """Note that a call begins; return its number.
 
         Args:
-            call: All that ranks must agree on.
-            ended: Tells when it is over; None: `end` or `track` will.
+            call: Description on which ranks must agree.
+            ended: Returns whether it is over; None: `end` or `track` follows.
         """
         with self._lock:
             self._prune()
@@ -222,9 +222,9 @@ class Watch:
             self._under_way[number] = ended
 
     def explain(self, number: int) -> str | None:
-        """Describe how the ranks' calls differ, once call `number` is known to; None if that stays unknown.
+        """Describe how the ranks' calls differ, after call `number` has failed; None if that stays unknown.
 
-        Later calls, which fail for the same reason, wait no more.
+        Later calls, which fail for the same reason, do not wait again.
         """
         with self._explaining:
             if not self._explained:
@@ -251,16 +251,16 @@ class Watch:
         return None
 
     def found(self) -> str | None:
-        """Describe how the ranks disagree, if known, as soon as the others know or do not answer.
+        """Describe how the ranks disagree, if known, once the other ranks know it or do not answer.
 
-        A caller that raises it may end its process, and with it the store and the others' connections.
+        A caller that raises this may end its process, and with it the store and other ranks' connections.
         """
         if self._found is not None:
             self._all_know.wait(self._explain_s)
         return self._found
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Watch no more; wait so long at most for the thread to end."""
+        """Stop watching; wait `timeout_s` at most for the thread to end."""
         self._over.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
@@ -269,7 +269,7 @@ class Watch:
         try:
             while not self._over.wait(min(_LOOK_S, self._stall_s / _LOOKS)):
                 self._look()
-        except RuntimeError as error:  # with the store's host gone the calls themselves fail
+        except RuntimeError as error:  # without the store's host the calls themselves fail
             _log.debug("nothing is watched any more: %s", error)
 
     def _look(self) -> None:
@@ -292,7 +292,7 @@ class Watch:
         pages = self._read()
         if text := disagreement(pages):
             self._over.set()
-            self._found = text  # before others may know: one that does may cut the connections of this rank
+            self._found = text  # before other ranks know it, and may close their connections to this one
             self._let_others_read(time.monotonic() + self._explain_s)
             self._all_know.set()
             self._on_disagreement(text)
@@ -301,7 +301,7 @@ class Watch:
             late = behind(pages, stalled.number).items()
             whom = [f"rank {rank}, which called {last} last" for rank, last in late]
             whom += [
-                f"rank {rank}, which has not said what it has called"
+                f"rank {rank}, which has not reported its calls"
                 for rank in range(self._size)
                 if rank not in pages
             ]
@@ -314,7 +314,7 @@ class Watch:
             )
 
     def _let_others_read(self, deadline: float) -> None:
-        """Wait until all ranks know: the store ends with the process of one of them."""
+        """Wait until all ranks have read it: the store ends with the process of one of them."""
         everyone = [f"knows/{rank}" for rank in range(self._size)]
         with contextlib.suppress(RuntimeError):
             self._store.set(everyone[self._rank], "")

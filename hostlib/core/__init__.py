@@ -1,15 +1,15 @@
-"""The worker's side of the protocol without I/O: bytes and a clock in, bytes and timers out; and its peers.
+"""A worker's side of the protocol, without I/O: bytes and a clock in, bytes and timers out; and its peers.
 
 ===================  ==================================================================================
 `driver`             what every loop around a window does, over sockets or in virtual time
-`window`             what a driver calls: begin, emit, absorb, next_timeout, on_timeout
+`window`             the interface for drivers: begin, emit, absorb, next_timeout, on_timeout
 `state`              the state, and the theory of operation
 `congestion`         how many packets may be in flight
-`watchdog`           when waiting has become pointless
+`watchdog`           when a wait has become pointless
 ===================  ==================================================================================
 
-The data path cannot tell a slow rank from a dead one: neither sends anything. Someone who watches the
-processes can, and a worker asks that someone through `Peers`.
+The data path cannot distinguish a slow rank from a dead one: neither sends anything. The launcher, which
+watches the processes, can, and a worker asks it through `Peers`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ STRAGGLER_TIMEOUT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Times to wait without a new result, seconds."""
+    """Longest waits without a new result, seconds."""
 
     timeout_s: float = TIMEOUT_S
-    """If the switch does not answer, or the missing ranks are not known to live."""
+    """If the switch does not answer, or the missing ranks are not known to be alive."""
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
-    """If the missing ranks are known to live: they compute, or wait for something else."""
+    """If the missing ranks are known to be alive: they compute, or wait for something else."""
 
 
 class Peers:
-    """The peers, as a communicator asks for them while it waits; here no process watches over them.
+    """News of the other ranks for a communicator; this base class has none, for jobs without a rendezvous.
 
     All methods return at once.
     """
@@ -43,30 +43,30 @@ class Peers:
         return {}
 
     def fault(self) -> str | None:
-        """Return the reason why the whole job cannot go on (the switch died, say); None while it can."""
+        """Return the reason why the job cannot go on (the switch failed, for example); None while it can."""
         return None
 
     def granted(self) -> int:
-        """Return how many packets the job may have in flight, by its grant of slots; 0: no bound is known."""
+        """Return the number of packets that the job's grant of slots allows in flight; 0: unknown."""
         return 0
 
     def alive(self, ranks: Iterable[int]) -> bool:
-        """Return whether every one of `ranks` is known to be running, only slow."""
+        """Return whether all of `ranks` are known to be running."""
         return not list(ranks)
 
     def left(self) -> Mapping[int, int]:
-        """Return the ranks that said farewell, and how many collectives each had carried out."""
+        """Return the ranks that sent a farewell, and the number of collectives that each had carried out."""
         return {}
 
     def report(self, statistics: Mapping[str, float]) -> None:
-        """Report this worker's progress to the observer; may be dropped."""
+        """Send this worker's statistics to the launcher; may be dropped."""
 
     def farewell(self, collectives: int) -> None:
-        """Report that this worker is done: it has the results of this number of collectives, and ends."""
+        """Announce that this worker ends, with the results of this number of collectives."""
 
     def finished(self) -> bool | None:
-        """Return whether every rank has said farewell or is gone; None if that is unknown."""
+        """Return whether every rank has sent a farewell or is gone; None if that is unknown."""
         return None
 
     def close(self) -> None:
-        """Need no more news; after a `farewell`, or instead of one."""
+        """Stop receiving news; after a `farewell`, or instead of one."""

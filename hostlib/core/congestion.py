@@ -2,25 +2,25 @@
 
 A congestion control is asked between batches, never per packet. It answers with `Limits`: once at `start`,
 then after every *round*: as many results, in the order of their PSNs, as packets were allowed in flight. The
-core counts what a round brought; everything here is arithmetic on those counts.
+core counts the results of a round; this module only does arithmetic on those counts.
 
 Every rank has a congestion control of its own, and all must reach the same limits: a rank with a smaller
-window would hold up all others, and a packet that some ranks send to a slot and others past it would meet
-only in the fallback server, late. So a `Round` holds nothing but what every rank sees alike: marks that
-travel in results, PSN by PSN, whatever the order in which they came in. Nothing here has a clock, or hears of
-a time-out. What one rank alone notices it tells the others in its contributions: a queue that only its copy
-of a result met, a packet that was lost twice, how long it waits for others.
+window would delay all others, and contributions that some ranks send to a slot and others past it would meet
+only in the fallback server, late. So a `Round` holds only data that are the same on every rank: marks in
+results, PSN by PSN, whatever the order of arrival. This module has no clock, and learns of no time-out. An
+event that only one rank sees it reports to the others in its contributions: a queue that only its copy of a
+result met, a packet that was lost twice, its time of waiting for others.
 
 ==========  ====================================================================================
-``fixed``   SwitchML: the whole window, always; a result in is a packet out
+``fixed``   SwitchML: always the whole window; each result lets one packet out
 ``aimd``    ATP: slow start, then one MTU per round; half on ECN
-``a2tp``    A2TP: ECN moves what may be in flight, collisions move what may claim a slot, each in
-            proportion to how congested that resource has been lately
+``a2tp``    A2TP: ECN moves the packets in flight, collisions move the claims to slots, each in
+            proportion to that resource's recent congestion
 ``tcp``     as TCP, by lost bytes: shares links with TCP, and with other jobs
 ==========  ====================================================================================
 
-One from outside is found by `hostlib.windows`. It follows the same rule: what it decides depends on the
-rounds that were reported to it, and on nothing else.
+`hostlib.windows` finds those from outside. They follow the same rule: their decisions depend on nothing but
+the rounds reported to them.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from typing import ClassVar, Final, Literal, Protocol, get_args
 CongestionName = Literal["fixed", "aimd", "a2tp", "tcp"]
 
 _ROUNDS_AHEAD: Final = 3
-"""Rounds until results show a new line between claim and bypass: it holds for packets two windows ahead."""
+"""Rounds until results show a new limit of claims, which applies to packets two windows ahead."""
 
 
 TCP_BYTES: Final = 1514
-"""Of a full packet of TCP's on Ethernet."""
+"""Bytes of a full TCP packet on Ethernet."""
 
 LOSS_BYTES: Final = 1024
-"""Lost in a round, or in several, for which `Tcp` cuts its window once."""
+"""Bytes lost, in one round or several, for which `Tcp` cuts its window once."""
 
 RULE_STATE: Final = 16
-"""Numbers that a congestion control in C remembers (``ina_window.h``)."""
+"""Numbers in the state of a congestion control in C (``ina_window.h``)."""
 
 SPREAD: Final = 8
-"""With a fallback server, windows that fit into the range of the PSNs that may leave.
+"""With a fallback server: length of the range of PSNs that may leave, as a multiple of the packets in flight.
 
-No packet leaves before all those a window earlier have their results. With a full window in flight one loss
-would stop all; so, the others run on for as long as it takes to find out and repair it: three or four round
-trips, or more if it takes another try. Measured with 1 % loss, of the goodput without (docs/results/loss.md):
-half with 4, 87 % with 8, the same with 16.
+No packet leaves before all packets a range earlier have their results. With a factor of 1, one loss would
+stop all packets; with a longer range the others go on while the loss is detected and repaired, for three or
+four round trips, or more if the repair is lost. Goodput at 1 % loss, as a share of that without
+(docs/results/loss.md): half with 4, 87 % with 8, the same with 16.
 """
 
 
@@ -61,7 +61,7 @@ def window_for(in_flight: int) -> int:
 
 
 class BadLimits(Exception):
-    """A congestion control failed, or answered with limits that are none; says which, and what would do."""
+    """A congestion control failed, or its limits are invalid; the message names it and the valid range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,53 +69,51 @@ class Round:
     """Outcome of one round, from its results."""
 
     results: int
-    """As many as were allowed in flight before it or are since, whichever is more: so whatever a round brings
-    was sent before its limits were set."""
+    """Number of results: the packets allowed in flight before the round or since, whichever is more. So all
+    of them were sent before the round's limits were set."""
     marked: int
-    """Of them, with ECN: somewhere on the way a queue was long."""
+    """Results with ECN: a queue on the path was long."""
     collided: int
-    """Of them, with COLLISION: their slot is wanted by others, or they found theirs taken."""
+    """Results with COLLISION: other packets claimed the same slot."""
     waiting: float
-    """Of the results without COLLISION, the share that took longer than eight times the
-    shortest round trip, at the rank that waits most for the others; as it last told. A window that stands in
-    queues takes a few."""
+    """Share of the results without COLLISION that took longer than eight times the shortest round trip, as
+    last reported by the rank that waits most for the others. (A window that fills queues takes a few.)"""
     lost: int = 0
-    """Of the results, how many tell of a lost packet; 0 for rules that do not ask (`Congestion`)."""
+    """Results that report a lost packet; 0 for rules without `hears_losses` (`Congestion`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a worker from the end of a round on. 1 <= both <= window."""
+    """Limits of a worker from the end of a round on. Both are 1 to the window."""
 
     in_flight: int
-    """Packets without a result."""
+    """Most packets without a result."""
     claims: int
-    """Packets of a window that may claim a slot: those whose place in it is below this. The rest travel with
-    BYPASS. It holds from a PSN on that no rank has sent yet (`hostlib.core.window`), not from a moment on: so
-    all ranks draw the line at the same packets."""
+    """Packets of a window that may claim a slot: those whose place in it is below this. The others carry
+    BYPASS. It applies from a PSN on that no rank has sent yet (`hostlib.core.window`), so that it is the same
+    for a packet on all ranks."""
 
 
 class Congestion(Protocol):
     """Decides the limits of one worker.
 
-    One with a true `hears_losses` is told which results replace lost packets; for it, queues on the way of
-    results are not told of. One with an attribute `packet_bytes` has it set, before `start`, to the bytes of
-    a packet with lanes on the wire.
+    Optional attributes:
 
-    One that does not look at `Round.waiting` may say so by `hears_waiting`, which is False then: no exponents
-    are foreseen with others, for these leave no field to tell of waiting.
-
-    One that the compiled core can ask by itself has `in_c`, too: the addresses of its function and of its
-    state, which stay where they are.
+    - `hears_losses` is True: `Round.lost` counts results that replace lost packets, instead of reports of
+      queues on the path of results.
+    - `packet_bytes` is set, before `start`, to the bytes of a packet with lanes on the wire.
+    - `hears_waiting` is False: it does not use `Round.waiting`. Only then are exponents foreseen, because
+      packets with foreseen exponents have no field to report waiting.
+    - `in_c`: constant addresses of its function and its state, if the compiled core can call it.
     """
 
     @property
     def wants_rounds(self) -> bool:
-        """True if rounds have to be counted at all; constant."""
+        """True if the core must count rounds; constant."""
         ...
 
     def start(self, window: int) -> Limits:
-        """Return the limits to begin with; `window` is the most. Called once in the life of a job."""
+        """Return the initial limits, at most `window`. Called once per job."""
         ...
 
     def on_round(self, outcome: Round) -> Limits:
@@ -128,12 +126,12 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
 
     Args:
         control: The congestion control.
-        ask: Calls it.
+        ask: Function that calls it.
         most: The largest window.
         may_bypass: It may send packets past the aggregators.
 
     Raises:
-        BadLimits: it raised an error, or its answer is invalid; names it.
+        BadLimits: it raised an error, or its answer is invalid; the message names it.
     """
     name = f"congestion control {getattr(control, 'name', type(control).__name__)}"
     try:
@@ -153,7 +151,7 @@ def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
         may_bypass: Whether packets may go past the slots, to a fallback server.
 
     Raises:
-        BadLimits: they cannot be.
+        BadLimits: the answer is invalid.
     """
     limits = answer if isinstance(answer, Limits) else Limits(answer, most)  # type: ignore[arg-type]
     values = {"in_flight": limits.in_flight, "claims": limits.claims}
@@ -168,7 +166,7 @@ def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
 
 
 class FixedWindow:
-    """The whole window at any time, all of it with claims: a result in is a packet out (SwitchML)."""
+    """The whole window at any time, all of it with claims (SwitchML)."""
 
     wants_rounds: ClassVar[bool] = False
     hears_waiting: ClassVar[bool] = False
@@ -194,11 +192,11 @@ class Aimd:
     every window of results does. A mark, or a loss, halves the window and sets the threshold to it. ATP's
     MTU of 1500 bytes is five of its 306-byte packets; here it is `step_packets`, whatever their size.
 
-    What differs: a loss halves the window only if every rank can know of it, so it comes as a mark too, on
-    the second resend of a packet (`hostlib.core.window`). What is mended sooner is mostly one packet of some
-    other rank, and says nothing about queues. And the round after a cut changes nothing: its packets were
-    under way when the window was cut, so their marks are about the same queue, and would halve the window
-    again.
+    Differences: a loss halves the window only if every rank can know of it, so it is reported as a mark, too,
+    on the second resend of a packet (`hostlib.core.window`). A loss that is repaired sooner is mostly one
+    packet of some other rank, and shows nothing about queues. And the round after a cut changes nothing: its
+    packets were under way when the window was cut, so their marks report the same queue, and would halve the
+    window again.
     """
 
     initial_packets: int = 200
@@ -251,26 +249,26 @@ class A2tp:
         collided and beta > 0.1:    aggregator window *= 1 - (beta - 0.1)^gamma / 1.9     else += 1
 
     in whole packets, 1 <= aggregator window <= cwnd <= the core's window. A job with a straggler (gamma near
-    0) gives up about half of its slots at once, for they would only wait in them; one without gives up in
-    proportion to the contention. The defaults come from the published code (CSU-NetLab/A2TP-Eurosys2023,
-    ``CC_manager.h``), which never looks at losses.
+    0) gives up about half of its slots at once, because packets would only wait in them; a job without one
+    gives up slots in proportion to the contention. The defaults come from the published code
+    (CSU-NetLab/A2TP-Eurosys2023, ``CC_manager.h``), which never looks at losses.
 
-    What differs: there, each worker samples promptness by its own clock, and only in some rounds; here it is
-    that of the rank that waits most, which all are told, for the straggler itself finds all results prompt,
-    and its contributions would wait alone in slots. What collided does not count for it: that came by the
-    fallback server, later for that alone. There, the first packets of each window claim slots, as many as the
-    aggregator window; here windows are counted from PSN 0 on and are all of the greatest size, so the claims
-    are the same share of that as the aggregator window is of cwnd. And after a cut each window stays as it is
-    for as long as results still tell of packets sent before it: a round for cwnd, three for the aggregator
-    window, whose cuts begin a while ahead.
+    Differences: there, each worker samples promptness by its own clock, and only in some rounds; here all
+    ranks use the promptness of the rank that waits most, because the straggler itself finds all results
+    prompt, and its contributions would wait alone in slots. Collided results do not count for promptness: the
+    detour by the fallback server alone makes them late. There, the first packets of each window claim slots,
+    as many as the aggregator window; here windows are counted from PSN 0 on and all have the greatest size,
+    so the claims are the same share of it as the aggregator window is of cwnd. And after a cut each window
+    stays as it is while results still belong to packets sent before the cut: a round for cwnd, three for the
+    aggregator window, whose cuts apply to later packets.
     """
 
     gain: float = 1 / 8
     straggler_gain: float = 1 / 64
     tolerance: float = 0.1
-    """Share of collisions that changes nothing."""
+    """Share of collisions up to which the aggregator window is not cut."""
     initial_packets: int | None = None
-    """None: the core's window."""
+    """Initial cwnd in packets; None: the core's window."""
     alpha: float = 0.0
     beta: float = 0.0
     gamma: float = 1.0
@@ -323,16 +321,16 @@ class A2tp:
 
 @dataclass(slots=True)
 class Tcp:
-    """As TCP where flows share a queue that drops what it cannot hold, by bytes (RFC 5681, RFC 9438, 4.3).
+    """TCP's share of a queue that drops packets when full, counted in bytes (RFC 5681, RFC 9438, 4.3).
 
-    A window of results without loss adds as much as it adds to CUBIC's window at TCP's own pace, 0.53 of a
-    TCP packet, and a loss leaves 0.7 of the window, whatever was lost in that round and in the next, whose
-    packets were under way. As queues drop packets, not bytes, small packets would be punished for being
-    many: so a cut takes a loss of `LOSS_BYTES`, in one packet or in several. It starts with TCP's initial
+    A window of results without loss adds 0.53 of a TCP packet, as in CUBIC's Reno-friendly region. A loss
+    leaves 0.7 of the window; further losses in that round and in the next, whose packets were under way,
+    change nothing. Queues drop packets, not bytes, so that a flow of small packets would lose more of them:
+    so a cut requires a loss of `LOSS_BYTES`, in one packet or in several. It starts with TCP's initial
     window, and doubles it in each round until the first cut.
 
-    Marks of long queues change nothing: a flow of TCP that hears of losses alone keeps the queue long,
-    whatever a job does, which would only give way.
+    Marks of long queues change nothing: a TCP flow that reacts to losses alone keeps the queue long in any
+    case, and the job would only give way.
     """
 
     packet_bytes: int = 1500
@@ -347,7 +345,7 @@ class Tcp:
     hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
-        """Return ten packets of TCP's, all with claims."""
+        """Return TCP's initial window of ten packets, all with claims."""
         self._most = window
         self._packets = min(10 * TCP_BYTES / self.packet_bytes, window)
         return self._limits()
@@ -377,6 +375,6 @@ CONGESTION: Final[dict[CongestionName, Callable[[], Congestion]]] = {
     "a2tp": A2tp,
     "tcp": Tcp,
 }
-"""Constructors by the name that a configuration uses."""
+"""Constructors by their name in a configuration."""
 
 CONGESTION_NAMES: Final = get_args(CongestionName)

@@ -1,11 +1,11 @@
 """Steps of a loop around a window, without I/O.
 
-Loops differ in their clock and in how packets move; the rest is here. A loop waits until something has
-arrived, or until the time that `serve` returned, and calls `serve` again. `serve` is `take`, `time_out` and
-`transmit`, for loops that do more in between.
+Loops differ in their clock and in their way to move packets; the rest is here. A loop waits until a packet
+arrives, or until the time that `serve` returned, and calls `serve` again. Loops with steps of their own in
+between call the parts of `serve`: `take`, `time_out` and `transmit`.
 
-Over sockets ``_native/ina_pump.c`` takes in and sends, without Python while results come. What it leaves to
-Python when it comes back is the same as in virtual time: `start`, `take` (of nothing) and `time_out`.
+Over sockets ``_native/ina_pump.c`` receives and sends, without Python while results arrive. The remaining
+steps in Python are the same as in virtual time: `start`, `take` (without packets) and `time_out`.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
 
 CHECK_NS: Final = 250_000_000
-"""Interval at which a waiting worker looks up: for the death of a peer, for signals, to report."""
+"""Interval at which a waiting worker checks for dead peers and signals, and reports."""
 
 Arrivals = Iterable[tuple[NDArray[Any], int]]
-"""Packets of one length back to back, and that length; several such runs."""
+"""Series of (packets of one length back to back, that length)."""
 
 Send = Callable[[NDArray[np.uint8], int, int], None]
-"""Takes packets back to back at the beginning of a buffer, how many, and the length of each."""
+"""Sends packets. Arguments: a buffer with the packets back to back; their number; the length of each."""
 
 
 class Driver:
-    """Carries out one collective of a window after the other. Times are nanoseconds."""
+    """Carries out collectives of a window, one after the other. Times are nanoseconds."""
 
     def __init__(
         self, window: Window, send: Send | None = None, *, batch: int = 0, watchdog: Watchdog | None = None
     ) -> None:
-        """Emit up to `batch` packets at a time to `send`; None: others emit, and `transmit` is not called."""
+        """Emit up to `batch` packets at a time to `send`; None: `transmit` is not used."""
         self.window = window
         self.busy = False
-        """True while a collective is under way; the loop is to look for its end after `serve` or `take`."""
+        """True while a collective is under way; the loop checks it after `serve` or `take`."""
         self.done = 0
-        """Collectives that have ended."""
+        """Number of collectives that have ended."""
         self.check_at = NEVER
-        """Time to ask the watchdog, if there is one and a collective is under way."""
+        """Time of the next call of the watchdog, if there is one and a collective is under way."""
         self._send = send
         self._out = np.zeros(batch * window.state.packet_dtype.itemsize, np.uint8)
         self._watchdog = watchdog
         self._call = ""
 
     def start(self, now: int, *, call: str = "") -> None:
-        """Carry the collective that `Window.begin` began to its end; `call` ends an error that names it."""
+        """Start the collective that `Window.begin` set up; `call` is appended to errors about it."""
         self.busy = True
         self._call = call
         if self._watchdog is not None:
             self.check_at = now + CHECK_NS
 
     def serve(self, now: int, arrivals: Arrivals = ()) -> int:
-        """Take in arrived packets, send further ones; return when to serve again at the latest.
+        """Process arrived packets, send further ones; return the latest time for the next `serve`.
 
-        Raises what `take` and `time_out` raise.
+        Raises the errors of `take` and `time_out`.
         """
         self.take(now, arrivals)
         self.time_out(now)
         return self.transmit(now)
 
     def take(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Take in arrived packets, and note whether the collective has ended; release its arrays then.
+        """Process arrived packets; if the collective has ended, clear `busy` and release its arrays.
 
         Raises:
-            RanksDisagree: it never will.
+            RanksDisagree: ranks called different collectives.
         """
         window = self.window
         for packets, length in arrivals:
@@ -95,7 +95,7 @@ class Driver:
         """Resend overdue packets; every `CHECK_NS` ask the watchdog. Return whether it was asked.
 
         Raises:
-            JobBroken: waiting is pointless.
+            JobBroken: a further wait is pointless.
         """
         if not self.busy:
             return False
@@ -108,8 +108,8 @@ class Driver:
         return True
 
     def transmit(self, now: int) -> int:
-        """Send what may be sent; return when to serve again at the latest, if nothing arrives."""
-        assert self._send is not None, "somebody else sends"
+        """Send all packets that may be sent; return the latest time for the next `serve`."""
+        assert self._send is not None, "the driver has no send function"
         while count := self.window.emit(self._out, now):
             self._send(self._out, count, self.window.emitted_bytes)
         return min(self.window.next_timeout(), self.check_at) if self.busy else NEVER

@@ -1,11 +1,11 @@
-"""Exponents of a sum's packets, foreseen from the last sum of the same series.
+"""Predict the exponents of a sum's packets from the last sum of the same series.
 
-All ranks learn the exponents of a sum alike, from its results. So all foresee alike those of the next sum of
-the series, if its name and length are the same, and scale its values by them at once, instead of a round trip
-and a pass over memory later. Each announces the exponent that its values have; where the largest of all ranks
-turns out not to be as foreseen, all ranks drop that packet's values, and sum it once more.
+All ranks learn the same exponents from a sum's results. So all foresee the same exponents for the next sum of
+the series, with the same name and length, and scale its values by them at once, instead of a round trip and a
+pass over memory later. Each announces the real exponent of its values; where the largest of all ranks does
+not fit the foreseen one, all ranks drop that packet's values, and sum it once more.
 
-What is kept depends on nothing but the calls that were carried out, and so is the same on all ranks.
+The stored exponents depend only on the calls that were carried out, and so are the same on all ranks.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from hostlib.wire.encodings import NONFINITE, SPARE
 MARGIN: Final = 1
 """Bits by which the foreseen exponent is above the last one."""
 MOST_BYTES: Final = 4 << 20
-"""The most that is kept: a byte for a packet, of 4 GB in packets of 256 lanes. The least recently used go."""
+"""Most bytes to keep: a byte for a packet, of 4 GB in packets of 256 lanes. Least recently used go first."""
 _SERIES_BYTES: Final = 256
-"""What each series counts besides."""
+"""Bytes that each series counts besides its exponents."""
 _MOST_MISFITS: Final = 4
-"""A series of which more than one in this many packets did not fit is not foreseen the next time."""
+"""If more than one in this many packets of a series did not fit, its next exponents are not foreseen."""
 _ABOVE: Final = bytes(min(exponent + MARGIN, NONFINITE - 1) if exponent else 0 for exponent in range(256))
 
 Series = tuple[str, int]
-"""Name and number of packets of calls whose exponents are likely to be alike."""
+"""Name and number of packets of calls whose exponents are likely to be similar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _Kept:
 
 
 class Foresight:
-    """Foreseen exponents by series."""
+    """Stored exponents by series."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._kept: dict[Series, _Kept] = {}
@@ -48,9 +48,9 @@ class Foresight:
         self._most_bytes = most_bytes
 
     def foresee(self, series: Sequence[Series]) -> bytes | None:
-        """Return the exponents to scale by, of the packets of these series one behind the other.
+        """Return the foreseen exponents of the packets of these series, one behind the other.
 
-        None: one of them is not known, or was not as foreseen in too many packets the last time.
+        None: one series is unknown, or too many of its packets did not fit the last time.
         """
         kept = [self._kept.get(each) for each in series]
         if not all(each and each.is_steady for each in kept):
@@ -58,7 +58,7 @@ class Foresight:
         return b"".join(each.foreseen for each in kept if each)
 
     def learn(self, series: Sequence[Series], found: bytes, *, all_fit: bool) -> None:
-        """Keep the exponents that a sum of these series brought; `all_fit`: all were as foreseen."""
+        """Store the exponents that a sum of these series found; `all_fit`: all were as foreseen."""
         at = 0
         for each in series:
             _, packets = each
@@ -79,10 +79,10 @@ class Foresight:
 
 
 def misfits(found: bytes | NDArray[Any], foreseen: bytes | NDArray[Any]) -> NDArray[np.bool_]:
-    """Return for each packet whether the sum of values that were scaled as foreseen is of no use.
+    """Return for each packet whether its sum of values scaled as foreseen is unusable.
 
-    It is not if some value was cut, or if all lost more than `SPARE` bits. Zeros are right with any scale,
-    and NaN is none: `found` tells these by itself.
+    It is if a value was cut, or if all lost more than `SPARE` bits. Zeros are right with any scale, and NaN
+    needs none: `found` shows both.
     """
     exponents = np.frombuffer(found, np.uint8).astype(np.int16)
     above = np.frombuffer(foreseen, np.uint8) - exponents
@@ -93,7 +93,7 @@ def misfits(found: bytes | NDArray[Any], foreseen: bytes | NDArray[Any]) -> NDAr
 
 
 def _next(found: bytes, before: _Kept | None) -> bytes:
-    """Return the exponents foreseen after `found`: of zeros and NaN, which say nothing, what was before."""
+    """Return the exponents foreseen after `found`; for zeros and NaN, which have none, those of `before`."""
     if before is None or not (0 in found or NONFINITE in found):
         return found.translate(_ABOVE)
     exponents = np.frombuffer(found, np.uint8)

@@ -1,4 +1,4 @@
-"""What the pace of results tells: time-outs for a switch of unknown speed, and how long slots are held."""
+"""Estimate time-outs for a switch of unknown speed, and how long slots are held, from the pace of results."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Final
 from hostlib.core.state import RtoLimits
 
 UNKNOWN: Final = RtoLimits(initial_s=0.25, margin_s=0.1, max_s=0.5, probe_s=0.05)
-"""Until a pace has been measured: what the slowest switch needs."""
+"""Time-outs until a pace has been measured: long enough for the slowest switch."""
 
 _LEAST: Final = RtoLimits()
 
 
 class SlotHold:
-    """How long a packet holds its place in the window, and its slot, over the collectives of a job.
+    """Measures how long a packet holds its place in the window, and its slot, over the collectives of a job.
 
-    By Little's law, from what the window brought: a wait for other ranks, for links and for the fallback
-    server counts, but not the wait for the first result, which is for the slowest rank to begin.
+    It uses Little's law and the window's results: waits for other ranks, for links and for the fallback
+    server count, but not the wait for the first result, in which the slowest rank has not begun.
     """
 
     def __init__(self) -> None:
         self.hold_s = 0.0
-        """Seconds; 0: not known."""
+        """Seconds that a packet holds its slot; 0: unknown."""
 
     def collective(self, results: int, time_s: float, in_flight: int) -> None:
-        """Take in what a collective brought.
+        """Update the estimate with a collective.
 
         Args:
-            results: how many came in; no more than `in_flight` say little.
-            time_s: from the first of them to the last.
-            in_flight: packets that were allowed in flight.
+            results: its number of results; ignored unless more than `in_flight`.
+            time_s: time from its first result to its last.
+            in_flight: number of packets that were allowed in flight.
         """
         if results <= in_flight:
             return
@@ -39,26 +39,26 @@ class SlotHold:
 
 
 class Pace:
-    """How long a full window takes at the pace of results, over the collectives of a job.
+    """Measures how long a full window takes at the pace of results, over the collectives of a job.
 
-    The round trip of a packet is short where few are under way, and as long as that where all of a window
-    are: time-outs that follow round trips alone expire when a window sets out after a pause.
+    A packet's round trip is short with few packets under way, and as long as this with a full window:
+    time-outs that follow round trips alone expire when a full window starts after a pause.
     """
 
     def __init__(self, window: int) -> None:
-        """Begin with `UNKNOWN`; `window` is the most packets that may be under way."""
+        """Start with `UNKNOWN`; `window` is the most packets that may be under way."""
         self._window = window
         self._full_s = 0.0
 
     def collective(self, results: int, time_s: float) -> RtoLimits | None:
-        """Take in what a collective brought, and return the limits to go on with.
+        """Update the estimate with a collective, and return new limits of time-outs.
 
         Args:
-            results: how many came in.
-            time_s: from the first of them to the last.
+            results: its number of results.
+            time_s: time from its first result to its last.
 
         Returns:
-            The limits; None if no more came in than a window, which says little.
+            The limits; None (no change) unless there were more results than a window.
         """
         if results <= self._window:
             return None

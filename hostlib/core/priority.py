@@ -1,7 +1,7 @@
-"""Urgency of tensors: the policy of ESA, where urgent packets take the switch's memory from others.
+"""Priority of tensors by ESA's policy: urgent packets take the switch's memory from others.
 
-The priority is the logarithm of a product of three factors, each of which says that memory is worth more
-here than elsewhere:
+The priority is the logarithm of a product of three factors; each is high where memory helps more than
+elsewhere:
 
 ==============  ===================================  =======================  ======================
 factor          is high for                          value                    limited to
@@ -13,17 +13,16 @@ share           time, and gain most                   all time
 remaining time  jobs that end soon, and make room     1 / seconds              2^-20 .. 2^14 (61 µs)
 ==============  ===================================  =======================  ======================
 
-That makes 50 octaves for the values 1 to 255: one step is an octave's 50/254 part, 15 %. Log compression is
-what lets eight bits tell a job with a minute to go from one with an hour, and both from one with days. A
-switch ages a slot by subtracting: to halve the number, as ESA does with one that is not a logarithm, would
-take half of all octaves away at once, and with them all differences. A factor that is not known counts as
-the middle of its range: it neither helps nor hinders.
+That makes 50 octaves for the values 1 to 255: one step is 50/254 of an octave, 15 %. The logarithm lets
+eight bits distinguish jobs with a minute, an hour and days to go. A switch ages a slot by subtraction: to
+halve the number, as ESA does with one that is not a logarithm, would remove half of all octaves at once, and
+with them all differences. An unknown factor counts as the middle of its range: it neither helps nor hinders.
 
 Time in collectives counts from the first result on. Before that a rank waits for the slowest one, which no
-memory makes faster, and which would make a job with a straggler look as if it did nothing but communicate.
+memory makes faster; with that time a job with a straggler would seem to do nothing but communicate.
 
-The product is that of the survey by ESA's authors; the ranges, and that the position counts linearly, are
-choices of this library. What each factor is worth: docs/results/preemption.md.
+The product comes from the survey by ESA's authors; the ranges and the linear position are choices of this
+library. docs/results/preemption.md measures the effect of each factor.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ def priority_of(
 
     Args:
         layer: position of its layer from the front, 0 is the first, and number of layers.
-        communication_share: the part of its job's time that goes into collectives, 0 to 1.
+        communication_share: share of its job's time in collectives, 0 to 1.
         remaining_s: seconds until its job ends.
 
-    Each may be None: not known.
+    Each may be None: unknown.
 
     Raises:
         ValueError: `layer` is not a position among layers.
@@ -75,7 +74,7 @@ def priority_of(
 class Urgency:
     """Measures one job's communication share and remaining time while it runs.
 
-    To call `progress` before the first iteration lets it know how long the job will take after one.
+    Call `progress` before the first iteration, so that the remaining time is known after it.
     Times are integer nanoseconds of the caller's clock, the same for all calls.
     """
 
@@ -88,14 +87,14 @@ class Urgency:
         self._counting = False
 
     def collective(self, started: int, ended: int) -> None:
-        """Note that a collective's results came from `started` to `ended`."""
+        """Note that a collective's results arrived from `started` to `ended`."""
         self._busy_ns += max(0, ended - started)
 
     def progress(self, done: int, total: int, now: int) -> None:
         """Note that `done` of `total` iterations are over.
 
-        From the second call on, iterations have a duration and a communication share; both follow what the
-        latest calls show, a quarter at a time. A count that does not go up begins a new measurement.
+        From the second call on, the duration and communication share of iterations are known; each call moves
+        both by a quarter towards the latest values. If `done` does not increase, a new measurement starts.
 
         Raises:
             ValueError: not 0 <= done <= total, total >= 1.
@@ -116,7 +115,7 @@ class Urgency:
     def communication_share(self, now: int) -> float | None:
         """Return the part of the time spent in collectives; None before the first has ended.
 
-        Until `progress` tells iterations apart it is the share of all time so far.
+        Until `progress` has measured an iteration it is the share of all time so far.
         """
         if self._share is not None:
             return self._share
@@ -125,7 +124,7 @@ class Urgency:
         return min(1.0, self._busy_ns / (now - self._began_at))
 
     def remaining_s(self) -> float | None:
-        """Return the remaining time of the job as of the last `progress`, in seconds; None while unknown."""
+        """Return the remaining seconds of the job as of the last `progress`; None while unknown."""
         if self._iteration_ns is None:
             return None
         return self._iteration_ns * (self._total - self._done) / 1e9

@@ -5,70 +5,70 @@ Theory of operation
 A collective is `total` packets, numbered from 0 (their *index*); packet i carries PSN ``base + i``. The PSNs
 that are equal modulo the window W form a *chain*: packet i+W is sent only with the result of packet i in
 hand, so a chain has at most one packet in flight and W chains make the window. Per chain the core keeps
-which packet is next or in flight (`index`), when it was last sent, and `status`, a set of `Chain` flags;
-`STEPS` has all ways in which these change.
+the packet that is next or in flight (`index`), the time of its last send, and `status`, a set of `Chain`
+flags; `STEPS` lists all their transitions.
 
 PSNs count modulo `psn_limit`, the largest multiple of the region's size up to 2**32, so that ``psn % size``
 and ``psn % W`` run on smoothly where they wrap.
 
 A float32 collective announces the exponent of data packet i in packet i and carries data packet j in packet
-``j + lookahead``, scaled by the exponent that result j brought. Where exponents are `foreseen`
-(`hostlib.core.foresight`), there is no lookahead: packet j carries data packet j, scaled by the one foreseen,
-and announces that of its values. A result whose exponent is not as foreseen has no values (`misfits`); all
-ranks see the same, and then sum these packets alone (`picked`). The core writes data packet j to the output
-only when nothing can ask for it again, so input and output may be the same memory.
+``j + lookahead``, scaled by the exponent in result j. Where exponents are `foreseen`
+(`hostlib.core.foresight`), there is no lookahead: packet j carries data packet j, scaled by the foreseen
+exponent, and announces the exponent of its values. A result with a larger exponent than foreseen has no
+values (`misfits`); all ranks see the same, and then sum these packets alone (`picked`). The core writes data
+packet j to the output only when no rank can ask for it again, so input and output may be the same memory.
 
-Packets leave in the order in which they become ready, no more of them than `limit` in flight. The oldest
-without a result may leave in any case: ranks do not all get results in the same order, and with a full limit
-each they might wait for each other for good.
+Packets leave in the order in which they become ready, with at most `limit` in flight. The oldest without a
+result may leave in any case: ranks get results in different orders, and all at their limit they might wait
+for each other forever.
 
 Jobs with a fallback server (`fallback`) differ in six things.
 
 - No chain runs ahead: packet i leaves only when every packet up to i-W has its result, not just that one. So
-  a contribution to i shows switches and fallback server that nothing up to i-W is of use any more.
-- Of the packet that a chain finished last the worker keeps an *answer*: the result as it came, or, if the
-  values went to another rank only, its own contribution. A reminder asks for it. One per chain is enough:
-  result i+W needs a contribution of every rank, which each sends only with the result of i in hand; so while
-  a rank lacks result i, no rank has finished more on that chain. To a reminder of something older the answer
-  is the same: it tells that no rank needs the older one any more. Answers outlive collectives.
+  a contribution to i shows switches and fallback server that packets up to i-W are no longer needed.
+- For the last packet that a chain finished the worker keeps an *answer* to reminders: the result, or, if the
+  values went to another rank only, its own contribution. One per chain is enough: result i+W needs a
+  contribution of every rank, which each sends only with the result of i in hand; so while a rank lacks result
+  i, no rank has finished more on that chain. A reminder of an older packet gets the same answer, which shows
+  that no rank needs the older one any more. Answers outlive collectives.
 - A reminder may ask for a packet that is not sent yet: another rank's packet found no slot, while this rank
-  is behind, perhaps a collective behind. The chain notes the PSN (`wanted`), and that packet goes as one that
-  a reminder asked for does, past the slots and with what they have of its sum, so that it meets the rest in
-  the server. Sent to a slot, it would wait there alone for the next reminder. What keeps it from being sent
-  is a result that this rank lacks and the other rank has, so that is asked for at once.
-- A result marked OVERFLOW finishes nothing: the chain goes `RAW` and sends its values unscaled, to be summed
-  by the fallback server.
-- What is sent again, unless a reminder asked for it, first asks for a status (QUERY): without it the switch
-  would flush a sum to the fallback server that waits for another rank only. Every second time it does
-  without, for no other rank may add to the sum in the slot: a late copy can claim a slot after
-  the other ranks have had their result. Once time-outs are at their longest, a status that shows only that
-  the sum is not complete is answered so at once.
+  is behind, perhaps by a collective. The chain stores the PSN (`wanted`), and sends that packet as it would
+  after a reminder: past the slots, together with their partial sums, so that it meets the rest in the server.
+  Sent to a slot, it would wait there alone for the next reminder. It cannot be sent yet because this rank
+  lacks a result that the other rank has, so the core asks for that result at once.
+- A result marked OVERFLOW does not finish its packet: the chain becomes `RAW` and sends its values unscaled,
+  for a sum in the fallback server.
+- A resend, except after a reminder, first asks for a status (QUERY): without it the switch would flush to the
+  fallback server a sum that only waits for another rank. Every second resend has no QUERY, because it may be
+  that no other rank will add to the sum in the slot: a late copy can claim a slot after the other ranks have
+  their result. Once time-outs are at their longest, a status that only shows an incomplete sum is answered
+  at once with a resend without QUERY.
 - `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
-  sent again too, if slowly, and a status that does not show our contribution takes the hint back.
+  resent, too, but slowly, and a status that does not show our contribution clears the flag.
 
-With nothing behind it that would show its loss, the last packet of a collective would wait for a time-out,
-and so would the next collective of every rank. So when no result has come for a little while, and the oldest
+The loss of a collective's last packet is not shown by later packets, so it would wait for a time-out, and so
+would the next collective of every rank. So when no result has arrived for a little while, and the oldest
 packet in flight has had a round trip, a *probe* asks for a few early: at most `PROBES` times, each later than
-the one before, until a result comes. A packet that comes through the fallback server because of a collision
-is late for that alone, so the answer to its probe does not show others to be lost. Before the first result of
-a collective a rank that has not begun is more likely than a loss, and only the oldest packet is asked for.
+the one before, until a result arrives. A packet that takes the fallback server because of a collision is late
+for that reason, so the answer to its probe does not show that others are lost. Before the first result of a
+collective a rank that has not begun is more likely than a loss, and the probe asks for the oldest packet
+only.
 
-A congestion control gets rounds, which must be alike on all ranks. So results count in the order of
-their PSNs, collective after collective: what one brought is kept per chain (`marks`) until all before it are
-in, and `settled` runs over them until `round_target` are counted; then a `rule` in C decides at once, or it
-is the driver's turn to call `Window.on_round`. Without a fallback server a chain may run ahead of a lost
-packet by more than a window: then the marks of its results count together, sooner than at other ranks, and
-windows may differ for a while.
+A congestion control gets rounds, which must be the same on all ranks. So results count in the order of their
+PSNs, collective after collective: the marks of each are kept per chain (`marks`) until all earlier results
+have arrived, and `settled` advances over them until `round_target` are counted; then a `rule` in C decides at
+once, or the driver calls `Window.on_round`. Without a fallback server a chain may run ahead of a lost packet
+by more than a window: then the marks of its results count together, sooner than at other ranks, and windows
+may differ for a while.
 
-What only this rank sees goes into its contributions, which every rank's results are made of. A result whose
-frame says that it met a long queue (IPv4 ECN: CE) is told by an ECN flag on a packet that is sent for the
-first time, one for each (`echo`); where the kernel makes the frames there is nothing to see. A packet whose
-query went unanswered until the next time-out (`LOST`) is sent again with ECN. And how long this rank waits
-for the others is in `waits`, which travels where packets have no exponent to announce, and of which all hear
-the most. For a congestion control that hears of losses (`tells_losses`) every packet that is sent again has
-ECN and COLLISION, which count if it replaces a lost contribution; a packet that was overtaken, and whose
-result has not both, lost its result to this rank alone, and is told by `echo`, with both, in the place of
-queues.
+A rank reports events that it alone sees in its contributions, and so in every rank's results. For each result
+whose frame shows a long queue (IPv4 ECN: CE) it sets the ECN flag on one packet that it sends for the first
+time (`echo`); where the kernel makes the frames, these marks cannot be seen. A packet whose query had no
+answer until the next time-out (`LOST`) is resent with ECN. The time for which this rank waits for the others
+is in `waits`, sent in packets that announce no exponent; results carry the largest. For a congestion control
+with `hears_losses` (`tells_losses`) every resent packet has ECN and COLLISION, which count if it replaces a
+lost contribution; if a packet was overtaken, and its result lacks one of these flags, the result was lost on
+the way to this rank alone, and `echo` reports that, with both flags, instead of queues.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ NEVER: Final = 2**63 - 1
 """A time that does not come."""
 
 ALL_WAIT: Final = 254
-"""Value in a packet if every result keeps this rank waiting; 255 means another thing there."""
+"""Value in a packet if this rank waits for every result; 255 has another meaning there."""
 
 PROBES: Final = 2
-"""Probes without a result in between; from then on time-outs ask."""
+"""Most probes without a result in between; after these, only time-outs resend."""
 
 _LEAST_TURN: Final = 8
 _MOST_TURN: Final = 64
@@ -102,7 +102,7 @@ _HEADER_ROOM: Final = 72
 
 
 class Chain(enum.IntFlag):
-    """Status of a chain; none of these: its next packet has to wait."""
+    """Status of a chain; 0: its next packet must wait."""
 
     READY = 0x01
     """In the ready ring."""
@@ -115,17 +115,17 @@ class Chain(enum.IntFlag):
     QUEUED = 0x10
     """In the resend ring."""
     QUERY = 0x20
-    """The resend is to ask for a status."""
+    """The next resend asks for a status."""
     RAW = 0x40
     """The sum overflowed: unscaled values are sent, to the fallback server."""
     ASKED = 0x80
     """The last resend asked for a status."""
     LOST = 0x100
-    """It got none: the next resend tells all ranks, with ECN."""
+    """No status arrived: the next resend reports that to all ranks, with ECN."""
     PROBE = 0x200
-    """The resend is a probe: too early to count as having asked."""
+    """The next resend is a probe: too early to count as a request (`ASKED`)."""
     PROBED = 0x400
-    """A probe was sent. It was early, so the result may well be the answer to what was sent before it."""
+    """A probe was sent. It was early, so the result may answer an earlier send."""
 
 
 class ChainStep(NamedTuple):
@@ -134,9 +134,9 @@ class ChainStep(NamedTuple):
     call: str
     what: str
     needs: int
-    """Flags that are set before."""
+    """Flags that must be set before."""
     lacks: int = 0
-    """Flags that are not."""
+    """Flags that must not be set before."""
     sets: int = 0
     clears: int = 0
 
@@ -152,8 +152,8 @@ STEPS: Final = (
     ChainStep("emit", "sent again", Chain.QUEUED, Chain.QUERY, Chain.RESENT, _OVER | Chain.ASKED),
     ChainStep("emit", "asked for", _ASK, Chain.PROBE, Chain.RESENT | Chain.ASKED, _OVER | Chain.QUERY),
     ChainStep("emit", "probed for", Chain.PROBE, 0, Chain.RESENT | Chain.PROBED, _ASK | _OVER | Chain.PROBE),
-    ChainStep("absorb", "its result: the next packet of the chain has to wait", Chain.FLIGHT, clears=_ANY),
-    ChainStep("absorb", "that has to wait no longer", 0, lacks=_ANY, sets=Chain.READY),
+    ChainStep("absorb", "its result: the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY),
+    ChainStep("absorb", "the next packet may be sent", 0, lacks=_ANY, sets=Chain.READY),
     ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
     ChainStep("absorb", "a status does not", Chain.FLIGHT, clears=Chain.COUNTED),
     ChainStep("absorb", "one does, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
@@ -164,44 +164,44 @@ STEPS: Final = (
     ChainStep("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
     ChainStep("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
     ChainStep("time_out", "asked for, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED),
-    ChainStep("time_out", "asked for in vain", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
+    ChainStep("time_out", "asked for: no news", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
     ChainStep(
         "time_out", "the same, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER
     ),
 )
-"""All ways in which a call changes the status of a chain; one that takes in several packets takes several."""
+"""All transitions of a chain's status; a call that processes several packets makes several."""
 
 
 class Kept(enum.IntFlag):
-    """State of a chain's answer; none of these: there is none yet."""
+    """State of a chain's answer; 0: there is none yet."""
 
     THERE = 0x01
     QUEUED = 0x02
     """In the answer ring."""
     ASKED = 0x04
-    """A reminder asked for this packet, not for an older one."""
+    """A reminder requested this packet, not an older one."""
 
 
 class Mark(enum.IntFlag):
-    """Marks of a result, kept until its round counts them; the byte above is the waiting that it reported."""
+    """Marks of a result, kept until its round counts them; the byte above is the reported waiting."""
 
     ECN = 0x01
     COLLISION = 0x02
     LATE = 0x04
-    """No collision, and not back within eight times the shortest round trip."""
+    """No collision, but it took more than eight times the shortest round trip."""
     WAITS = 0x08
-    """It announced no exponent, so that field reported waiting."""
+    """It announced no exponent, so that its field reported waiting."""
 
 
 class Pattern(enum.IntEnum):
-    """What a collective does with the values of the ranks; a *shard* is the part that is one rank's."""
+    """What a collective does with the values of the ranks; a *shard* is one rank's part."""
 
     SUM = 0
     """The sum goes to all ranks, or to one."""
     SCATTER = 1
-    """Reduce-scatter: the sum of each shard goes to its owner, the rank of its number."""
+    """Reduce-scatter: the sum of shard r goes to rank r, its owner."""
     GATHER = 2
-    """All-gather: each shard goes from its owner to all others. With one shard, of any rank: broadcast."""
+    """All-gather: each shard goes from its owner to all others. Broadcast: with one shard, of any rank."""
 
 
 class Counter(enum.IntEnum):
@@ -220,24 +220,24 @@ class Counter(enum.IntEnum):
     WRONG_JOB = 10
     WRONG_TAG = 11
     BAD_BITMAP = 12
-    """Or of another node."""
+    """Bitmap out of range, or of another node."""
     WRONG_EPOCH = 13
     REMINDERS = 14
-    """Reminders of something that this worker had, or has not sent yet."""
+    """Reminders of packets that this worker has finished or not sent yet."""
     ANSWERS = 15
-    """Kept answers sent, beside SENT and RESENT."""
+    """Stored answers sent; not in SENT and RESENT."""
     REPAIRS = 16
-    """Packets whose sum overflowed and was asked for in raw values."""
+    """Packets whose sum overflowed, and whose raw values were sent."""
     BYPASSED = 17
-    """Of those SENT, how many were not to claim a slot."""
+    """Packets of SENT with BYPASS."""
     MARKED = 18
-    """Of the RESULTS, how many carried ECN."""
+    """Packets of RESULTS with ECN."""
     COLLIDED = 19
-    """Of the RESULTS, how many carried COLLISION."""
+    """Packets of RESULTS with COLLISION."""
 
 
 class CoreStruct(ctypes.Structure):
-    """``struct ina_core`` of ``_native/ina_core.h``: names, offsets and widths are compared at load."""
+    """``struct ina_core`` of ``_native/ina_core.h``; names, offsets and widths are checked at load."""
 
     _fields_ = (
         ("header", ctypes.c_uint8 * _HEADER_ROOM),
@@ -362,15 +362,15 @@ class CoreStruct(ctypes.Structure):
 
 
 def turn_of(in_flight: int, ranks: int) -> int:
-    """Return how many packets of a shard are sent in a row, before the next rank's.
+    """Return the number of packets of a shard to send in a row, before the next rank's shard.
 
-    Two turns of all fit into the packets in flight, so that the links of all ranks are in use at the same
-    time. Within a turn memory is read and written in order: a reduce-scatter of 64 MB between four ranks
-    takes half the processor time with the longest turn that it does with the least. All ranks count packets
-    alike, and so have the same turns.
+    Two turns of all ranks fit into the packets in flight, so that the links of all ranks are in use at the
+    same time. Within a turn memory is read and written in order: a reduce-scatter of 64 MB between four ranks
+    takes half the processor time with the longest turn that it takes with the shortest. All ranks compute the
+    same turns.
 
     Args:
-        in_flight: The most packets of a rank that may be without a result.
+        in_flight: Most packets of a rank without a result.
         ranks: Number of ranks.
     """
     return min(max(in_flight // (2 * ranks), _LEAST_TURN), _MOST_TURN)
@@ -383,54 +383,54 @@ class RtoLimits:
     initial_s: float = 0.05
     """Until the first round trip has been measured."""
     margin_s: float = 0.005
-    """Least distance from the smoothed round trip time: what the scheduler may add to any packet's."""
+    """Least distance from the smoothed round trip time, for delays by the scheduler."""
     max_s: float = 0.25
-    """Longest time-out, where doubling ends; also how often a stalled worker asks who is missing."""
+    """Longest time-out, where doubling ends; also the interval of a stalled worker's status requests."""
     probe_s: float | None = 0.002
-    """Time from a smoothed round trip, and from the last result, until a probe asks for what is missing:
-    more than the scheduler mostly adds, for a wrong guess costs a few packets. None: no probes."""
+    """Time after a smoothed round trip, and after the last result, until a probe: more than the scheduler's
+    usual delay, because a needless probe costs a few packets. None: no probes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
-    """Settings that do not change during the life of a job."""
+    """Settings that are constant during a job."""
 
     job: int
     rank: int
     size: int
     slots: int
-    """Slots of the job's region; 0 is possible with a `window`."""
+    """Number of slots in the job's region; 0 is possible with a `window`."""
     lanes: int
     endpoints: wire.Endpoints | None
-    """Addresses to put into frames; None: packets are UDP payloads."""
+    """Addresses for frames; None: packets are UDP payloads."""
     rto: RtoLimits = RtoLimits()
     first_psn: int = 0
     tree: Tree | None = None
-    """Nodes that add up, and for whom; None: one switch for all ranks."""
+    """Aggregation tree; None: one switch for all ranks."""
     epoch: int = 0
     """Low byte of the job's generation."""
     window: int | None = None
-    """Chains; None: half of the slots, which is the most without a fallback server."""
+    """Number of chains; None: half of the slots, the most without a fallback server."""
     fallback: bool = False
     """The job has a fallback server."""
     spread: int = SPREAD
-    """With a fallback server: windows that fit into the range of the PSNs that may leave. ATP: 1."""
+    """With a fallback server: range of PSNs that may leave, in windows. ATP: 1."""
     bare: bool = False
-    """Packets of sums that only announce exponents have no lanes, which the switch program takes."""
+    """The switch program accepts packets without lanes; used to announce exponents only."""
     salted: bool = False
-    """The switch program is ``atp.p4``: what collides gets another slot, and has no priority."""
+    """The switch program is ``atp.p4``: collided packets try another slot, and have no priority."""
     numbers: Encoding = "exponent"
     scale_bits: int = 20
-    """With fixed numbers: values are multiplied by 2**scale_bits."""
+    """Encoding "fixed": values are multiplied by 2**scale_bits."""
 
     @property
     def window_packets(self) -> int:
-        """Chains of the window."""
+        """Number of chains in the window."""
         return self.slots // 2 if self.window is None else self.window
 
     @property
     def packets_in_flight(self) -> int:
-        """The most packets that may be without a result."""
+        """Most packets without a result."""
         return max(1, self.window_packets // self.spread) if self.fallback else self.window_packets
 
     @property
@@ -440,13 +440,13 @@ class CoreSettings:
 
     @property
     def psn_limit(self) -> int:
-        """PSNs count modulo this: chains, and regions with a slot per PSN, go on smoothly where they wrap."""
+        """Modulus of PSNs: chains, and regions with a slot per PSN, go on smoothly where PSNs wrap."""
         window = self.window_packets
         return 2**32 - 2**32 % (2 * window if self.fallback else math.lcm(window, self.slots))
 
 
 class CoreState:
-    """The structure, the arrays behind its pointers, and views of them by name."""
+    """The C structure, the arrays behind its pointers, and views of them by name."""
 
     def __init__(self, settings: CoreSettings) -> None:
         window = settings.window_packets
@@ -518,7 +518,7 @@ class CoreState:
         self.wanted[:] = -1
         self.salts = self._array("salts", window if settings.salted else 0, np.uint8)
         self._header: dict[str, int] = {}
-        """What `set_header` has set."""
+        """Values from `set_header`."""
         self.input = self.output = _NO_ARRAY
         self.set_exponents(None, None)
 
@@ -528,12 +528,12 @@ class CoreState:
         foreseen: NDArray[np.uint8] | None,
         picked: NDArray[np.int64] | None = None,
     ) -> None:
-        """Set exponents of the collective's data packets, and keep the arrays alive.
+        """Set the exponents of the collective's data packets, and hold the arrays.
 
         Args:
-            found: Gets the exponents that results bring; None: nobody wants them.
-            foreseen: Those by which values are scaled; None: by those that results bring.
-            picked: Numbers of the only packets that are sent, where exponents are foreseen; None: all.
+            found: Array for the exponents in results; None: they are not stored.
+            foreseen: Exponents by which values are scaled; None: the exponents in results.
+            picked: With foreseen exponents, the numbers of the only packets to send; None: all.
         """
         self.found, self.foreseen, self.picked = found, foreseen, picked
         struct = self.struct
@@ -542,13 +542,13 @@ class CoreState:
         struct.picked = None if picked is None else _address(picked)
 
     def set_arrays(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Set the flat arrays that the collective reads and writes, and keep them alive."""
+        """Set the flat arrays that the collective reads and writes, and hold them."""
         self.input, self.output = source, target
         self.struct.input = address = _address(source)
         self.struct.output = address if target is source else _address(target)
 
     def let_go(self) -> None:
-        """Keep the arrays no longer: the collective is complete."""
+        """Release the arrays of a complete collective."""
         self.input = self.output = _NO_ARRAY
         self.struct.input = self.struct.output = 0
 
@@ -563,7 +563,7 @@ class CoreState:
         self._header[field] = value
 
     def set_limits(self, rto: RtoLimits) -> None:
-        """Keep time-outs within these limits from now on; `initial_s` counts at the beginning only."""
+        """Set the limits of time-outs from now on; `initial_s` applies only at the start."""
         struct = self.struct
         struct.rto_margin = round(rto.margin_s * 1e9)
         struct.rto_max = round(rto.max_s * 1e9)
@@ -583,7 +583,7 @@ _NO_ARRAY: Final[NDArray[Any]] = np.empty(0, np.int32)
 
 
 def _address(array: NDArray[Any]) -> int:
-    """Return where an array begins: through NumPy's `ctypes`, as it has to be for some, it takes longer."""
+    """Return an array's address, by its buffer if possible: NumPy's `ctypes` takes longer."""
     if array.size and array.flags.writeable:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
     return int(array.ctypes.data)

@@ -1,4 +1,4 @@
-"""Decides when a collective without progress has to be given up, and says why."""
+"""Decide when to give up a collective without progress, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
 _log = logging.getLogger("hostlib")
 
 SUSPICIOUS_NS: Final = 200_000_000
-"""After a stall of this length the watchdog asks whether a rank died."""
+"""Length of a stall after which the watchdog checks for dead ranks."""
 
 
 class Watchdog:
@@ -28,10 +28,7 @@ class Watchdog:
         switch: str = "",
         ranks: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """`switch`: its address, for messages. `ranks`: those that each worker of the switch speaks for.
-
-        None: each for itself.
-        """
+        """Set the `switch`'s address, for messages, and the `ranks` of each worker; None: one rank each."""
         self._ranks = ranks
         self._window = window
         self._switch = f"the switch at {switch}" if switch else "the switch"
@@ -40,9 +37,9 @@ class Watchdog:
         self._told_of: int | None = None
 
     def check(self, now: int, collectives: int) -> JobBroken | None:
-        """Return the error to raise, or None to go on waiting; to be asked a few times per second.
+        """Return the error to raise, or None to go on waiting; call it a few times per second.
 
-        `collectives` is how many this worker has carried out before the one that it waits for.
+        `collectives` is the number of collectives that this worker has completed.
         """
         window = self._window
         stalled_ns = window.stalled_ns(now)
@@ -55,7 +52,7 @@ class Watchdog:
         if fault := self._peers.fault():
             return JobFault(fault, job=job, psns=psns, missing=missing or ())
         gone = {rank: why for rank, why in self._peers.gone().items() if missing is None or rank in missing}
-        if not gone:  # who died is the reason why others leave
+        if not gone:  # a dead rank is the reason why others leave
             gone = {
                 rank: f"it left the job after {number} collective{'s' if number != 1 else ''}"
                 for rank, number in self._peers.left().items()
@@ -86,7 +83,7 @@ class Watchdog:
         return None if workers is None else self._behind(workers)
 
     def _behind(self, workers: Sequence[int]) -> Sequence[int]:
-        """Return the ranks that these workers of the switch speak for."""
+        """Return the ranks of these workers of the switch."""
         if self._ranks is None:
             return workers
         return [rank for worker in workers for rank in self._ranks[worker]]

@@ -27,9 +27,9 @@ class Kernel(Protocol):
         ...
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
-        """Write packets that may be sent now into `out`, as many as fit; return how many.
+        """Write packets that may be sent now into `out`, as many as fit; return their number.
 
-        All have the same length, which `CoreStruct.emitted_bytes` is then. 0: nothing may be sent now.
+        All have the length `CoreStruct.emitted_bytes`. 0: no packet may be sent now.
         """
         ...
 
@@ -45,7 +45,7 @@ class Kernel(Protocol):
         ...
 
     def next_timeout(self, state: CoreState) -> int:
-        """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
+        """Return the time when the oldest packet in flight is overdue or needs a probe, or `NEVER`."""
         ...
 
     def time_out(self, state: CoreState, now: int) -> None:
@@ -53,31 +53,31 @@ class Kernel(Protocol):
         ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Set the limits from now on, and count the results that are in, up to the end of the next round.
+        """Set the limits from now on, and count arrived results, up to the end of the next round.
 
-        The line between claim and bypass moves only for packets that no rank has sent yet, and not before
-        those of its last move are sent. So all ranks draw it through the same packets, and a packet says the
-        same of waiting however often it is sent.
+        The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
+        its last change are sent. So it is the same for a packet on all ranks, and a resent packet reports the
+        same waiting as before.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NumericErrors:
-    """Numeric errors of a finished collective: of each the first element of the first packet concerned.
+    """Numeric errors of a finished collective: the first element of the first packet with each error.
 
-    Of shards, elements count in the array that has them all.
+    With shards, elements are counted in the array of all shards.
     """
 
     nonfinite: int | None
-    """Some rank's values there are NaN or infinite; the packet's results are NaN."""
+    """A rank has a NaN or infinite value in that packet; its results are NaN."""
     overflow: int | None
-    """A sum there left the int32 range; the packet's results are wrong."""
+    """A sum in that packet left the int32 range; its results are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`count` elements from `at` on of a shard."""
+    """Position of a packet's elements: `count` elements of a shard, from `at` on."""
 
     shard: int
     at: int
@@ -85,7 +85,7 @@ class Place:
 
 
 def place_of(core: CoreStruct, data: int) -> Place:
-    """Return the place of a data packet, by its number; as ``place_of`` in ``_native/ina_core.c``."""
+    """Return the place of a data packet by its number, as ``place_of`` in ``_native/ina_core.c`` does."""
     shard, number = 0, data
     if core.shards > 1:
         turns, in_round = divmod(data, core.turn * core.shards)
@@ -98,7 +98,7 @@ def place_of(core: CoreStruct, data: int) -> Place:
 
 
 class Exchange(NamedTuple):
-    """A collective as a window carries it out; a tuple, for a frozen dataclass takes longer to make.
+    """Description of a collective for a window; a tuple, because a frozen dataclass takes longer to make.
 
     The arrays are flat, contiguous and both float32 or both int32. An empty array takes one packet, so that
     all ranks still meet.
@@ -106,46 +106,46 @@ class Exchange(NamedTuple):
     ======== =========================== ============================================================
     pattern  `source`                    `output`
     ======== =========================== ============================================================
-    SUM      the values of this rank     as long; gets the sum; may be the same array
+    SUM      the values of this rank     same length; gets the sum; may be the same array
     SCATTER  the values of this rank     gets the sum of this rank's shard
-    GATHER   this rank's shard           gets all other ranks' shards; its own is left as it is
+    GATHER   this rank's shard           gets all other ranks' shards; its own is not written
     ======== =========================== ============================================================
     """
 
     source: NDArray[Any]
-    """See above. In a broadcast (GATHER with a target) it is `output`."""
+    """See above. In a broadcast (GATHER with a target) it is the same array as `output`."""
     output: NDArray[Any]
-    """See above. It may be part of `source`, in its place, or the other way round."""
+    """See above. It may be this rank's part of `source`, or `source` a part of it."""
     tag: int
-    """Digest of everything that the ranks must agree on."""
+    """Digest of the properties on which ranks must agree."""
     pattern: Pattern = Pattern.SUM
     average: bool = False
     """Divide the sum by the number of ranks."""
     priority: int = 0
-    """Of its packets, 0 to 255, in a switch whose jobs may preempt each other."""
+    """Priority of its packets, 0 to 255, in a switch with preemption."""
     target: int = wire.TARGET_ALL
-    """SUM: the only rank that gets the sum; the `output` of the others stays; `wire.TARGET_ALL`: all ranks.
-    GATHER: the only rank that has something to give, a broadcast; `wire.TARGET_ALL`: each has a shard."""
+    """SUM: the only rank whose `output` gets the sum; `wire.TARGET_ALL`: all ranks.
+    GATHER: the only rank that sends (a broadcast); `wire.TARGET_ALL`: each rank has a shard."""
     stride: int | None = None
-    """Elements from one shard to the next, in the array that has all shards; None: they lie back to back.
-    The first begins with the array."""
+    """Elements from one shard to the next in the array of all shards, whose first begins with it; None: they
+    lie back to back."""
     numbers: Encoding | None = None
-    """How float32 values travel; None: as the settings say."""
+    """Encoding of float32 values; None: as in the settings."""
     feedback: bool = False
-    """Leave in `source`, which must be a separate array, its rounding error."""
+    """Write the rounding error to `source`, which must be a separate array."""
     series: Sequence[tuple[str, int]] = ()
-    """SUM of float32: names of the calls that it consists of, and elements of each, if it may take the
-    exponents of earlier ones of these names (`hostlib.core.foresight`)."""
+    """SUM of float32: names and numbers of elements of its calls, if exponents of earlier calls of these
+    names may be used (`hostlib.core.foresight`)."""
 
 
 class Window:
-    """Sends the packets of one collective after another and takes in their results.
+    """Sends the packets of collectives, one after another, and processes their results.
 
-    A driver calls `begin`, then sends what `emit` writes, feeds what arrives to `absorb`, and calls
-    `on_timeout` when `next_timeout` has come, until `complete`. Times are integer nanoseconds.
+    A driver calls `begin`, then sends the packets that `emit` writes, passes arrived packets to `absorb`, and
+    calls `on_timeout` when `next_timeout` is reached, until `complete`. Times are integer nanoseconds.
 
-    With a fallback server other ranks may depend on this one's answers even when it is `complete`, or has not
-    begun for a while: `absorb` and `emit` go on to work, and there is nothing to time out.
+    With a fallback server other ranks may depend on this rank's answers even between its collectives: then
+    `absorb` and `emit` still work, and there are no time-outs.
     """
 
     def __init__(self, settings: CoreSettings, kernel: Kernel, congestion: Congestion | None = None) -> None:
@@ -161,10 +161,10 @@ class Window:
 
     @property
     def congestion(self) -> Congestion:
-        """Congestion control of the window; setting it starts it. All ranks must set the same one alike.
+        """Congestion control of the window; to set it starts it. All ranks must set the same.
 
         Raises:
-            BadLimits: it fails, or its limits are none.
+            BadLimits: it fails, or its limits are invalid.
         """
         return self._congestion
 
@@ -181,21 +181,21 @@ class Window:
         core.round_target = core.allowed if congestion.wants_rounds else 0
         core.tells_losses = congestion.wants_rounds and getattr(congestion, "hears_losses", False)
         self._foresees = not getattr(congestion, "hears_waiting", True)
-        core.rule, core.rule_state = getattr(congestion, "in_c", (None, None))  # the compiled core asks it
+        core.rule, core.rule_state = getattr(congestion, "in_c", (None, None))  # for the compiled core
 
     def restrict_to(self, packets: int) -> None:
-        """Keep no more packets in flight than this rank's socket, say, can hold: at least 1.
+        """Limit packets in flight to the capacity of this rank's socket, for example; at least 1.
 
-        The congestion control does not hear of it: its rounds come from the other ranks.
+        The congestion control is not affected: its rounds are the same on all ranks.
         """
         core = self.state.struct
         core.room = max(1, packets)
         core.limit = min(core.allowed, core.room)
 
     def follow(self, rto: RtoLimits) -> None:
-        """Set other limits of time-outs; not within a collective.
+        """Set new limits of time-outs; only between collectives.
 
-        What is overtaken gets as much time: it may wait for another rank's packet in the switch's queue.
+        Overtaken packets get as much time: they may wait for another rank's packet in the switch's queue.
         """
         self.state.set_limits(rto)
         core = self.state.struct
@@ -204,11 +204,11 @@ class Window:
     def begin(self, exchange: Exchange, now: int) -> None:
         """Start a collective at a time in nanoseconds; the previous one must be complete.
 
-        Raises ValueError, and begins nothing, if the numbers have no room for the sum of all ranks.
+        Raises ValueError, and starts nothing, if the encoding has no room for the sum of all ranks.
         """
         source, output, tag, pattern, average, priority, target, stride, numbers, feedback, series = exchange
         if numbers or self.settings.numbers != "exponent" or not self._foresees:
-            series = ()  # numbers of its own are a function of this sum's values alone
+            series = ()  # an encoding of its own must depend on this sum's values alone
         numbers = numbers or self.settings.numbers
         fields = per_lane(numbers)
         shard = output if pattern is Pattern.SCATTER else source
@@ -221,7 +221,7 @@ class Window:
         core.fixed = self.settings.numbers == "fixed" and fields == 1
         core.per_lane = fields if is_float else 1
         core.feedback = feedback and core.per_lane > 1
-        core.pattern = pattern if len(shard) else Pattern.SUM  # of nothing: the ranks meet
+        core.pattern = pattern if len(shard) else Pattern.SUM  # an empty array: the ranks only meet
         core.shards = 1 if alone or not len(shard) else self.settings.size
         core.target = target if alone or not len(shard) else 0
         core.length = len(shard)
@@ -235,7 +235,7 @@ class Window:
             self._series = ()
             self.state.set_exponents(None, None)
         elif (foreseen := self._foresee(series)) is not None:
-            core.tag ^= zlib.crc32(foreseen)  # nobody sums with other scales, unnoticed
+            core.tag ^= zlib.crc32(foreseen)  # ranks with other scales raise RanksDisagree
         if is_float and not core.fixed and not core.foreseen:
             core.lookahead = min(core.data_packets, self.settings.packets_in_flight)
         self.state.set_header("priority", priority)
@@ -243,7 +243,7 @@ class Window:
         self._start(now)
 
     def _foresee(self, series: Sequence[tuple[str, int]]) -> bytes | None:
-        """Set up exponents for a sum of these series, and return those that are foreseen; None: none."""
+        """Set up the exponents of a sum of these series; return the foreseen ones, or None."""
         core = self.state.struct
         self._series = [(name, max(1, -(-elements // core.lanes))) for name, elements in series]
         self._missed = False
@@ -253,13 +253,13 @@ class Window:
         return foreseen
 
     def _end_last(self) -> None:
-        """Count the results of the last exchange, before another one begins."""
+        """Count the results of the last exchange, before the next one begins."""
         self.on_round()
         core = self.state.struct
         core.change_at = max(0, core.change_at - core.total)
 
     def _start(self, now: int) -> None:
-        """Take PSNs for an exchange, and begin it."""
+        """Assign PSNs to an exchange, and begin it."""
         core = self.state.struct
         core.total = core.data_packets + core.lookahead
         core.base = self._next_psn
@@ -267,9 +267,9 @@ class Window:
         self.kernel.begin(self.state, now)
 
     def finish(self, now: int) -> bool:
-        """Return whether the collective, all of whose results are in, is over.
+        """End the collective, all of whose results have arrived, and return True.
 
-        Otherwise this has begun an exchange of those packets alone whose exponents were not as foreseen.
+        If exponents were not as foreseen, start a new exchange of those packets instead, and return False.
         """
         core, found, foreseen = self.state.struct, self.state.found, self.state.foreseen
         if found is None:
@@ -290,30 +290,30 @@ class Window:
         return True
 
     def emit(self, out: NDArray[Any], now: int) -> int:
-        """Write packets that may be sent now to `out`, bytes, as many as fit; return how many.
+        """Write packets that may be sent now to `out`, bytes, as many as fit; return their number.
 
-        All are of the same length, `emitted_bytes`. There may be more as long as it is not 0.
+        All have the length `emitted_bytes`. Unless the number is 0, there may be more.
         """
         return self.kernel.emit(self.state, out, now)
 
     def absorb(self, data: NDArray[Any], segment: int, now: int) -> None:
-        """Take in what arrived: packets of `segment` bytes, the last maybe shorter, with anything in them."""
+        """Process arrived packets of `segment` bytes (the last may be shorter), with any content."""
         self.kernel.absorb(self.state, data, segment, now)
         self.on_round()
 
     @property
     def round_due(self) -> bool:
-        """True if the congestion control has to be asked: as many results are in as a round takes."""
+        """True if a round is complete, and the congestion control must decide."""
         core = self.state.struct
         return bool(0 < core.round_target <= core.round_results)
 
     def on_round(self) -> None:
-        """Tell the congestion control what each round that is over brought; `absorb` does so itself.
+        """Report completed rounds to the congestion control, and set its limits; `absorb` calls this itself.
 
         For drivers that absorb in C, which stop when `round_due`.
 
         Raises:
-            JobFault: the congestion control fails, or its limits are none.
+            JobFault: the congestion control fails, or its limits are invalid.
         """
         core = self.state.struct
         while self.round_due:
@@ -345,30 +345,30 @@ class Window:
         return asked(congestion, ask, most=self.state.struct.most, may_bypass=self.settings.fallback)
 
     def next_timeout(self) -> int:
-        """Return when `on_timeout` is due; `NEVER` if nothing is in flight."""
+        """Return the time when `on_timeout` is due; `NEVER` if no packet is in flight."""
         return self.kernel.next_timeout(self.state)
 
     def on_timeout(self, now: int) -> None:
-        """Queue overdue packets for resending, or for a probe; without effect if nothing is.
+        """Queue overdue packets for resending, or for a probe; without effect if none is overdue.
 
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
-        window again. So only a few are resent at first, and they ask for a status. What a status shows as
-        counted may lack its result all the same: that was lost, or the fallback server forgot the sum. So
-        counted packets are resent too, the first of them in each case, for that is what the others wait for;
-        one at first, twice as many in each further time-out, until they are eight, or an eighth of those
+        window again. So only a few are resent at first, and they ask for a status. A packet that a status
+        shows as counted may never get its result: the result was lost, or the fallback server dropped the
+        sum. So counted packets are resent, too, and always the first of them, because the other ranks wait
+        for it; one at first, twice as many in each further time-out, up to eight, or an eighth of the packets
         that may be in flight if that is more.
 
-        Without a fallback server time-outs count from the last result at the earliest: those of a slow switch
-        come steadily, and what is sent again would make it slower. With one, what is asked for moves on a sum
-        that waits in a slot or in the server, which the results of other packets do not.
+        Without a fallback server time-outs count from the last result at the earliest: a slow switch answers
+        steadily, and resends would make it slower. With one, a request moves on a sum that waits in a slot or
+        in the server; results of other packets do not.
 
-        What had a round trip without being answered may be probed for before it is overdue.
+        A packet without an answer for a round trip may be probed for before it is overdue.
         """
         self.kernel.time_out(self.state, now)
 
     @property
     def emitted_bytes(self) -> int:
-        """Bytes of each packet that `emit` wrote last."""
+        """Bytes of each packet of the last `emit`."""
         return int(self.state.struct.emitted_bytes)
 
     @property
@@ -378,12 +378,12 @@ class Window:
 
     @property
     def complete(self) -> bool:
-        """True once every result of the collective is in."""
+        """True once all results of the collective have arrived."""
         return bool(self.state.struct.completed == self.state.struct.total)
 
     @property
     def ranks_disagree(self) -> bool:
-        """True if the switch saw contributions with different tags: the collective can never complete."""
+        """True if the switch got contributions with different tags: the collective can never complete."""
         return bool(self.state.struct.disagree_index >= 0)
 
     def numeric_errors(self) -> NumericErrors:
@@ -396,7 +396,7 @@ class Window:
         )
 
     def _element(self, data: int) -> int:
-        """Return the first element of a data packet, in the array that has all shards."""
+        """Return the first element of a data packet, in the array of all shards."""
         place = place_of(self.state.struct, data)
         return int(place.shard * self.state.struct.stride + place.at)
 
@@ -411,20 +411,20 @@ class Window:
 
     @property
     def first_result_at(self) -> int:
-        """Time of the collective's first result; before that, of its beginning."""
+        """Time of the collective's first result; before that, of its start."""
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:
-        """Return the time since the last new result, or since the collective began, in nanoseconds."""
+        """Return the nanoseconds since the last new result, or since the collective began."""
         return now - int(self.state.struct.progress_at)
 
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:
-        """Return the other ranks that statuses showed to be missing; None if none came after `since`.
+        """Return the other ranks that statuses showed to be missing; None if no status arrived after `since`.
 
-        Of every node of the tree the last status counts: one switch may lack a rank only because that waits
-        for another one, whom a switch above lacks. Empty if all that was heard of nodes is that their ranks
-        have contributed. With a fallback server, what a status does not show may be on its way there from a
-        switch for a few time-outs.
+        The last status of each node of the tree counts: a switch may lack a rank only because that rank waits
+        for another one, which a switch above lacks. Empty if all known statuses show that the node's ranks
+        have contributed. With a fallback server, a contribution that no status shows may be on its way from a
+        switch to the server, for a few time-outs.
         """
         state = self.state
         heard = state.node_heard_at >= max(since, int(state.struct.progress_at))

@@ -1,7 +1,7 @@
-"""Training programs on the host library, to read, to run and to measure with.
+"""Training programs on the host library, as examples and for measurements.
 
-- `digits`: a perceptron on handwritten digits, what `ina demo` trains;
-- `four_stages`: jobs whose stages take turns, what `ina schedule interleave` runs.
+- `digits`: a perceptron on handwritten digits, for `ina demo`;
+- `four_stages`: jobs whose stages take turns, for `ina schedule interleave`.
 
-They are installed, so the commands find them without a checkout; ``examples/`` runs them under shorter names.
+They are installed, so that the commands work without a checkout; ``examples/`` runs them under shorter names.
 """

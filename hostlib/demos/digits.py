@@ -53,14 +53,14 @@ def load() -> tuple[Floats, npt.NDArray[np.int64]]:
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         return draw()
-    # As sklearn.datasets.load_digits does; to import that would take each worker longer than to train.
+    # As sklearn.datasets.load_digits does; its import would take each worker longer than the training.
     rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     rows = np.random.default_rng(0).permutation(rows)
     return (rows[:, :-1] / 16).astype(np.float32), rows[:, -1].astype(np.int64)
 
 
 def draw() -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return the same drawn pictures (n, 64), scaled to 0..1, and their labels (n,) each time."""
+    """Return drawn pictures (n, 64), scaled to 0..1, and their labels (n,); the same at every call."""
     random = np.random.default_rng(0)
     glyphs = np.array(
         [[[dot == "#" for dot in row] for row in glyph.split()] for glyph in _GLYPHS], np.float64
@@ -118,14 +118,14 @@ def batches(epochs: int, batch: int) -> Iterator[npt.NDArray[np.int64]]:
 
 
 class SwitchAverage:
-    """Averages with the other workers, through the switch."""
+    """Averages gradients with the other workers, through the switch."""
 
     def __init__(self) -> None:
         self.shards = range(ina.rank(), ina.rank() + 1)
         self.total = ina.size()
 
     def __call__(self, gradients: list[Parameters]) -> Parameters:
-        """Average this worker's gradients with everyone's, all tensors in flight at once."""
+        """Average this worker's gradients with all others', all tensors in flight at once."""
         (mine,) = gradients
         handles = [
             ina.allreduce_async(tensor, op="average", name=name, layer=layer)
@@ -134,16 +134,16 @@ class SwitchAverage:
         return [handle.wait() for handle in handles]
 
     def progress(self, done: int, total: int) -> None:
-        """Tell how far this job is: where jobs share a switch, those that end soon go first."""
+        """Report progress: where jobs share a switch, jobs that end soon get priority."""
         ina.progress(done, total)
 
 
 @dataclass
 class LocalAverage:
-    """Averages all shards in this process, and adds up how far the weights of the switch's run may be.
+    """Averages all shards in this process, and bounds the difference from the weights of the switch's run.
 
-    Each step may differ by what quantisation and rounding allow. That earlier differences do not grow
-    by themselves holds for gradient descent with a step this small; the bound relies on it.
+    Each step may differ by the errors of quantisation and rounding. The bound assumes that earlier
+    differences do not grow by themselves, which holds for gradient descent with a step this small.
     """
 
     total: int
@@ -160,10 +160,10 @@ class LocalAverage:
         return [stack.mean(axis=0, dtype=np.float64).astype(np.float32) for stack in stacks]
 
     def progress(self, done: int, total: int) -> None:
-        """Nobody to tell."""
+        """Do nothing."""
 
     def note_rounding(self, parameters: Parameters) -> None:
-        """Allow for the updated weights, which each run rounds to float32 for itself."""
+        """Add to the bound the rounding of the updated weights to float32, which each run does for itself."""
         self.bound += max(float(np.spacing(np.abs(parameter).max())) for parameter in parameters)
 
     def _step_bound(self, stack: Floats) -> float:

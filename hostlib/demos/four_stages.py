@@ -3,12 +3,12 @@
     ina run -np 2 -- python -m hostlib.demos.four_stages --iterations 20
     ina schedule interleave                                 # in groups: speed measured beside predicted
 
-An iteration reads records from a file past the page cache (storage), makes images of them (CPU), computes
-the gradient of a perceptron (GPU) and averages it over the workers through the switch (network). There is no
-GPU here: `--cores 0,1` binds preprocessing to one core and computing to another, which is then the machine's
-accelerator. Options choose how long each stage is. Prints the stages' seconds per iteration at the end.
+An iteration reads records from a file past the page cache (storage), converts them to images (CPU), computes
+the gradient of a perceptron (GPU) and averages it over the workers through the switch (network). It uses no
+GPU: `--cores 0,1` binds preprocessing to one core and computing to another, which stands for the machine's
+accelerator. Options set the length of each stage. At the end it prints the stages' seconds per iteration.
 
-With `--checkpoint FILE` a job that was stopped goes on where it last saved.
+With `--checkpoint FILE` a stopped job goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SIDE = 32
 PIXELS = SIDE * SIDE
 CLASSES = 8
 BLOCK = 4096
-"""Reads past the page cache begin and end at multiples of this."""
+"""Alignment in bytes of reads past the page cache."""
 MADE_UP = 32 << 20
 LEARNING_RATE = np.float32(0.1)
 DROPOUT = 0.2
 
 
 class Records:
-    """A file of records, read past the page cache: every read is the disk's work."""
+    """A file of records, read past the page cache, so that every read uses the disk."""
 
     def __init__(self, path: Path, record: int) -> None:
         if record < PIXELS or record % BLOCK:
@@ -52,7 +52,7 @@ class Records:
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)  # no reading ahead
         try:
             self._direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
-        except OSError:  # not every file system has it
+        except OSError:  # not every file system supports it
             self._direct = -1
 
     def read(self, first: int, number: int) -> npt.NDArray[np.uint8]:
@@ -61,7 +61,7 @@ class Records:
             raise SystemExit(f"--batch {number}: the file has {self._count} records")
         first %= self._count - number + 1
         size, offset = number * self._record, first * self._record
-        if self._buffer is None or len(self._buffer) != size:  # new pages would be the processor's work
+        if self._buffer is None or len(self._buffer) != size:  # new pages would cost processor time
             self._buffer = mmap.mmap(-1, size)  # whole pages, as direct reads need
         buffer = self._buffer
         if self._direct >= 0:
@@ -75,7 +75,7 @@ class Records:
 
 
 def make(path: Path, size: int, seed: int = 0) -> None:
-    """Write a file of random records, so that every stage has something to work on."""
+    """Write a file of random records."""
     with path.open("wb") as file:
         rng = np.random.default_rng(seed)
         for start in range(0, size, 1 << 20):
@@ -84,14 +84,14 @@ def make(path: Path, size: int, seed: int = 0) -> None:
 
 
 def made_up(record: int) -> Records:
-    """Return random records in a private file, which disappears with this process."""
+    """Return random records in a private file, which is removed when this process ends."""
     with tempfile.NamedTemporaryFile(prefix="ina-records-") as file:
         make(Path(file.name), MADE_UP)
         return Records(Path(file.name), record)
 
 
 def preprocess(raw: npt.NDArray[np.uint8], views: int, seed: int) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return images, the mean of some randomly shifted and blurred views each, and what they show."""
+    """Return images, each the mean of randomly shifted and blurred views, and their labels."""
     images = raw[:, :PIXELS].reshape(-1, SIDE, SIDE).astype(np.float32) / np.float32(255)
     rng = np.random.default_rng(seed)
     total = np.zeros_like(images)
@@ -107,13 +107,13 @@ def preprocess(raw: npt.NDArray[np.uint8], views: int, seed: int) -> tuple[Float
 def preprocess_all(
     raw: npt.NDArray[np.uint8], views: int, seed: int, threads: ThreadPoolExecutor, number: int
 ) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Preprocess in several threads, each a part of the records with the same shifts.
+    """Preprocess in several threads, each of which handles a part of the records, with the same shifts.
 
     Args:
         raw: The records.
         views: Number of views of each record.
-        seed: Of the shifts.
-        threads: Runs the parts.
+        seed: Seed of the shifts.
+        threads: Pool that runs the parts.
         number: Number of parts.
     """
     parts = np.array_split(raw, min(len(raw), number))
@@ -123,7 +123,7 @@ def preprocess_all(
 
 @contextlib.contextmanager
 def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
-    """Run the block on one of the bound sets of cores; without one, wherever this process may run."""
+    """Run the block on the bound cores; without `bound`, on all cores of this process."""
     for cores in bound:
         os.sched_setaffinity(0, cores)
     yield
@@ -148,7 +148,7 @@ class Network:
             images: The images, flat, one per row.
             labels: Their classes.
             masks: Number of dropout masks.
-            seed: Of the masks.
+            seed: Seed of the masks.
         """
         cut = PIXELS * self.hidden
         first, second = self.weights[:cut].reshape(PIXELS, -1), self.weights[cut:].reshape(-1, CLASSES)
@@ -172,7 +172,7 @@ class Network:
 
 
 def load_checkpoint(path: Path | None, network: Network) -> int:
-    """Return the iteration to go on with, and take over the weights saved then."""
+    """Load the saved weights; return the iteration to go on with."""
     if path is None or not path.exists():
         return 0
     with np.load(path) as saved:
@@ -181,7 +181,7 @@ def load_checkpoint(path: Path | None, network: Network) -> int:
 
 
 def save_checkpoint(path: Path, network: Network, iteration: int) -> None:
-    """Write the weights; a job that is stopped meanwhile keeps the old file."""
+    """Write the weights atomically: a job stopped meanwhile keeps the old file."""
     draft = path.with_suffix(".draft.npz")
     np.savez(draft, weights=network.weights, iteration=iteration)
     draft.replace(path)

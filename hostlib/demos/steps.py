@@ -1,11 +1,11 @@
-"""Compute and sum, again and again, and compare every sum: a worker of ``ina scenario run``.
+"""Compute and sum repeatedly, and check every sum: a worker of ``ina scenario run``.
 
     ina run -np 2 -- python -m hostlib.demos.steps '{"iterations": 3, "tensors": [1000], "compute_s": 0.001}'
 
-Values are small whole numbers, so every sum is exact whichever way it takes. Keys of the argument:
-`iterations`, `tensors` (elements of each, summed from the last to the first), `compute_s` (asleep), and for a
-rank by itself `straggler` (rank, compute_s) and `kill` (rank, iteration: at whose beginning it is gone). Each
-rank ends with a line of JSON: the times of its iterations.
+Values are small whole numbers, so that every sum is exact on any path. Keys of the argument: `iterations`,
+`tensors` (elements of each, summed from the last to the first), `compute_s` (asleep), and for one rank
+`straggler` (rank, compute_s) and `kill` (rank, and the iteration at whose start it ends). Each rank ends with
+a line of JSON: the times of its iterations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def values(rank: int, iteration: int, elements: int) -> npt.NDArray[np.float32]:
 
 
 def iterate(steps: Mapping[str, Any], iteration: int) -> None:
-    """Compute, then sum all tensors at once and compare them. Exits with status 6 at a wrong sum."""
+    """Compute, then sum all tensors at once and check them. Exits with status 6 at a wrong sum."""
     rank = ina.rank()
     straggler = steps.get("straggler") or {}
     time.sleep(straggler["compute_s"] if straggler.get("rank") == rank else steps["compute_s"])
@@ -48,7 +48,7 @@ def iterate(steps: Mapping[str, Any], iteration: int) -> None:
 
 
 def main() -> None:
-    """Do what the argument says."""
+    """Run the iterations of the argument."""
     steps = json.loads(sys.argv[1])
     kill = steps.get("kill") or {}
     times = []

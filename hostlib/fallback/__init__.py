@@ -1,10 +1,10 @@
-"""The fallback server: adds up what finds no room in the switches, and answers what has been lost.
+"""The fallback server: sum packets without a slot, and replace lost results.
 
 ===================  ==================================================================================
-`config`             settings, and the jobs as they come in JSON
+`config`             settings, and jobs, read from JSON
 `core`               the core, in C (``hostlib/_native/ina_fallback*.c``), and the theory of operation
 `server`             the process: commands on standard input, and a socket
-`beside`             the socket where the machine has workers, too
+`beside`             the socket on a machine that also has workers
 ===================  ==================================================================================
 """
 

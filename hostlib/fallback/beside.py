@@ -1,13 +1,13 @@
-"""The socket of a fallback server on a machine that has workers, too, at the machine's one switch port.
+"""The socket of a fallback server on a machine that also has workers, at the machine's only switch port.
 
-A switch tells a job's children from what is above it by the port, so a worker at the port of its job's
+A switch distinguishes a job's children from its parent by the port, so a worker at the port of its job's
 fallback server cannot be a child of the switch. It is *beside* the server: a child of the tree's root, whose
-sums are made here, and the switch is another child. What either sends up is for the server what a switch
-without slots makes of it, a part of the root's sum; what the server sends down goes to both, to the switch
+sums the server computes, and the switch is another child. The server treats contributions of both as parts of
+the root's sum, as a switch without slots would send them up; it sends results down to both, to the switch
 without lanes if only the worker takes the sum.
 
-One socket serves the switch and the workers, told apart by the address that datagrams come from. The core is
-the same as of any other server: only the kinds of packets change.
+One socket serves the switch and the workers, distinguished by the source address of datagrams. The core is
+the same as in other servers: only the kinds of packets change.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from hostlib.io.datagrams import DATAGRAM_BYTES, UDP_GRO, UDP_SEGMENT, enable, s
 
 _RECEIVE_BYTES: Final = 65536
 _PASSES: Final = 64
-"""Receptions until packets are sent, at most."""
+"""Most receptions before packets are sent."""
 _REFUSED: Final = (wire.INA_VERSION ^ 0xF) << 4
-"""Version and kind of a packet that the core is to drop, and count as of another version."""
+"""Version and kind of a packet that the core must drop, and count as of another version."""
 
 
 class BesideLink:
@@ -63,23 +63,23 @@ class BesideLink:
         enable(self.socket, UDP_GRO, 1)
         self._segments = enable(self.socket, UDP_SEGMENT, 0)
         self._workers: dict[tuple[str, int], tuple[int, int]] = {}
-        """By a worker's address, its job and its bit of the root's sum."""
+        """Job and bit in the root's sum, by worker's address."""
         self._of_job: dict[int, tuple[tuple[str, int], int]] = {}
-        """By a job, its worker's address and rank."""
+        """Address and rank of the worker, by job."""
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
         self._outgoing = np.zeros(DATAGRAM_BYTES, np.uint8)
         self.strangers = 0
-        """Number of datagrams that came neither from the switch nor from a worker, and were dropped."""
+        """Number of dropped datagrams, neither from the switch nor from a worker."""
         self.errors = 0
         """Number of failed calls to send or receive."""
 
     def add(self, job: FallbackJob) -> None:
-        """Add the worker beside the server in this job, if there is one. Raises ConfigError."""
+        """Add this job's worker beside the server, if it has one. Raises ConfigError."""
         if job.beside is None:
             return
         address = parse_address(job.beside)
         if address in self._workers:
-            raise ConfigError(f"job {job.job}: the worker at {job.beside} is one of another job already")
+            raise ConfigError(f"job {job.job}: the worker at {job.beside} belongs to another job already")
         children = enumerate(job.tree.nodes[wire.ROOT_NODE])
         bit, rank = next((bit, child) for bit, child in children if child >= 0)
         self._workers[address] = job.job, 1 << bit
@@ -91,7 +91,7 @@ class BesideLink:
             del self._workers[worker[0]]
 
     def introduce(self) -> None:
-        """Do nothing: the kernel, not a port in user space, is at the other end."""
+        """Do nothing: the other end is no port in user space that must learn the sender."""
 
     def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
@@ -105,7 +105,7 @@ class BesideLink:
             poller.register(control, select.POLLIN)
         while (now := time.monotonic_ns()) < deadline:
             until = min(deadline, core.next_timeout())
-            # rounded up: a wait that ends too early would be another round for nothing
+            # rounded up: a wait that ends too early would cost another pass
             ready = dict(poller.poll(max(0, -(-(until - now) // 1_000_000))))
             if control in ready:
                 return
@@ -124,7 +124,7 @@ class BesideLink:
                 count, told, _, source = self.socket.recvmsg_into([self._incoming.data], socket.CMSG_SPACE(4))
             except BlockingIOError:
                 return
-            except OSError:  # of an earlier datagram, which a worker that has ended refused
+            except OSError:  # from an earlier datagram, refused by a worker that has ended
                 self.errors += 1
                 continue
             segment = _segment(told) or max(count, 1)
@@ -157,7 +157,7 @@ class BesideLink:
             self._say(packets, self._switch)
 
     def _say(self, packets: NDArray[Any], to: tuple[str, int]) -> None:
-        """Send packets; those for which there is no room, or which are refused, are lost as on any link."""
+        """Send packets; packets without room, or refused ones, are lost as on any link."""
         count, size = packets.shape
         for first in range(0, count, BATCH if self._segments else 1):
             batch = packets[first : first + (BATCH if self._segments else 1)]
@@ -169,7 +169,7 @@ class BesideLink:
 
 
 def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
-    """Return packets with no lanes, for those who do not take the sum."""
+    """Return the packets without lanes, for receivers that do not take the sum."""
     bare = np.ascontiguousarray(packets[:, : wire.INA_BYTES])
     headers = _headers(bare)
     headers["lanes"] = headers["valid"] = 0
@@ -177,7 +177,7 @@ def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
 
 
 def _segment(told: list[tuple[int, int, bytes]]) -> int:
-    """Return the length of the packets that the kernel has put together; 0: there is one."""
+    """Return the length of the packets that the kernel has merged; 0: there is one packet."""
     for level, kind, value in told:
         if (level, kind) == (socket.IPPROTO_UDP, UDP_GRO):
             return int.from_bytes(value[:4], sys.byteorder)
@@ -185,15 +185,15 @@ def _segment(told: list[tuple[int, int, bytes]]) -> int:
 
 
 def _headers(packets: NDArray[Any]) -> NDArray[Any]:
-    """Return the headers of packets of one length, in rows, as a view of them."""
+    """Return a view of the headers of packets of one length, in rows."""
     found: NDArray[Any] = packets[:, : wire.INA_BYTES].view(wire.HEADER_DTYPE)[:, 0]
     return found
 
 
 def _as_parts(data: NDArray[Any], segment: int, worker: tuple[int, int] | None) -> None:
-    """Make contributions to the root's sum parts of it, in place: the core takes those.
+    """Convert contributions to the root's sum to parts of it, in place, as the core expects.
 
-    Packets of a worker that are not its own contributions to its own job, or a result, are spoilt.
+    Packets of a worker other than its own contributions to its own job, or a result, are made invalid.
     """
     whole, rest = divmod(len(data), segment)
     if segment >= wire.INA_BYTES and whole:

@@ -1,4 +1,4 @@
-"""Configuration of a fallback server: its own settings, and the jobs that it serves."""
+"""Configure a fallback server: its settings, and the jobs that it serves."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from hostlib.errors import ConfigError
 from hostlib.wire.tree import Tree
 
 LEVELS: Final = 14
-"""Reminders of one entry until their distance has doubled as often as it may."""
+"""Number of reminders of an entry after which their interval doubles no more."""
 
 BATCH: Final = 64
-"""Packets that are sent at once, at most: what every kernel with UDP_SEGMENT takes."""
+"""Most packets to send at once: every kernel with UDP_SEGMENT supports this."""
 
 RECEIVE_BUFFER_BYTES: Final = 32 << 20
-"""Receive buffer: several jobs' windows may come at once. The kernel may grant less."""
+"""Receive buffer for several jobs' windows at once. The kernel may grant less."""
 
 STATUS_QUEUE: Final = 1024
-"""Statuses that may wait to be sent; more are not needed, because workers ask again."""
+"""Most queued statuses; more are not needed, because workers ask again."""
 
 
 class Count(enum.IntEnum):
     """Counters of a job; from `UNKNOWN_JOB` on, packets that were dropped, by reason.
 
-    Those that cannot be attributed to a job are counted for the server.
+    Packets that cannot be attributed to a job are counted for the server.
     """
 
     PACKETS = 0
-    """That came in for the job."""
+    """Packets received for the job."""
     GRADIENT_BYTES = 1
-    """Lanes of all partials that were admitted."""
+    """Bytes of lanes in all accepted partials."""
     MERGED = 2
-    """Partials whose sum became part of an entry's."""
+    """Partials added to an entry's sum."""
     OVERLAPS = 3
-    """Partials of which some contribution was in already: dropped."""
+    """Partials dropped because a contribution in them had been added already."""
     LATE = 4
-    """Partials of a packet that was finished already."""
+    """Partials of a finished packet."""
     RESULTS = 5
     """Packets finished."""
     ANSWERS = 6
-    """Of these, finished by a result from below."""
+    """Packets of RESULTS finished by a result from below."""
     REPAIRS = 7
-    """Of these, finished with raw values after an overflow."""
+    """Packets of RESULTS finished with raw values after an overflow."""
     REPLAYS = 8
     """Results sent again."""
     STATUSES = 9
     REMINDERS = 10
     EXPIRED = 11
-    """Entries dropped because the job has gone on beyond them."""
+    """Entries dropped because the job needs them no more."""
     FORGOTTEN = 12
     """Entries dropped for lack of memory, or after a long time without a request."""
     DISAGREEMENTS = 13
     UNASKED = 14
-    """Answers of workers that have the result, to what nothing here waits for."""
+    """Answers of workers with a result for which no entry waits."""
     UNKNOWN_JOB = 15
     WRONG_EPOCH = 16
     BAD_LENGTH = 17
     FOREIGN = 18
-    """Frames that are no INA packets."""
+    """Frames without an INA packet."""
     BAD_VERSION = 19
     BAD_KIND = 20
     BAD_LANES = 21
@@ -70,26 +70,26 @@ class Count(enum.IntEnum):
     FOREIGN_BITS = 23
     WRONG_FAN_IN = 24
     STALE = 25
-    """Of a packet that every worker has the result of."""
+    """Packets whose result every worker has."""
     NO_ROOM = 26
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackSettings:
-    """Settings that do not change during the life of a server."""
+    """Settings that are constant during the life of a server."""
 
     lanes: int = 256
-    """Values per packet that the switch program was built for."""
+    """Values per packet of the switch program."""
     endpoints: wire.Endpoints | None = None
-    """Addresses to put into frames; None: packets are UDP payloads."""
+    """Addresses for frames; None: packets are UDP payloads."""
     capacity: int = 65536
-    """Memory, in packets' worth of lanes. Most entries take one."""
+    """Memory, in units of a packet's lanes. Most entries take one."""
     remind_s: float = 0.002
-    """About a round trip: the least wait before a reminder, and between two replays of a result."""
+    """Least wait before a reminder, and between two replays of a result: about a round trip."""
     remind_max_s: float = 0.25
-    """Longest distance between reminders, where its doubling ends."""
+    """Longest interval between reminders, where its doubling ends."""
     forget_s: float = 60.0
-    """An unfinished entry without a packet for this time is forgotten."""
+    """Seconds without a packet after which an unfinished entry is dropped."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what cannot be used."""
@@ -114,26 +114,26 @@ class FallbackSettings:
         return self.prefix_bytes + wire.INA_BYTES + 4 * self.lanes
 
     def prefix(self, lanes: int) -> bytes:
-        """Return the first bytes of every packet with this number of lanes."""
+        """Return the bytes before the INA header of every packet with this number of lanes."""
         return wire.frame_prefix(self.endpoints, wire.INA_BYTES + 4 * lanes) if self.endpoints else b""
 
 
 @dataclass(frozen=True, slots=True)
 class FallbackJob:
-    """A job as the controller admitted it to the switches."""
+    """A job as admitted to the switches by the controller."""
 
     job: int
     epoch: int
-    """Of the admission; the low eight bits count."""
+    """Generation of the admission; the low eight bits count."""
     tree: Tree
     window: int | None = None
-    """Packets that a worker may have outstanding: lets the server see which packets no worker can request
-    any more. None: only `FallbackSettings.forget_s` and lack of memory end an entry without an answer."""
+    """Packets that a worker may have outstanding, by which the server knows which packets no worker can still
+    request. None: only `FallbackSettings.forget_s` and lack of memory end an entry without an answer."""
     slots: int | None = None
     """Size of the job's region: PSNs count modulo the largest multiple of it. None: twice the window."""
     beside: str | None = None
-    """``host:port`` of the worker that is beside the server (`hostlib.fallback.beside`): it is one child of
-    the tree's root, and the switch is the other. None: all workers are at switches."""
+    """``host:port`` of the worker beside the server (`hostlib.fallback.beside`): the worker is one child of
+    the tree's root, the switch the other. None: all workers are at switches."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what cannot be used."""
@@ -195,20 +195,20 @@ class Node(NamedTuple):
 
     id: int
     parent: int
-    """Index; the root's is 0."""
+    """Index of the parent; for the root 0."""
     bit: int
-    """Its bitmap at the parent."""
+    """This node's bitmap at the parent."""
     full: int
     children: tuple[int, ...]
-    """By bit: a rank, or minus the index of a node."""
+    """Children by bit: a rank, or minus the index of a node."""
 
 
 def flatten(tree: Tree) -> tuple[Node, ...]:
-    """Return the nodes in an order in which parents come first."""
+    """Return the nodes with parents before their children."""
     order = [wire.ROOT_NODE]
     places = {wire.ROOT_NODE: (0, 0)}
     nodes = []
-    for index, node in enumerate(order):  # which grows meanwhile
+    for index, node in enumerate(order):  # `order` grows meanwhile
         children = []
         for position, child in enumerate(tree.nodes[node]):
             if child < 0:
@@ -222,16 +222,16 @@ def flatten(tree: Tree) -> tuple[Node, ...]:
 
 
 def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[int, FallbackJob]) -> None:
-    """See to it that a job can be served beside others: any entry must fit into its job's share of memory.
+    """Check that a job can be served with the others: any entry must fit into its job's share of memory.
 
-    That is all it takes: of what a job lacks the first packet has the memory, and its result makes room.
+    This is sufficient: the first missing packet of a job gets the memory, and its result frees it.
 
     Raises:
         ConfigError: its id is taken, or the memory is too small.
     """
     if job.job in others:
         raise ConfigError(f"job {job.job} is served already")
-    # a sum for each node or, in a repair, raw values of each rank
+    # a sum for each node, or raw values of each rank in a repair
     most = max(max(len(each.tree.nodes), each.tree.size) for each in (job, *others.values()))
     jobs = len(others) + 1
     if settings.capacity // jobs < most:

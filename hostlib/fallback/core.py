@@ -3,32 +3,33 @@
 Theory of operation
 -------------------
 The key of an *entry* is a job and a PSN. An unfinished entry holds sums: for some nodes of the job's tree a
-bitmap and the sum over the contributions in it. Only disjoint bitmaps are ever added, so each sum is exact
-whatever was lost, doubled, evicted or forgotten. A sum with more contributions takes the place of one that it
-contains; any other overlap is dropped. A sum that is full becomes one contribution to the node above, and
-takes the place of whatever was held below that bit. When the root's is full, or when a worker that has the
-result sends it up, the entry is *finished*: the result goes down to everybody, and again, at most about once
-per round trip, to those who still contribute.
+bitmap and the sum over the contributions in it. Only disjoint bitmaps are added, so each sum is exact even if
+packets were lost, duplicated, evicted or dropped. A sum replaces one whose contributions it contains; any
+other overlap is dropped. A complete sum becomes one contribution to the node above, and replaces the sums
+below that bit. When the root's is complete, or when a worker that has the result sends it up, the entry is
+*finished*: the result goes down to all workers, and again, at most about once per round trip, to workers that
+still contribute.
 
-An entry that overflowed is *repaired*: raw contributions are kept one by one until all ranks' are in, then
-added in the order of ranks in double precision (int32: in 64 bits), so that the result does not depend on the
-order of arrival. A worker that contributes to an entry under repair without raw values is notified of the
-overflow.
+An entry that overflowed is *repaired*: raw contributions are stored one by one until all ranks' have arrived,
+then added in the order of ranks in double precision (int32: in 64 bits), so that the result does not depend
+on the order of arrival. A worker that contributes to an entry under repair without raw values is notified of
+the overflow.
 
-An unfinished entry to which nothing has been added for a while asks for what it lacks: one reminder per node
-with something missing. The wait is twice what the last contributions of this job took to follow the first
-ones, between `remind_s` and four times that; it doubles with every reminder up to `remind_max_s`. What a
-reminder brought in does not count as late, or the wait would feed itself. To ask too early costs a packet or
-twice as many: the sum has to meet here anyway, for a part of it came here. To ask late stops the workers.
+An unfinished entry that has got no contribution for a while sends reminders: one per node with missing
+contributions. The wait is twice the delay of this job's last contributions behind the first ones, between
+`remind_s` and four times that; it doubles with every reminder up to `remind_max_s`. Contributions after a
+reminder do not count as late, or the wait would increase itself. A reminder too early costs one packet, or
+twice as many: the sum must be completed here in any case, because a part of it is here. A late reminder stops
+the workers.
 
-Memory is bounded. Finished entries go first, oldest first; then the unfinished one that is furthest ahead,
-for the packet that the workers wait for longest is what lets them go on. The job that uses more than its
-share pays. Forgetting is safe at any time: a worker that lacks a result sends again. With the job's window W
-known, a packet i is also dropped when a contribution to i+2W has been seen, or when the result of i+W is
-there: to send i+2W a worker had the result of i+W, to which all contributed, and they did so with that of i
-in hand. A late copy may begin an entry of what everybody has finished. The answer to its reminder tells so:
-it is the result of i+W, or, where the sum went to others, only that there is one. Such entries are the first
-of the unfinished ones to make room.
+Memory is bounded. Finished entries are dropped first, oldest first; then the unfinished entry that is
+furthest ahead, because workers can only go on with the packet for which they have waited longest. Entries of
+the job that uses more than its share are dropped. To drop an entry is safe at any time: a worker without a
+result sends again. If the job's window W is known, packet i is also dropped after a contribution to i+2W, or
+with the result of i+W: a worker that sends i+2W has the result of i+W, to which all contributed after the
+result of i. A late copy may start an entry of a packet that all workers have finished. The answer to its
+reminder shows that: it is the result of i+W, or, if the sum went to others, only a notice that there is one.
+Such entries are the first unfinished ones to be dropped.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ Statistics = dict[int | None, dict[str, int]]
 
 
 _SEND_BYTES = 65507
-"""Largest UDP payload: what one send with segmentation offload may carry."""
+"""Largest UDP payload: most bytes of one send with segmentation offload."""
 _GAUGES = ("entries", "unfinished", "pieces")
 _CONSTANTS = {
     "FALLBACK_LEVELS": LEVELS,
@@ -69,7 +70,7 @@ _CONSTANTS = {
 
 
 class FallbackCore:
-    """Sums what reaches it, and answers. Times are nanoseconds of a clock that never goes back."""
+    """Sums received packets, and sends results. Times are nanoseconds of a monotonic clock."""
 
     def __init__(self, settings: FallbackSettings) -> None:
         """Load the compiled library.
@@ -96,10 +97,10 @@ class FallbackCore:
             raise MemoryError(f"no memory for a fallback server of {settings.capacity} packets")
         self.handle = ctypes.c_void_p(handle)
         self.close = weakref.finalize(self, self.library.ina_fallback_free, self.handle)
-        """Free the memory, which otherwise happens with the object; it cannot be used afterwards."""
+        """Free the memory, which is otherwise freed with the object; do not use it afterwards."""
 
     def add_job(self, job: FallbackJob) -> None:
-        """Serve a job from now on.
+        """Start to serve a job.
 
         Raises:
             ConfigError: its id is taken, or the memory is too small for another job.
@@ -126,18 +127,18 @@ class FallbackCore:
         self._jobs[job.job] = job
 
     def remove_job(self, job: int) -> None:
-        """Forget a job and all of its entries. Raises KeyError for an unknown one."""
+        """Remove a job and its entries. Raises KeyError for an unknown one."""
         del self._jobs[job]
         self.library.ina_fallback_remove_job(self.handle, job)
 
     def absorb(self, data: NDArray[Any], segment: int, now: int) -> None:
-        """Take in received packets (bytes): `segment` bytes each, the last may be shorter."""
+        """Process received packets (bytes) of `segment` bytes each; the last may be shorter."""
         self.library.ina_fallback_absorb(self.handle, data.ctypes.data, data.nbytes, segment, now)
 
     def emit(self, out: NDArray[Any], now: int) -> tuple[int, int]:
-        """Write packets of one length to `out` (bytes); return how many, and that length.
+        """Write packets of one length to `out` (bytes); return their number, and that length.
 
-        To be called until it writes none. `out` must have room for one packet with lanes.
+        Call it until it writes none. `out` must have room for one packet with lanes.
         """
         size = ctypes.c_int64()
         count = self.library.ina_fallback_emit(
@@ -146,19 +147,19 @@ class FallbackCore:
         return int(count), size.value
 
     def next_timeout(self) -> int:
-        """Return when `emit` will have a reminder to send, or `hostlib.core.state.NEVER`."""
+        """Return the time of the next reminder, or `hostlib.core.state.NEVER`."""
         return int(self.library.ina_fallback_next_timeout(self.handle))
 
     def pump(self, io: _native.IoStruct, control: int, deadline: int) -> int:
-        """Move packets between a socket and the core; ``ina_pump.c`` says until when."""
+        """Move packets between a socket and the core; see ``ina_pump.c``."""
         return int(
             self.library.ina_fallback_pump(self.handle, ctypes.byref(io), _SEND_BYTES, control, deadline)
         )
 
     def statistics(self) -> Statistics:
-        """Return the counters of every job (`Count`, in lower case); under None, what belongs to no job.
+        """Return the counters of every job (`Count`, in lower case); under None, those of no job.
 
-        A job has also ``entries``, ``unfinished`` and ``pieces``: packets' worth of memory in use.
+        A job also has ``entries``, ``unfinished`` and ``pieces``: memory in use, in packets.
         """
         names = [count.name.lower() for count in Count]
         found: Statistics = {}

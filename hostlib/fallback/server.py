@@ -1,8 +1,8 @@
-"""The fallback server as a process: a socket towards the root switch, commands as lines of JSON.
+"""Run a fallback server as a process: a socket towards the root switch, commands as lines of JSON.
 
 ==========================  ====================================================================
 ``{"add": {...}}``          serve a job (`FallbackJob.from_json`); answer ``{"added": id}``
-``{"remove": id}``          forget it; answer ``{"removed": id}``
+``{"remove": id}``          remove it; answer ``{"removed": id}``
 ``{"statistics": true}``    answer ``{"statistics": {...}}``, as at the end
 anything else               answer ``{"error": why}``; the server goes on
 ==========================  ====================================================================
@@ -53,10 +53,10 @@ class FallbackLink(PacketSocket):
     def introduce(self) -> None:
         """Send an empty datagram: a switch's port without a configured peer takes the first sender.
 
-        Not over a network, where the switch would count it as a truncated packet of no job.
+        Not over a network, where the switch would count it as a truncated packet without a job.
         """
         if self._to_a_port:
-            with contextlib.suppress(OSError):  # it is not there yet
+            with contextlib.suppress(OSError):  # the switch does not listen yet
                 self.socket.send(b"")
 
     def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
@@ -76,7 +76,7 @@ class FallbackLink(PacketSocket):
 
 
 _SLICE_NS = 50_000_000
-"""Longest time for which the loop keeps a command or a signal waiting."""
+"""Longest time that a command or a signal waits for the loop."""
 _LINE_BYTES = 1 << 20
 
 
@@ -89,8 +89,8 @@ class FallbackServer:
         """Open the socket.
 
         Args:
-            transport: local address, the switch's, and the addresses in frames (*loopback*).
-            settings: `FallbackSettings.endpoints` must be those of the transport, None for *udp*.
+            transport: Local address, the switch's, and the addresses in frames (*loopback*).
+            settings: Its `endpoints` must equal the transport's; None for *udp*.
             beside: Serve workers of this machine, too, at the same address (`hostlib.fallback.beside`).
 
         Raises:
@@ -105,8 +105,8 @@ class FallbackServer:
     def run(self, commands: int, answers: TextIO) -> None:
         """Serve until `commands` (a file descriptor, -1: none) ends, or SIGTERM or SIGINT comes.
 
-        First, one line of JSON says where the server listens; at the end another gives the statistics. To be
-        called from the main thread.
+        First, write a line of JSON with the server's address; at the end another with the statistics. Call it
+        from the main thread.
 
         Raises:
             InaError: the socket failed.
@@ -158,7 +158,7 @@ class FallbackServer:
             return {"error": str(error)}
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters by job id, packets that belong to no job, and what it cost, ready for JSON."""
+        """Return counters by job id, counters of packets without a job, and costs, ready for JSON."""
         counters = self.core.statistics()
         strangers = counters.pop(None)
         return {
@@ -187,7 +187,7 @@ class FallbackServer:
             raise
 
     def _take(self, data: bytes) -> Iterable[dict[str, object]]:
-        """Carry out the commands that are complete; the end of input completes the last."""
+        """Carry out complete commands; the end of input completes the last."""
         *lines, self._line = (self._line + (data or b"\n")).split(b"\n")
         if len(self._line) > _LINE_BYTES:
             self._line = b""
@@ -206,7 +206,7 @@ class FallbackServer:
 
 
 class _Signals:
-    """Notes SIGTERM and SIGINT; afterwards the signals do what they did before."""
+    """Notes SIGTERM and SIGINT; restores the handlers at the end."""
 
     def __init__(self) -> None:
         self.came = False

@@ -10,7 +10,7 @@
 
 Names, arguments and results are Horovod's. Collectives are matched by name over all ranks, then carried out
 by the backend "ina" of `torch.distributed`, through the switch or gloo.
-Adasum, elastic jobs and sparse tensors raise `NotSupported`, which says what to use instead.
+Adasum, elastic jobs and sparse tensors raise `NotSupported`, which names the alternative.
 """
 
 from __future__ import annotations
@@ -95,22 +95,22 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return this machine's number among those that have a process of this local rank."""
+    """Return this machine's number among the machines with a process of this local rank."""
     return current().places.cross_rank
 
 
 def cross_size() -> int:
-    """Return the number of machines that have a process of this local rank."""
+    """Return the number of machines with a process of this local rank."""
     return current().places.cross_size
 
 
 def is_homogeneous() -> bool:
-    """Return whether all machines have equally many processes."""
+    """Return whether all machines have the same number of processes."""
     return current().places.is_homogeneous
 
 
 def join(device: int = -1) -> int:
-    """Report that this rank has no more data: until all do, it adds zeros to the others' sums.
+    """Report that this rank has no more data; it adds zeros to the others' sums until all have joined.
 
     Averages still divide by the number of all ranks. Return the last rank that joined.
     """
@@ -118,24 +118,24 @@ def join(device: int = -1) -> int:
 
 
 def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:
-    """Make a process set usable; all ranks call this, in the same order.
+    """Register a process set; all ranks call this, in the same order.
 
-    Raises ValueError if its ranks are not some of all, or of a set that is there.
+    Raises ValueError if a rank does not exist, or a set of these ranks does.
     """
     new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     return current().add_set(new)
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a process set; return whether it was known."""
+    """Remove a process set; return whether it was registered."""
     return current().remove_set(process_set)
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Write when each tensor is agreed on and reduced to a file in Chrome's trace format.
+    """Write the times of each tensor's negotiation and reduction to a file in Chrome's trace format.
 
     Rank r > 0 writes to ``NAME.r.json`` beside it. With `mark_cycles` each collective that all ranks have
-    submitted is marked as the beginning of a cycle. Raises OSError.
+    submitted is marked as the start of a cycle. Raises OSError.
     """
     current().timeline.start(file_path, mark_cycles=mark_cycles)
 
@@ -154,7 +154,7 @@ gloo_enabled = gloo_built
 
 
 def mpi_built() -> bool:
-    """Return False: there is no such part."""
+    """Return False: MPI is not used."""
     return False
 
 

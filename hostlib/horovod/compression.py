@@ -1,7 +1,7 @@
-"""How tensors travel: as they are, or in 16, 8 or 4 bits.
+"""Compress tensors to 16, 8 or 4 bits for a collective.
 
 In the switch these are the block formats (`hostlib.wire.encodings`), which add up without a further
-rounding; on the way through gloo all are float16.
+rounding; through gloo all are float16.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hostlib.wire.encodings import Numbers
 
 
 class Compressor:
-    """Turns a tensor into what travels, and back."""
+    """Compresses and decompresses tensors."""
 
     numbers: Numbers | None = None
-    """How floats travel through the switch, instead of what `compress` makes of them."""
+    """Encoding of floats through the switch, instead of `compress`."""
     feedback: bool = False
-    """Whether `DistributedOptimizer` adds what that rounds off a gradient to the next one."""
+    """True if `DistributedOptimizer` adds the rounding error of a gradient to the next one."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -28,12 +28,12 @@ class Compressor:
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return a tensor as it was before `compress`."""
+        """Undo `compress`."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """Leaves tensors as they are."""
+    """Leaves tensors unchanged."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -53,31 +53,31 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return the tensor as float16 if it is of floating-point numbers."""
+        """Return the tensor as float16 if its type is a floating-point type."""
         return (tensor.half() if tensor.dtype.is_floating_point else tensor), tensor.dtype
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the tensor in its own type again."""
+        """Return the tensor in its original type."""
         return tensor.to(ctx)
 
 
 class Block8Compressor(FP16Compressor):
-    """Rounds floating-point numbers to 8 bits, of at most 127 ranks; gradients with error feedback."""
+    """Rounds floating-point numbers to 8 bits, for at most 127 ranks; gradients with error feedback."""
 
     numbers: Numbers | None = "block8"
     feedback = True
 
 
 class Block4Compressor(FP16Compressor):
-    """Rounds floating-point numbers to 4 bits, of at most 7 ranks; gradients with error feedback."""
+    """Rounds floating-point numbers to 4 bits, for at most 7 ranks; gradients with error feedback."""
 
     numbers: Numbers | None = "block4"
     feedback = True
 
 
 class Compression:
-    """The ways to travel."""
+    """The compressors by Horovod's names."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

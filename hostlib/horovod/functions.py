@@ -1,4 +1,4 @@
-"""Models, optimizers and objects sent to all ranks."""
+"""Send models, optimizers and objects to all ranks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def broadcast_parameters(
 
     Args:
         params: ``model.state_dict()``, ``model.named_parameters()``, or tensors.
-        root_rank: who has them.
-        process_set: who gets them.
+        root_rank: the rank that sends its tensors.
+        process_set: the ranks that receive them.
 
     Raises:
-        ValueError: neither a mapping nor a sequence.
+        ValueError: `params` is neither a mapping nor a sequence.
         HorovodInternalError: the ranks' tensors differ in name, type or shape.
     """
     if isinstance(params, Mapping):
@@ -50,11 +50,10 @@ def broadcast_parameters(
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
 ) -> None:
-    """Give all ranks the state of rank `root_rank`'s optimizer, learning rate and all.
+    """Send the state of rank `root_rank`'s optimizer, with its learning rate, to all ranks.
 
-    A rank whose optimizer has no state yet gets it. Without a state the parameters have a gradient of zeros
-    afterwards, as in Horovod. `model` is as in Horovod, and not needed. Raises ValueError for LBFGS, as
-    Horovod does.
+    An optimizer without a state gets one; its parameters have a gradient of zeros afterwards, as in Horovod.
+    `model` is Horovod's argument, and not used. Raises ValueError for LBFGS, as Horovod does.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be sent: it is no mapping of tensors")
@@ -76,7 +75,7 @@ def broadcast_object(
     Objects are pickled: the ranks of a job must trust each other.
 
     Args:
-        obj: Any object that `torch.save` takes, also tensors.
+        obj: Any object that `torch.save` supports, also tensors.
         root_rank: The rank whose object is returned.
         name: Matches the calls of the ranks; None: by the order of calls without a name.
         process_set: The ranks that take part.
@@ -93,7 +92,7 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Return the object of each rank; as `broadcast_object`."""
+    """Return the object of each rank, in a list; for the arguments see `broadcast_object`."""
     data = _packed(obj)
     lengths = allgather(torch.tensor([len(data)]), name and f"{name}.length", process_set).tolist()
     gathered = allgather(data, name and f"{name}.bytes", process_set)
@@ -111,7 +110,7 @@ def _unpacked(data: torch.Tensor) -> Any:
 
 
 class SyncBatchNorm(_BatchNorm):
-    """As `torch.nn.BatchNorm1d` to `3d`, over the batches of all ranks while training."""
+    """Batch normalization as `torch.nn.BatchNorm1d` to `3d`, over the batches of all ranks in training."""
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:

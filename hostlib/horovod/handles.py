@@ -1,4 +1,4 @@
-"""Numbers of collectives under way, as Horovod's `poll` and `synchronize` take them."""
+"""Handles of collectives under way, for Horovod's `poll` and `synchronize`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
 
     Args:
         process_set: the ranks that take part.
-        request: what this rank submits; without a name, such calls are matched across ranks by their order.
-        start: begins the collective once all have submitted it.
+        request: this rank's request; requests without a name are matched across ranks by their order.
+        start: starts the collective once all have submitted it.
 
     Returns:
         A handle for `synchronize` and `poll`.
 
     Raises:
-        ValueError: this rank is not of the process set, that was removed, or a collective of this name is
+        ValueError: this rank is not in the process set, the set was removed, or a collective of this name is
             under way.
     """
     world = current()
@@ -50,7 +50,7 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
 
 
 def poll(handle: int) -> bool:
-    """Return whether `synchronize` would return at once. Raises ValueError for a handle that is not known."""
+    """Return whether `synchronize` would return at once. Raises ValueError for an unknown handle."""
     with _lock:
         operation = _under_way.get(handle)
     if operation is None:
@@ -59,7 +59,7 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for a collective; return its tensor, or tensors. None for a handle that is not known, as Horovod.
+    """Wait for a collective; return its tensor, or tensors; None for an unknown handle, as Horovod does.
 
     Raises HorovodInternalError.
     """
@@ -86,7 +86,7 @@ def check(tensor: Any) -> torch.Tensor:
 
 
 def describe(tensors: Sequence[torch.Tensor], *, rows: bool = True) -> str:
-    """Return type and shape of tensors, the latter without the number of `rows` if ranks may differ in it."""
+    """Return types and shapes of tensors, without the number of rows unless `rows` is True."""
     return ", ".join(
         f"{str(tensor.dtype).removeprefix('torch.')} of {_shape(tensor.shape if rows else tensor.shape[1:])}"
         for tensor in tensors

@@ -1,15 +1,15 @@
-"""The way of requests to rank 0, and of announcements back, over connections of `hostlib.meet.connections`.
+"""Send requests to rank 0, and announcements back, over connections of `hostlib.meet.connections`.
 
 ==============================  =================================================================
 ``{"request": fields}``         this rank submits a collective (`Request`)
 ``{"join": true}``              it has no more data
 ``{"remove": number}``          it has removed a process set
-``{"leave": true, "why": why}``  it carries out nothing any more; without a reason it has shut down
+``{"leave": true, "why": why}``  it carries out no further collective; without a reason: it has shut down
 ==============================  =================================================================
 
-`Link.announced` is fed by a thread: at rank 0 by one for each other rank, at the others by one. The
-connections are sockets, not messages of gloo: a thread that waits there can be woken, so that none is left
-when the interpreter ends.
+Threads fill `Link.announced`: at rank 0 one for each other rank, at the others one. The connections are
+sockets, not gloo's messages, because a thread that waits for a socket can be woken, so that none is left when
+the interpreter ends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONNECT_S: Final = 60.0
 _log = logging.getLogger("hostlib.horovod")
 _LOOK_S: Final = 0.25
 _LONGEST: Final = 1 << 30
-"""Bytes of a message of a rank: of as many tensors as it likes."""
+"""Most bytes of a message: enough for any number of tensors."""
 
 
 class Link:
@@ -53,14 +53,14 @@ class Link:
         stall_s: float,
         limit_s: float = 0.0,
     ) -> None:
-        """Begin to take in messages.
+        """Start to receive messages.
 
         Args:
             connections: At rank 0 to each other rank, at the others to rank 0; see `connect`.
             rank: This rank.
             size: Number of ranks.
             stall_s: Time after which rank 0 warns of a collective that not all have submitted; 0: never.
-            limit_s: Time after which such a collective ends all; 0: never.
+            limit_s: Time after which such a collective ends the job; 0: never.
         """
         self._connections = connections
         self._rank = rank
@@ -69,9 +69,9 @@ class Link:
         self._stall_s, self._limit_s = stall_s, limit_s
         self._over = threading.Event()
         self.announced: queue.SimpleQueue[Announcement | None] = queue.SimpleQueue()
-        """The next announcement; None: there will be no more."""
+        """The next announcement; None: no announcement follows."""
         self.lost = ""
-        """Why nothing can be agreed on any more; nothing while it can."""
+        """Reason why ranks can no longer agree; empty while they can."""
         self._threads = [
             threading.Thread(
                 target=self._listen, args=(other, connection), name=f"horovod {other}", daemon=True
@@ -89,7 +89,7 @@ class Link:
             self._handle(0, {"set": number, "ranks": ranks})
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Tell rank 0 what this rank does: see the table above."""
+        """Send a message of the table above to rank 0."""
         if self._rank == 0:
             self._handle(0, message)
             return
@@ -100,12 +100,12 @@ class Link:
             self._end(f"rank 0 cannot be reached: {error}")
 
     def close(self, *, until_s: float) -> None:
-        """Tell rank 0 that this rank leaves, wait until all do, or until a (monotonic) time; disconnect."""
+        """Tell rank 0 that this rank leaves; disconnect once all leave, or at a (monotonic) time."""
         self.tell({"leave": True})
         self._over.wait(max(0.0, until_s - time.monotonic()))
         self._end("")
         for connection in self._connections.values():
-            with contextlib.suppress(OSError):  # the far end has ended
+            with contextlib.suppress(OSError):  # the far end has closed
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
@@ -113,7 +113,7 @@ class Link:
             connection.close()
 
     def _listen(self, other: int, connection: socket.socket) -> None:
-        """Take in what another rank says, until it says nothing more."""
+        """Receive another rank's messages until it leaves."""
         why = "has ended"
         try:
             for message in Lines(_LONGEST, brackets=_LONGEST).heard(connection):
@@ -157,7 +157,7 @@ class Link:
         return self._coordinator.leave(rank, message.get("why", "has shut down"))
 
     def _look(self) -> None:
-        """At rank 0: warn of collectives that wait for ranks, and end all when one has waited too long."""
+        """Rank 0: warn of collectives that wait for ranks; end the job if one waits too long."""
         while self._stall_s and not self._over.wait(min(_LOOK_S, self._stall_s / 4)):
             now = time.monotonic()
             with self._lock:
@@ -172,7 +172,7 @@ class Link:
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         for connection in self._connections.values():
-            with contextlib.suppress(OSError):  # its listener hears of it, too
+            with contextlib.suppress(OSError):  # its listener notices it, too
                 connection.sendall(encode(message))
 
     def _end_all(self, why: str) -> None:
@@ -194,9 +194,9 @@ def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> 
         rank: This rank.
         size: Number of ranks.
         host: The address of rank 0's machine; "": all ranks are on it.
-        share: Returns rank 0's text, at all ranks, each of which calls it once.
+        share: Function that returns rank 0's text at all ranks; each calls it once.
 
-    Raises RendezvousError if they cannot be made within `CONNECT_S`, or for a rank of another protocol.
+    Raises RendezvousError if they cannot be made within `CONNECT_S`, or for another protocol.
     """
     if rank:
         place, token = json.loads(share(""))

@@ -1,4 +1,4 @@
-"""Collectives that move tensors, reducescatter among them, and the barrier."""
+"""Collectives that move tensors, with reducescatter, and the barrier."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Gathered:
 
     tensor: torch.Tensor
     before: int
-    """Rows of the ranks before this one."""
+    """Number of rows of the ranks before this one."""
 
 
 def _gather(
@@ -53,7 +53,7 @@ def _gather(
         outputs, works = [], []
         for place, tensor in enumerate(checked):
             rows = [announcement.own[rank][place] for rank in members]
-            # gloo gathers what is of one shape
+            # gloo gathers tensors of one shape only
             padded = tensor.new_zeros([max(rows), *tensor.shape[1:]])
             padded[: len(tensor)] = tensor.detach()
             parts = [torch.empty_like(padded) for _ in members]
@@ -94,8 +94,8 @@ def allgather(
 ) -> torch.Tensor:
     """Return all ranks' tensors one after the other; they may differ in the first dimension.
 
-    The gradient is the average of the ranks' gradients, as in Horovod. Raises HorovodInternalError as
-    `allreduce` does.
+    The gradient is the average of the ranks' gradients, as in Horovod. Raises HorovodInternalError; see
+    `allreduce`.
     """
     return grouped_allgather([tensor], name, process_set)[0]
 
@@ -174,7 +174,7 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return rank `root_rank`'s tensor; errors as `allreduce`.
+    """Return rank `root_rank`'s tensor; for the errors see `allreduce`.
 
     That rank's gradient is the average of the ranks' gradients, as in Horovod; the others' is zero.
 
@@ -323,10 +323,10 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Return this rank's rows of the average (or as `op` says); for the arguments see `allreduce`.
+    """Return this rank's rows of the average (or of the result of `op`); for the arguments see `allreduce`.
 
-    If the rows cannot be divided equally, the first ranks have one more. The switch gives sums to all ranks,
-    so this is an `allreduce` whose other rows are dropped.
+    If the rows cannot be divided equally, the first ranks have one more. The switch sends sums to all ranks,
+    so this is an `allreduce` that drops the other rows.
 
     The gradient is the ranks' gradients one after the other, multiplied by the factors, and for a sum by
     the number of ranks, as in Horovod.

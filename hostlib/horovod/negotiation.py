@@ -1,8 +1,8 @@
-"""Agrees with all ranks which collective comes next: matched by name, whatever order they are submitted in.
+"""Agree with all ranks on the next collective, matched by name, in any order of submission.
 
-Every rank tells rank 0 what it has submitted. What all ranks of its process set have, rank 0 announces, and
-all carry out in the order of the announcements. Pure data: how the messages travel is the caller's
-business.
+Every rank sends its requests to rank 0. Rank 0 announces a collective once all ranks of its process set have
+submitted it, and all carry out collectives in the order of the announcements. This module has no I/O: the
+caller moves the messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hostlib.wire.encodings import Numbers
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective failed: ranks differ, a rank is gone, or an error of the library, which is its cause."""
+    """A collective failed: ranks differ, a rank is gone, or the library raised its `__cause__`."""
 
 
 class NotSupported(NotImplementedError, AttributeError):
-    """A part of Horovod that is not there, also for `hasattr`; says what to use instead."""
+    """A part of Horovod is missing, also for `hasattr`; the message names the alternative."""
 
 
 ALL: Final = 0
@@ -28,7 +28,7 @@ ALL: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How tensors are reduced; the same at all ranks."""
+    """Arguments of a reduction, the same at all ranks."""
 
     op: str
     """Value of a `hostlib.horovod.reductions.ReduceOp`: "sum"."""
@@ -37,10 +37,10 @@ class Reduction:
     postscale: float = 1.0
     """Factor of the result."""
     numbers: Numbers | None = None
-    """How floats travel through the switch; None: as the job says."""
+    """Encoding of floats through the switch; None: the job's."""
 
     def of(self, what: str) -> str:
-        """Return the text that describes this reduction of `what`: "sum of 4 float32"."""
+        """Describe this reduction of `what`: "sum of 4 float32"."""
         scaled = f", scaled by {self.prescale!r} and {self.postscale!r}"
         return "".join(
             (
@@ -53,61 +53,61 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A rank's submission."""
+    """A rank's request for a collective."""
 
     name: str
     kind: str
-    """Of collective: "allreduce"."""
+    """Kind of collective: "allreduce"."""
     what: str
-    """What ranks must agree on besides, for people to read: "float32 of 3x4"."""
+    """Readable description on which ranks must also agree: "float32 of 3x4"."""
     process_set: int = ALL
     reduction: Reduction | None = None
-    """What ranks must agree on besides, of a collective that reduces."""
+    """Reduction on which ranks must also agree; None: the collective does not reduce."""
     own: Sequence[int] = ()
-    """What may differ between ranks, and all need to know: numbers of rows."""
+    """Numbers of rows, which may differ between ranks, and which all need."""
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
-    """Type and shape of each tensor that a rank adds after `join`; none if zeros are no help."""
+    """Type and shape of each tensor of zeros that a rank adds after `join`; empty if that is impossible."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the request of these fields, as JSON has them."""
+        """Return the request with these fields, read from JSON."""
         return cls(**_with_reduction(fields))
 
     @property
     def agreed(self) -> tuple[str, str, Reduction | None]:
-        """The properties that all ranks must have in common."""
+        """The properties that must be the same at all ranks."""
         return self.kind, self.what, self.reduction
 
     @property
     def title(self) -> str:
-        """The name as Horovod's timeline has it, with the kind: "allreduce.w"."""
+        """The name in Horovod's timeline, with the kind: "allreduce.w"."""
         return self.name if self.name.startswith(f"{self.kind}.") else f"{self.kind}.{self.name}"
 
     def describe(self) -> str:
-        """Return `agreed` as a text: "allreduce sum float32 of 3x4"."""
+        """Describe `agreed`: "allreduce sum float32 of 3x4"."""
         what = self.reduction.of(self.what) if self.reduction else self.what
         return f"{self.kind} {what}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The next step of all ranks of a process set; or what ended with an error."""
+    """The next collective of a process set's ranks, or the error of one."""
 
     name: str
     process_set: int = ALL
     own: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """`Request.own` by rank; none of ranks that have joined."""
+    """`Request.own` by rank, without ranks that have joined."""
     reduction: Reduction | None = None
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
     error: str = ""
     last_joined: int | None = None
-    """The last rank that called `join`: all have."""
+    """The last rank that called `join`; None: not all have."""
     set_removed: bool = False
-    """All ranks have removed the process set; no announcement of it follows."""
+    """True if all ranks have removed the process set; no announcement of it follows."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the announcement of these fields, as JSON has them."""
+        """Return the announcement with these fields, read from JSON."""
         own = {int(rank): numbers for rank, numbers in fields["own"].items()}
         return cls(**_with_reduction(fields) | {"own": own})
 
@@ -128,15 +128,15 @@ class Coordinator:
         self._joined: list[int] = []
         self._gone: dict[int, str] = {}
         self._removed: dict[int, set[int]] = {}
-        """The ranks that have removed a process set, by its number, until all have."""
+        """Ranks that have removed a process set, by its number, until all have."""
 
     def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
-        """Note a process set, to which its ranks may have submitted already."""
+        """Add a process set, to which its ranks may have submitted already."""
         self._sets[number] = ranks
         return self._ready([key for key in self._waiting if key[0] == number])
 
     def remove_set(self, rank: int, number: int) -> list[Announcement]:
-        """Note that a rank has removed a process set: it submits nothing to it any more."""
+        """Note that a rank has removed a process set, and submits no more to it."""
         self._removed.setdefault(number, set()).add(rank)
         announced = self._ready([key for key in self._waiting if key[0] == number])
         if len(self._removed[number]) == len(self._sets[ALL]):
@@ -145,7 +145,7 @@ class Coordinator:
         return announced
 
     def submit(self, rank: int, request: Request, now: float) -> list[Announcement]:
-        """Note what a rank has submitted at time `now`, seconds."""
+        """Note a rank's request at time `now`, seconds."""
         key = request.process_set, request.name
         waiting = self._waiting.setdefault(key, _Waiting(now))
         waiting.requests[rank] = request
@@ -161,17 +161,17 @@ class Coordinator:
         return announced
 
     def leave(self, rank: int, why: str) -> list[Announcement]:
-        """Note that a rank submits nothing any more; `why`: "has shut down"."""
+        """Note that a rank submits no more; `why`: "has shut down"."""
         self._gone[rank] = why
         return self._ready(list(self._waiting))
 
     @property
     def everybody_left(self) -> bool:
-        """True if no rank is there any more."""
+        """True if all ranks have left."""
         return len(self._gone) == len(self._sets[ALL])
 
     def stalled(self, now: float, after_s: float) -> list[str]:
-        """Return the requests that have waited longer than this, and for which ranks; each once."""
+        """Describe the requests that have waited longer than `after_s`, with the missing ranks; each once."""
         waiting = self._waiting.items()
         found = [key for key, each in waiting if not each.told and now - each.since > after_s]
         for key in found:
@@ -179,7 +179,7 @@ class Coordinator:
         return [self._stall(key, now) for key in found]
 
     def overdue(self, now: float, limit_s: float) -> str:
-        """Return the first request that has waited longer than this, and for which ranks; "": none."""
+        """Describe the first request that has waited longer than `limit_s`, and the missing ranks; or ""."""
         late = (key for key, waiting in self._waiting.items() if now - waiting.since > limit_s)
         return next((self._stall(key, now) for key in late), "")
 
@@ -202,14 +202,14 @@ class Coordinator:
         return not missing or any(self._why_never(number, rank) for rank in missing)
 
     def _why_never(self, number: int, rank: int) -> str:
-        """Return why a rank must not submit to a process set any more; "": it may."""
+        """Return the reason why a rank cannot submit to a process set any more; "": it can."""
         if rank in self._gone:
             return f"rank {rank} {self._gone[rank]}"
         return f"rank {rank} has removed the process set" if rank in self._removed.get(number, ()) else ""
 
     def _missing(self, number: int, waiting: _Waiting) -> list[int]:
         if number not in self._sets:
-            return [0]  # this rank, which has not come to `add_set` yet
+            return [0]  # this rank, which has not called `add_set` yet
         there = {*waiting.requests, *self._joined}
         return [rank for rank in self._sets[number] if rank not in there]
 
@@ -227,7 +227,7 @@ class Coordinator:
         )
 
     def _wrong(self, number: int, name: str, waiting: _Waiting) -> str:
-        """Return why it cannot be carried out; "": it can."""
+        """Return the reason why a collective cannot be carried out; "": it can."""
         for rank in self._missing(number, waiting):
             if why := self._why_never(number, rank):
                 return f"{_kind(waiting)} {name!r}: {why}"
@@ -249,7 +249,7 @@ class Coordinator:
 
 
 def _with_reduction(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as they were read, the reduction among them as a `Reduction`."""
+    """Return fields from JSON with the reduction as a `Reduction`."""
     found = fields["reduction"]
     return {**fields, "reduction": None if found is None else Reduction(**found)}
 

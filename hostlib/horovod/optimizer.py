@@ -1,4 +1,4 @@
-"""An optimizer whose gradients are averaged over all ranks, while the backward pass still runs."""
+"""An optimizer that averages its gradients over all ranks while the backward pass still runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from hostlib.horovod.reductions import Average, How, ReduceOp, allreduce, groupe
 from hostlib.horovod.world import ProcessSet, current, global_process_set
 
 _followers: Any = WeakIdKeyDictionary()
-"""By parameter, a reference to what averages its gradient: the `AveragedGradients` of the last optimizer."""
+"""References to the `AveragedGradients` that average a parameter's gradient: the last optimizer's."""
 
 
 class AveragedGradients:
-    """The gradients of an optimizer's parameters, on their way through the ranks."""
+    """Averages the gradients of an optimizer's parameters over the ranks."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class AveragedGradients:
         self._optimizer = optimizer
         self._known = known
         self.names: dict[Parameter, str] = {}
-        """The parameters whose gradients are averaged: those that want one."""
+        """Names of the parameters whose gradients are averaged: those that require a gradient."""
         self._compression, self.how = how.compressed(compression)
         self._feedback = compression.feedback and self.how.numbers is not None
         self._residuals: dict[int, NDArray[np.float32]] = {}
@@ -53,7 +53,7 @@ class AveragedGradients:
         optimizers[how.process_set.process_set_id] += 1
         number = optimizers[how.process_set.process_set_id]
         self.prefix = f"gradient{number if number > 1 else ''}"
-        """What the names of its collectives begin with; another one in each optimizer of a process set."""
+        """Prefix of the names of its collectives; different for each optimizer of a process set."""
         self._groups: list[tuple[Parameter, ...]] = []
         self._group_of: dict[int, tuple[Parameter, ...]] = {}
         self._left: dict[int, int] = {}
@@ -62,7 +62,7 @@ class AveragedGradients:
         self.takes_part = how.process_set.included() and current().size > 1
 
     def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
-        """Average from now on also the gradients of new parameters of the optimizer, and of unfrozen ones."""
+        """Start to average the gradients of the optimizer's new and unfrozen parameters, too."""
         new = {}
         for place, parameter in enumerate(_parameters(self._optimizer)):
             if parameter.requires_grad and parameter not in self.names:
@@ -77,15 +77,15 @@ class AveragedGradients:
 
     @property
     def under_way(self) -> bool:
-        """Whether gradients have been submitted, and nothing has waited for them."""
+        """True if gradients have been submitted and not waited for."""
         return bool(self._handles)
 
     def reset(self) -> None:
-        """Begin to count passes again."""
+        """Restart the count of passes."""
         self._left.clear()
 
     def synchronize(self) -> None:
-        """Wait until all gradients are averaged; those that were not computed count as zeros."""
+        """Wait until all gradients are averaged; gradients that were not computed count as zeros."""
         if not self.takes_part:
             self.is_synchronized = True
             return
@@ -102,7 +102,7 @@ class AveragedGradients:
         self.is_synchronized = True
 
     def averaging(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure whose gradients, and loss, are averaged: an optimizer may decide by both."""
+        """Return a closure whose gradients and loss are averaged, because an optimizer may use both."""
 
         def averaged() -> Any:
             self.is_synchronized = False
@@ -121,7 +121,7 @@ class AveragedGradients:
         return averaged
 
     def _note(self, parameter: torch.Tensor) -> None:
-        """Count a pass; submit once a whole group is through all of them."""
+        """Count a pass of a parameter; submit its group once all its parameters have all passes."""
         if not self._follows(parameter):
             return
         left = self._left.get(id(parameter), self.passes) - 1
@@ -137,7 +137,7 @@ class AveragedGradients:
             self._submit(group)
 
     def _follows(self, parameter: torch.Tensor) -> bool:
-        """Return whether no optimizer that was made later averages this parameter's gradient."""
+        """Return whether this is the last optimizer made for this parameter."""
         return _followers[parameter]() is self
 
     def _submit(self, group: tuple[Parameter, ...]) -> None:
@@ -177,22 +177,22 @@ class AveragedGradients:
 
 
 class _Distributed:
-    """The class that `DistributedOptimizer` puts before an optimizer's own class."""
+    """Mixin that `DistributedOptimizer` puts before an optimizer's own class."""
 
     _ina_gradients: AveragedGradients
 
     @property
     def _parameter_names(self) -> dict[Parameter, str]:
-        """The names of the parameters, under Horovod's name: programs read it."""
+        """Names of the parameters, under Horovod's name, which programs use."""
         return self._ina_gradients.names
 
     def synchronize(self) -> None:
-        """Wait until all gradients are averaged; to use them before `step`."""
+        """Wait until all gradients are averaged, for use before `step`."""
         self._ina_gradients.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Skip the average in `step`: `synchronize` has been called."""
+        """Skip the average in `step`, after a call of `synchronize`."""
         self._ina_skips = True
         try:
             yield
@@ -200,19 +200,19 @@ class _Distributed:
             self._ina_skips = False
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Set how many backward passes add up before gradients are averaged."""
+        """Set the number of backward passes that add up before gradients are averaged."""
         self._ina_gradients.passes = passes
         self._ina_gradients.reset()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Do as the optimizer itself; the gradients of the new parameters are averaged, too."""
+        """Add a parameter group, and average its gradients, too."""
         super().add_param_group(param_group)  # type: ignore[misc]
         self._ina_gradients.follow()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Average the gradients, then do as the optimizer itself.
+        """Average the gradients, then do the optimizer's own step.
 
-        With a closure, average those of each of its calls, and the losses that it returns.
+        With a closure, average the gradients and the loss of each of its calls.
         """
         gradients = self._ina_gradients
         if closure is None and not getattr(self, "_ina_skips", False):
@@ -227,7 +227,7 @@ class _Distributed:
         return super().step(closure and gradients.averaging(closure))  # type: ignore[misc]
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
-        """Do as the optimizer itself. Raises AssertionError while gradients are on their way."""
+        """Reset the gradients. Raises AssertionError while they are being averaged."""
         if self._ina_gradients.under_way:
             raise AssertionError(
                 "zero_grad() between backward() and step() or synchronize() is an error: to drop gradients "
@@ -251,20 +251,20 @@ def DistributedOptimizer(
     """Return the optimizer, with gradients averaged over all ranks before each step.
 
     Args:
-        optimizer: any of torch's; it is changed, and its state stays.
-        named_parameters: ``model.named_parameters()``; None: parameters are known by their place.
-        compression: how gradients travel, one of `Compression`; in 8 and 4 bits with error feedback, for
-            which they have to be on the CPU.
-        backward_passes_per_step: how many backward passes add up before gradients are averaged.
+        optimizer: any torch optimizer; it is changed in place, and keeps its state.
+        named_parameters: ``model.named_parameters()``; None: parameters are named by their position.
+        compression: one of `Compression`; 8 and 4 bits use error feedback, which needs gradients on the CPU.
+        backward_passes_per_step: number of backward passes that add up before gradients are averaged.
         op: Average or Sum.
-        gradient_predivide_factor: splits the division for the average: so much of it comes before the sum.
-        num_groups: of old: as `groups`.
-        groups: how many groups of gradients are averaged as one collective each, or which; None: each alone.
-        sparse_as_dense: whether sparse gradients are made dense, or refused.
+        gradient_predivide_factor: part of the average's divisor that is applied before the sum.
+        num_groups: old name of `groups`.
+        groups: number of groups of gradients, or lists of parameters, to average as one collective each;
+            None: each gradient alone.
+        sparse_as_dense: convert sparse gradients to dense ones instead of refusing them.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: names are missing, or there twice; or an argument is out of its range.
+        ValueError: names are missing or not unique, or an argument is out of its range.
         NotSupported: Adasum.
     """
     if gradient_predivide_factor != 1.0 and op is not Average:
@@ -294,7 +294,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Parameter]:
 def _names(
     optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, Parameter]] | None
 ) -> dict[Parameter, str]:
-    """Return the names that parameters are given; raise ValueError if they are not for this optimizer."""
+    """Return the names of parameters. Raises ValueError if they do not fit this optimizer."""
     if named is None:
         return {}
     pairs = list(named)
@@ -313,7 +313,7 @@ def _names(
 def _groups(
     parameters: Sequence[Parameter], groups: int | Sequence[Sequence[Parameter]]
 ) -> Sequence[Sequence[Parameter]]:
-    """Return the groups of these parameters; those in none are alone."""
+    """Return the groups of these parameters; a parameter in no group is a group of its own."""
     if isinstance(groups, int):
         if groups < 0:
             raise ValueError(f"groups is {groups}, must be a number of groups, or lists of parameters")

@@ -22,7 +22,7 @@ from hostlib.wire.encodings import Numbers
 
 
 class ReduceOp(Enum):
-    """How the ranks' tensors are combined; also available by these names in `hostlib.horovod`."""
+    """Operation of a reduction; also available by these names in `hostlib.horovod`."""
 
     Average = "average"
     Sum = "sum"
@@ -51,7 +51,7 @@ Given = ParamSpec("Given")
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How tensors are reduced, as the caller asks."""
+    """Arguments of a reduction by the caller."""
 
     op: ReduceOp
     process_set: ProcessSet
@@ -61,19 +61,19 @@ class How:
     postscale: float = 1.0
     """Multiplies the results."""
     numbers: Numbers | None = None
-    """How floats travel through the switch; None: as the job says."""
+    """Encoding of floats through the switch; None: the job's."""
     residuals: Sequence[NDArray[np.float32]] | None = None
-    """What earlier sums rounded off each tensor (`hostlib.allreduce`); None: it is left out."""
+    """Rounding errors of each tensor's earlier sums (`hostlib.allreduce`); None: without error feedback."""
 
     def compressed(self, compression: type[Compressor]) -> tuple[type[Compressor], How]:
-        """Return the compressor to apply to tensors, and how what it makes of them is reduced."""
+        """Return the compressor to apply to tensors, and the arguments to reduce its results."""
         if compression.numbers is not None and _switch(self):
             return NoneCompressor, replace(self, numbers=compression.numbers)
         return compression, self
 
 
 class Differentiable(torch.autograd.Function):
-    """What `forth` makes of tensors, whose gradients are what `back` makes of those of its results."""
+    """Applies `forth` to tensors, and `back` to the gradients of the results."""
 
     @staticmethod
     def forward(
@@ -86,9 +86,9 @@ class Differentiable(torch.autograd.Function):
 
         Args:
             ctx: Torch's, for `backward`.
-            forth: Makes them.
-            back: Makes the gradients.
-            *tensors: What they are made of.
+            forth: Computes the results.
+            back: Computes the gradients.
+            *tensors: The arguments of `forth`.
         """
         ctx.back = back
         return tuple(forth(tensors))
@@ -111,12 +111,12 @@ def grouped(
     """Submit a reduction of several tensors.
 
     Args:
-        kind: of collective, as errors and the timeline name it: "allreduce".
+        kind: kind of collective, for errors and the timeline: "allreduce".
         tensors: of the same types and shapes on all ranks.
-        name: by which the ranks match their calls; None: by the order of calls without a name.
-        how: how they are reduced.
-        finish: makes the result of the reduced tensors.
-        in_place: whether the tensors themselves are overwritten with the results.
+        name: matches the calls of the ranks; None: by the order of calls without a name.
+        how: arguments of the reduction.
+        finish: computes the result from the reduced tensors.
+        in_place: overwrite the tensors with the results.
 
     Returns:
         A handle for `synchronize` and `poll`.
@@ -149,7 +149,7 @@ def grouped(
 
 
 def reduce_all(data: Tensors, how: How) -> list[Any]:
-    """Begin to reduce tensors in place; averages that torch does not take are sums, to be divided.
+    """Start to reduce tensors in place; averages that torch does not support are sums, divided later.
 
     Returns:
         torch's work for each tensor.
@@ -172,15 +172,15 @@ def _of_torch(op: ReduceOp) -> Any:
 
 
 def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
-    """Return whether the average is torch's own: in the wire's precision, which cannot overflow."""
+    """Return whether torch's own average is used, which cannot overflow in the wire's precision."""
     return op is Average and tensor.dtype.is_floating_point
 
 
 def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
     """Return the factors before and after a reduction.
 
-    The switch rounds floats to a fixed point. Where the sum has the range of the tensor's type, it is the
-    sum that is scaled: with one rounding instead of two.
+    The switch rounds floats to a fixed point. If the sum has the range of the tensor's type, only the sum is
+    scaled, with one rounding instead of two.
     """
     if tensor.dtype in (torch.float32, torch.float64) and _switch(how):
         return 1.0, how.prescale * how.postscale
@@ -188,7 +188,7 @@ def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
 
 
 def _switch(how: How) -> InaProcessGroup | None:
-    """Return the process group that carries such a reduction through the switch; None if none does."""
+    """Return the process group that sends this reduction through the switch; None: it goes around."""
     group = how.process_set.group
     if group is None:
         group = dist.distributed_c10d._get_default_group()
@@ -208,7 +208,7 @@ def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
 
 
 def _finish(tensor: torch.Tensor, how: How, scale: float) -> None:
-    """Make a reduction's result of what the ranks' tensors were reduced to."""
+    """Convert the reduced tensor to the reduction's result, in place."""
     divisor = how.process_set.size() if how.op is Average and not _is_averaged(tensor, how.op) else 1
     if tensor.dtype.is_floating_point or scale != 1.0:
         _scale(tensor, scale / divisor)
@@ -227,7 +227,7 @@ def _scale(tensor: torch.Tensor, factor: float) -> None:
 
 
 def operation_of(op: ReduceOp | None, average: bool | None = None) -> ReduceOp:
-    """Return the operation that the caller asks for. Raises ValueError or NotSupported."""
+    """Return the requested operation. Raises ValueError or NotSupported."""
     if average is not None and op is not None:
         raise ValueError("average and op are mutually exclusive: give op")
     if average is not None:
@@ -303,7 +303,7 @@ def grouped_allreduce_async_(
 
 
 def waiting(start: Callable[Given, int], doc: str) -> Callable[Given, Any]:
-    """Return the call that waits for what `start`, whose name has "_async", submits."""
+    """Return the blocking version of `start`, a call whose name ends with "_async"."""
 
     @functools.wraps(start)
     def call(*arguments: Given.args, **named: Given.kwargs) -> Any:
@@ -330,20 +330,20 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return the average (or as `op` says) of a tensor over all ranks; gradients flow through it.
+    """Return the average (or the result of `op`) of a tensor over all ranks; gradients flow through it.
 
     Args:
         tensor: of the same type and shape on all ranks.
         average: deprecated: True is op=Average, False is op=Sum.
-        name: by which the ranks find each other's calls; None: by the order of calls without a name.
-        compression: how it travels, one of `Compression`.
+        name: matches the calls of the ranks; None: by the order of calls without a name.
+        compression: one of `Compression`.
         op: Average, Sum, Min, Max or Product.
         prescale_factor: multiplies the tensor before the reduction.
         postscale_factor: multiplies the result.
         process_set: the ranks that take part.
 
     Raises:
-        HorovodInternalError: the ranks differ, or it failed; its cause says how.
+        HorovodInternalError: the ranks differ, or it failed; see its `__cause__`.
         NotSupported: Adasum, or a sparse tensor.
     """
     return grouped_allreduce(
@@ -379,13 +379,13 @@ def travel(
     forth: Callable[[Tensors], Tensors],
     back: Callable[[Tensors], Tensors],
 ) -> list[torch.Tensor]:
-    """Send compressed tensors through a collective, through which gradients flow; decompress its results.
+    """Compress tensors, apply a collective, and decompress its results; gradients flow through it.
 
     Args:
         tensors: The tensors.
-        compression: How they travel.
+        compression: The compressor.
         forth: The collective.
-        back: Makes their gradients from the results' gradients.
+        back: Computes their gradients from the results' gradients.
     """
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = Differentiable.apply(forth, back, *(tensor for tensor, _ in compressed))

@@ -1,4 +1,4 @@
-"""When each tensor was agreed on and summed, in Chrome's trace format (chrome://tracing, Perfetto)."""
+"""Record each tensor's negotiation and sum in Chrome's trace format (chrome://tracing, Perfetto)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TensorTimeline:
         self._rows: dict[str, int] = {}
 
     def start(self, path: str, *, mark_cycles: bool = False) -> None:
-        """Write to this file; at ranks but 0 to one beside it. Raises OSError."""
+        """Start to write to this file, at ranks other than 0 to one beside it. Raises OSError."""
         file = Path(path)
         if self._rank:
             file = file.with_name(f"{file.stem}.{self._rank}{file.suffix}")
@@ -39,15 +39,15 @@ class TensorTimeline:
             self._rows.clear()
 
     def begin(self, name: str, what: str) -> None:
-        """Note that something begins with a tensor."""
+        """Note the start of a tensor's phase `what`."""
         self._write(name, {"ph": "B", "name": what})
 
     def end(self, name: str) -> None:
-        """Note that what began last with a tensor has ended."""
+        """Note the end of a tensor's last phase."""
         self._write(name, {"ph": "E"})
 
     def cycle(self) -> None:
-        """Note that a collective which all ranks have submitted is about to begin, if cycles are marked."""
+        """Mark the start of a collective that all ranks have submitted, if cycles are marked."""
         if self._marks_cycles:
             self._write(None, {"ph": "i", "name": "CYCLE_START", "s": "g"})
 
@@ -57,7 +57,7 @@ class TensorTimeline:
             self._close()
 
     def _write(self, name: str | None, event: dict[str, object]) -> None:
-        """Write an event of a tensor; None: of all."""
+        """Write an event of a tensor; `name` None: of all."""
         if self._file is None:
             return
         with self._lock:

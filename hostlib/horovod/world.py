@@ -1,4 +1,4 @@
-"""This process among the others: init, shutdown, ranks, process sets, and collectives under way."""
+"""State of this process: init, shutdown, ranks, process sets, and collectives under way."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _TORCHRUNS: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHE
 _log = logging.getLogger("hostlib.horovod")
 
 Started = tuple[Sequence[Any], Callable[[], Any]]
-"""Works of torch to wait for, and what makes the result of them."""
+"""Torch's works to wait for, and a function that computes the result."""
 
 
 class Submitted:
     """A collective that this rank has submitted."""
 
     def __init__(self, request: Request, start: Callable[[Announcement], Started]) -> None:
-        """Args: `request` is what this rank submits; `start` is called when all ranks have submitted it."""
+        """Set this rank's `request`, and `start`, which is called when all ranks have submitted it."""
         self.request = request
         self._start = start
         self._started = threading.Event()
@@ -52,7 +52,7 @@ class Submitted:
         self._error: BaseException | None = None
 
     def start(self, announcement: Announcement) -> None:
-        """Begin, or record why it cannot."""
+        """Start the collective, or record the reason why it cannot start."""
         try:
             if announcement.error:
                 raise HorovodInternalError(announcement.error)
@@ -62,7 +62,7 @@ class Submitted:
         self._started.set()
 
     def fail(self, reason: str) -> None:
-        """Record that it will never begin."""
+        """Record that it will never start."""
         self._error = HorovodInternalError(f"{self.request.kind} {self.request.name!r}: {reason}")
         self._started.set()
 
@@ -93,7 +93,7 @@ class ProcessSet:
     """Some of the ranks, for collectives among them; see `add_process_set`."""
 
     def __init__(self, ranks: Sequence[int] | None = None) -> None:
-        """`ranks`: of its members; None: all."""
+        """Set the members' ranks; None: all."""
         self.ranks = None if ranks is None else sorted(set(ranks))
         self.process_set_id: int | None = ALL if ranks is None else None
         self.group: Any = None
@@ -107,7 +107,7 @@ class ProcessSet:
         return current().size if self.ranks is None else len(self.ranks)
 
     def rank(self) -> int:
-        """Return this rank's place among them; -1 if it is no member."""
+        """Return this rank's position in the set; -1 if it is no member."""
         if not self.included():
             return -1
         return current().rank if self.ranks is None else self.ranks.index(current().rank)
@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where this rank is: on its machine, and among the ranks of its place on other machines."""
+    """Position of this rank on its machine, and among the ranks of that position on all machines."""
 
     local_rank: int
     local_size: int
@@ -165,13 +165,13 @@ class World:
         self._thread = threading.Thread(target=self._serve, name="horovod operations", daemon=True)
         self._thread.start()
         path = os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE")
-        if path and path != "DYNAMIC":  # which allows Horovod to start one later
+        if path and path != "DYNAMIC":  # "DYNAMIC" allows Horovod to start one later
             self.timeline.start(path, mark_cycles=os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES") == "1")
         for each in sets:
             self.add_set(each)
 
     def unnamed(self, kind: str, process_set: int) -> str:
-        """Return the name of a collective without one: a number that is the same on all ranks of its set."""
+        """Return a name for a collective without one, the same on all ranks of its set."""
         with self._lock:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
@@ -204,7 +204,7 @@ class World:
         return self._last_joined[-1]
 
     def add_set(self, new: ProcessSet) -> ProcessSet:
-        """Make a process set usable; all ranks call this, in the same order. Raises ValueError."""
+        """Register a process set; all ranks call this, in the same order. Raises ValueError."""
         ranks = new.ranks
         if ranks is None or not ranks or not set(ranks) <= set(range(self.size)):
             raise ValueError(
@@ -219,9 +219,9 @@ class World:
         return new
 
     def remove_set(self, old: ProcessSet) -> bool:
-        """End the collectives of a process set; return whether it was known.
+        """End the collectives of a process set; return whether it was registered.
 
-        Its group stays until all ranks have removed it: others' collectives may still be under way.
+        Its group stays until all ranks have removed it: other ranks' collectives may still be under way.
         """
         if not old.process_set_id or old.process_set_id not in self._sets:
             return False
@@ -245,7 +245,7 @@ class World:
             dist.destroy_process_group()
 
     def _serve(self) -> None:
-        """Carry out what is announced, in the order in which all ranks do, until nothing can be any more."""
+        """Carry out announced collectives in order, until the ranks can no longer agree."""
         try:
             while (announced := self.link.announced.get()) is not None:
                 self._carry_out(announced)
@@ -259,7 +259,7 @@ class World:
     def _carry_out(self, announced: Announcement) -> None:
         if announced.last_joined is not None:
             with self._lock:
-                self._unnamed.clear()  # those that joined early have counted fewer
+                self._unnamed.clear()  # ranks that joined early have counted fewer
             self._last_joined.append(announced.last_joined)
             self._joined.set()
             return
@@ -279,7 +279,7 @@ class World:
     def _is_in(self, number: int) -> bool:
         """Return whether this rank is in a process set.
 
-        The ranks of one that it does not know yet have made it without this rank, and use it already.
+        An unknown set was registered by other ranks without this rank, and they use it already.
         """
         return number == ALL or (number in self._sets and self._sets[number].included())
 
@@ -289,7 +289,7 @@ class World:
             dist.destroy_process_group(group)
 
     def _add_zeros(self, announced: Announcement) -> None:
-        from hostlib.horovod.reductions import add_zeros  # which is made of what is here
+        from hostlib.horovod.reductions import add_zeros  # that module imports this one
 
         try:
             add_zeros(self.set_of(announced.process_set), announced)
@@ -310,7 +310,7 @@ _world: World | None = None
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> None:
-    """Join the others: those of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
+    """Join the other ranks of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
 
     Raises:
         ValueError: `comm` is given: the launcher determines the ranks. ConfigError, RendezvousError: as
@@ -318,14 +318,14 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> 
     """
     global _world
     if comm:
-        raise ValueError("comm is given, must be None: the ranks are those of the launcher")
+        raise ValueError("comm is given, must be None: the launcher determines the ranks")
     if _world is None:
         _world = World(process_sets or ())
         atexit.register(_leave_quickly)
 
 
 def shutdown() -> None:
-    """Leave; earlier collectives are finished where all ranks have submitted it."""
+    """Leave the job, after the earlier collectives that all ranks have submitted."""
     global _world
     if _world is not None:
         leaving, _world = _world, None
@@ -339,7 +339,7 @@ def is_initialized() -> bool:
 
 
 def current() -> World:
-    """Return the world that `init` made. Raises ValueError before `init`, as Horovod does."""
+    """Return the state that `init` made. Raises ValueError before `init`, as Horovod does."""
     if _world is None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return _world
@@ -357,10 +357,10 @@ def places(machines: Sequence[str], rank: int) -> Places:
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """Where the ranks of a launch meet, each time that they call `init`.
+    """The place where the ranks of a launch meet at each call of `init`.
 
-    It stays after `shutdown`: a rank that calls `init` again may be earlier than one that still shuts down,
-    and would reach a store that is about to end, or read addresses of the time before.
+    It outlives `shutdown`: a rank that calls `init` again while another still shuts down would reach a store
+    that is about to end, or read old addresses.
     """
 
     store: dist.Store
@@ -371,14 +371,14 @@ class _Meeting:
     rounds: Iterator[int] = field(default_factory=itertools.count)
 
     def join(self) -> str:
-        """Make torch's default group; return the address of rank 0's machine, if that is known."""
+        """Create torch's default group; return the address of rank 0's machine, "" if unknown."""
         store = dist.PrefixStore(f"horovod/{next(self.rounds)}", self.store)
         dist.init_process_group("ina", store=store, rank=self.rank, world_size=self.size)
         return self.host
 
 
 def _init_process_group() -> str:
-    """Make torch's default group; return the address of rank 0's machine, if that is known."""
+    """Create torch's default group; return the address of rank 0's machine, "" if unknown."""
     if "RANK" in os.environ:
         return _torchruns(*(os.environ.get(name) for name in _TORCHRUNS)).join()
     if (place := launched_rank()) is not None:
@@ -389,14 +389,14 @@ def _init_process_group() -> str:
 
 @functools.cache
 def _torchruns(*_: str | None) -> _Meeting:
-    """Return where the variables `_TORCHRUNS` say, of these values."""
+    """Return the meeting place for these values of the variables `_TORCHRUNS`."""
     store, rank, size = next(rendezvous("env://"))
     return _Meeting(store, rank, size)
 
 
 @functools.cache
 def _launchers(place: LaunchedRank) -> _Meeting:
-    """Return where ranks of ``ina run``, mpirun or srun meet."""
+    """Return the meeting place of ranks of ``ina run``, mpirun or srun."""
     if place.local_size != place.size:
         settings = Settings.from_environment()
         check(settings, first=place.rank == 0)
@@ -409,7 +409,7 @@ def _launchers(place: LaunchedRank) -> _Meeting:
 
 
 def _reached_at(host: str) -> str:
-    """Return the address at which other machines reach this one, if it is that of rank 0."""
+    """Return rank 0's address for other machines, if this is rank 0's machine."""
     if found := host or os.environ.get("MASTER_ADDR"):
         return found
     try:
@@ -426,9 +426,9 @@ def _first_text(text: str) -> str:
 
 
 def _stall_limits() -> tuple[float, float]:
-    """Return after how many seconds a collective counts as stalled, and after how many that ends all.
+    """Return the seconds after which a collective counts as stalled, and those after which it ends the job.
 
-    0 is never. The rules are Horovod's: without a check there is no end, and none before the first warning.
+    0 is never. The rules are Horovod's: without a check the job does not end, and not before the warning.
     """
     checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0
@@ -458,4 +458,4 @@ def _leave_quickly() -> None:
 
 
 def _nothing() -> None:
-    """Make no result."""
+    """Return no result."""

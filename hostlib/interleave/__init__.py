@@ -1,7 +1,7 @@
 """Jobs of a group take turns on storage, CPU, GPU and network: the executor of Muri (SIGCOMM'22, section 5).
 
-`join` gives training code the timer whose stages wait for their turns (`hostlib.interleave.stages` shows how
-it is used). The process that starts the jobs runs a `TurnServer` and passes its `environment` on to each of
+`join` returns to training code a timer whose stages wait for their turns (`hostlib.interleave.stages` has an
+example). The process that starts the jobs runs a `TurnServer` and passes its `environment` on to each of
 them; the stage at which each job starts a round comes from `controller.policies.grouping`.
 
 - `turn_order`: decides which jobs may go on, without I/O;

@@ -1,4 +1,4 @@
-"""A process's side of a group: it asks for its turn before each stage."""
+"""A process's side of a group: wait for its turn before each stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hostlib.meet.connections import Place, knock
 CONNECT_S: Final = 60.0
 """Longest wait for the turn server's answers."""
 VARIABLE: Final = "INA_GROUP"
-"""The environment variable in which a launcher leaves where the group is, and the job's name in it."""
+"""Environment variable with the group's address, and the job's name in it, from the launcher."""
 
 
 def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
@@ -27,7 +27,7 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
     In a group (the environment variable ``INA_GROUP``) its stages wait for their turns; else they begin at
     once. `rank` is the worker's number in its job (`hostlib.rank`).
 
-    Raises GroupError if the variable makes no sense, GroupBroken if the group cannot be joined.
+    Raises GroupError if the variable is invalid, GroupBroken if the group cannot be joined.
     """
     text = environment.get(VARIABLE)
     if text is None:
@@ -51,13 +51,13 @@ class Membership(Turns):
     """The connection to a group's turn server; for one thread only."""
 
     def __init__(self, place: Place, job: str, rank: int, token: str) -> None:
-        """Join.
+        """Join the group.
 
         Args:
             place: Path of the group's Unix socket, or its TCP address.
             job: Name of the job in the group.
-            rank: Of this process in the job.
-            token: Of the group.
+            rank: Rank of this process in the job.
+            token: Secret of the group.
 
         Raises GroupBroken if there is no such group, or it refuses this process.
         """
@@ -70,12 +70,12 @@ class Membership(Turns):
         self._heard = Lines(TO_WORKER_BYTES).heard(self._socket)
 
     def take(self, stage: Stage) -> None:
-        """Return when it is this job's turn. Raises GroupBroken if that will never be."""
+        """Wait for this job's turn. Raises GroupBroken if the group has failed."""
         self._send({"ask": stage})
         self._await("go")
 
     def give(self) -> None:
-        """Release the turn: the next one begins once this process stands before its next stage."""
+        """Release the turn; the next turn begins once this process waits for its next stage."""
         self._send({"done": True})
 
     def iterated(self, done: Iteration) -> None:
@@ -83,11 +83,11 @@ class Membership(Turns):
         self._send({"iterated": done.stages_s, "total_s": done.total_s})
 
     def leave(self, failure: str = "") -> None:
-        """Say farewell; without effect if done before."""
+        """Send a farewell; without effect if done before."""
         if self._socket.fileno() >= 0:
-            with contextlib.suppress(GroupBroken):  # then nobody is left to tell
+            with contextlib.suppress(GroupBroken):  # the turn server is gone
                 self._send({"leave": failure})
-                self._await("left")  # all that was sent before has been read, too
+                self._await("left")  # all earlier messages have been read, too
             self._socket.close()
 
     def _send(self, message: Mapping[str, Any]) -> None:

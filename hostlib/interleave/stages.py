@@ -1,7 +1,7 @@
-"""Stage timing: seconds of an iteration on storage, CPU, GPU and network, measured as the job runs.
+"""Measure the seconds of an iteration on storage, CPU, GPU and network while the job runs.
 
 A training iteration is four stages, each of which keeps one resource busy (Muri, SIGCOMM'22, section 2):
-reading data, preprocessing it, computing, and exchanging gradients. Training code says which is which::
+reading data, preprocessing it, computing, and exchanging gradients. Training code marks them::
 
     timer = StageTimer()
     for batch in batches:
@@ -14,7 +14,7 @@ reading data, preprocessing it, computing, and exchanging gradients. Training co
                 gradient = backward(images)
             with timer.stage("network"):
                 gradient = ina.allreduce(gradient, op="average")
-    timer.profile().stages_s  # what the grouper takes
+    timer.profile().stages_s  # input of the grouper
 
 The same lines let the job take turns with others of its group: `hostlib.interleave.join` returns a timer
 whose stages wait for their turn.
@@ -35,11 +35,11 @@ from hostlib.errors import InaError
 
 
 class GroupError(InaError, RuntimeError):
-    """A group or a place in it that makes no sense."""
+    """A group, or a place in it, is invalid."""
 
 
 class GroupBroken(InaError, RuntimeError):
-    """A job of the group is gone, or keeps the others waiting; the message names job, rank and reason."""
+    """A job of the group is gone, or delays the others; the message names job, rank and reason."""
 
 
 Stage = Literal["storage", "cpu", "gpu", "network"]
@@ -47,16 +47,16 @@ STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 """The stages of an iteration, by the resource that each uses, in order."""
 
 KEPT: Final = 64
-"""Latest iterations that a profile is made of: a few dozen give a stable one (the paper, section 5)."""
+"""Number of latest iterations in a profile: a few dozen give a stable one (the paper, section 5)."""
 
 
 class StageError(InaError, RuntimeError):
-    """Stages and iterations do not nest as they should, or there is nothing to make a profile of."""
+    """Stages and iterations are not nested correctly, or no iteration has ended yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration: seconds in each stage, in the order of `STAGES`, and from its beginning to its end."""
+    """One iteration: seconds in each stage, in the order of `STAGES`, and from start to end."""
 
     stages_s: tuple[float, ...]
     total_s: float
@@ -68,8 +68,8 @@ class StageProfile:
 
     Attributes:
         stages_s: Seconds in each stage, in the order of `STAGES`.
-        iteration_s: Seconds from beginning to end: more than all stages together by what lies between them.
-        iterations: How many were measured for this.
+        iteration_s: Seconds from start to end, including the time between stages.
+        iterations: Number of measured iterations.
     """
 
     stages_s: tuple[float, ...]
@@ -78,7 +78,7 @@ class StageProfile:
 
     @classmethod
     def of(cls, measured: Sequence[Iteration]) -> Self:
-        """Return the profile of these iterations: medians, for what else the machine did is not the job's.
+        """Return the profile of these iterations: medians, to exclude other load of the machine.
 
         Raises StageError if there are none.
         """
@@ -98,10 +98,10 @@ Ranks = Sequence[Sequence[Iteration]]
 
 
 def job_profile(ranks: Ranks) -> StageProfile:
-    """Return the profile of a job, in which an iteration is over when all ranks have ended it.
+    """Return the profile of a job, whose iterations end when all ranks have ended them.
 
-    Of each stage the slowest rank's time counts, for the others wait for it. They wait in the exchange: so of
-    that the shortest counts, the time of the rank that came last.
+    In each stage the slowest rank's time counts, because the others wait for it. They wait in the exchange of
+    gradients, so there the shortest time counts: that of the last rank.
     """
     return StageProfile.of([_of_all(iterations) for iterations in zip(*ranks, strict=False)])
 
@@ -112,25 +112,25 @@ def _of_all(ranks: Sequence[Iteration]) -> Iteration:
 
 
 class Turns:
-    """Listener to a timer's stages; without other jobs: every stage may begin at once."""
+    """Turns of a timer's stages; this base class is for a job alone: every stage may begin at once."""
 
     def take(self, stage: Stage) -> None:
-        """Return when the stage may begin."""
+        """Wait until the stage may begin."""
 
     def give(self) -> None:
-        """Note that it has ended."""
+        """Note that the stage has ended."""
 
     def iterated(self, done: Iteration) -> None:
         """Note that an iteration has ended."""
 
     def leave(self, failure: str = "") -> None:
-        """Note that there will be no more, and why if not because all is done."""
+        """Note that no stage follows; `failure`: the reason, "" if all is done."""
 
 
 class StageTimer:
-    """Measures the stages of iterations; one thread's. As a context manager it leaves its group at the end.
+    """Measures the stages of iterations in one thread. As a context manager it leaves its group at the end.
 
-    A stage may come several times in an iteration; its times add up. Waiting for a turn is part of the
+    A stage may occur several times in an iteration; its times add up. A wait for a turn is part of the
     iteration, not of the stage. An iteration that ends with an exception does not count.
     """
 
@@ -158,7 +158,7 @@ class StageTimer:
 
     @contextlib.contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
-        """Wait for the stage's turn, if the job shares its resources; then measure what is inside.
+        """Wait for the stage's turn, if the job shares its resources; then measure the block.
 
         Raises StageError for an unknown name, outside an iteration, or inside another stage; and
         `hostlib.interleave.GroupBroken` if a job of the group is gone.
@@ -177,7 +177,7 @@ class StageTimer:
         finally:
             self._current[name] += self._clock() - started_s
             self._stage = None
-        self._turns.give()  # not after an exception: a job that fails is not to look as if it went on
+        self._turns.give()  # not after an exception: the other jobs must learn of the failure
 
     def profile(self) -> StageProfile:
         """Return the profile of the latest iterations. Raises StageError before the first has ended."""

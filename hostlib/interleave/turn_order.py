@@ -1,11 +1,11 @@
-"""The order in which the jobs of a group use the resources: in turns, with a barrier between the turns.
+"""Decide the order in which the jobs of a group use resources: in turns, with a barrier between turns.
 
 Time is cut into slots, as in figure 4 and equation 3 of the paper (Muri, SIGCOMM'22). In slot s the job whose
 offset is o may carry out its stage (o + s) mod k. Offsets differ, so in each slot each resource is one job's.
-A slot begins when every member stands before a stage, and only members whose stage is that of the slot go
-on; the others stay where they are. So a job begins its first iteration when its first stage comes round, one
-that leaves out a stage lets that slot pass, and nobody waits for one that has ended earlier than the others.
-A job that is alone, or is the last one left, takes no turns: its processes go on as they like.
+A slot begins when every member waits for a stage, and only members whose stage is the slot's go on; the
+others keep waiting. So a job begins its first iteration in the slot of its first stage, a job that omits a
+stage skips that slot, and no job waits for one that has ended. A job that is alone, or the last one left,
+takes no turns: its processes go on without waiting.
 
 No I/O, no clock: `turn_server` moves the messages.
 """
@@ -31,20 +31,20 @@ class Member:
 
 
 class _State(Enum):
-    ELSEWHERE = "has not come to its next stage"
-    ASKING = "stands before a stage"
+    ELSEWHERE = "has not reached its next stage"
+    ASKING = "waits for a stage"
     WORKING = "carries out a stage"
 
 
 class TurnOrder:
     """The turns of one group of jobs.
 
-    Each call returns the members that may go on with the stage that they stand before. Once `broken` gives a
-    reason, no member may go on.
+    Each call returns the members that may start the stage for which they wait. Once `broken` has a reason, no
+    member may go on.
     """
 
     def __init__(self, offsets: Mapping[str, int], ranks: Mapping[str, int]) -> None:
-        """Take each job's first stage and its number of processes.
+        """Set the number of each job's first stage, and its number of processes.
 
         Raises GroupError if offsets are not distinct numbers of stages, or a job has no process.
         """
@@ -72,35 +72,35 @@ class TurnOrder:
 
     @property
     def members(self) -> frozenset[Member]:
-        """Processes of the group that have not left."""
+        """Members of the group that have not left."""
         return frozenset(self._states)
 
     def ask(self, member: Member, stage: Stage) -> list[Member]:
-        """Note that `member` stands before `stage`."""
+        """Note that `member` waits for `stage`."""
         self._expect(member, _State.ELSEWHERE, f"asks for its turn at {stage}")
         self._states[member] = _State.ASKING
         self._asked[member] = stage
         return self._open()
 
     def done(self, member: Member) -> None:
-        """Note that `member` has ended its stage; the slot goes on until it asks for the next or leaves."""
+        """Note that `member` has ended its stage; the slot ends when it asks for the next, or leaves."""
         self._expect(member, _State.WORKING, "ends a stage")
         self._states[member] = _State.ELSEWHERE
 
     def leave(self, member: Member) -> list[Member]:
-        """Note that `member` has done all that it had to; without effect if it has left before."""
+        """Note that `member` is done; without effect if it has left before."""
         self._states.pop(member, None)
         self._asked.pop(member, None)
         return self._open()
 
     def lose(self, member: Member, reason: str) -> None:
-        """Note that `member` is gone before its time, which ends the group; nothing if it has left."""
+        """Note that `member` is gone without a farewell, which breaks the group; no effect if it has left."""
         if member in self._states and self.broken is None:
             self.broken = f"{member}: {reason}"
             self.culprit = member
 
     def behind(self) -> list[Member]:
-        """Return the members that the others wait for; none if no member waits."""
+        """Return the members for which the others wait; none if no member waits."""
         if not self._asked:
             return []
         return sorted(member for member, doing in self._states.items() if doing is not _State.ASKING)
@@ -112,7 +112,7 @@ class TurnOrder:
             raise GroupError(f"{member} {what}, {state}")
 
     def _open(self) -> list[Member]:
-        """Begin the next slot in which some job has its turn, if all members stand before a stage."""
+        """Begin the next slot in which a job has its turn, if all members wait for a stage."""
         if self.broken or not self._asked:
             return []
         if len({member.job for member in self._states}) == 1:
@@ -125,7 +125,7 @@ class TurnOrder:
             other, others = wanted.setdefault(member.job, (member, stage))
             if others != stage:
                 self.broken = (
-                    f"{member} stands before stage {stage}, rank {other.rank} before {others}:"
+                    f"{member} waits for stage {stage}, rank {other.rank} for {others}:"
                     " all ranks of a job must go through the same stages"
                 )
                 self.culprit = member

@@ -1,18 +1,18 @@
-"""Tells the processes of a group when it is their turn: a door of `hostlib.meet.connections`, then lines.
+"""Notify the processes of a group of their turns: a door of `hostlib.meet.connections`, then lines.
 
 ===============  ======================================================  ===================================
 from a process   ``{"job": name, "rank": number}``                       first, with its proof
-                 ``{"ask": stage}``                                      it stands before this stage
+                 ``{"ask": stage}``                                      it waits for this stage
                  ``{"done": true}``                                      it has ended the stage
                  ``{"iterated": [seconds per stage], "total_s": …}``     it has ended an iteration
-                 ``{"leave": failure}``                                  it ends; "": because all is done
+                 ``{"leave": failure}``                                  it ends; "": all is done
 to a process     ``{"go": true}``                                        its turn has come
                  ``{"left": true}``                                      its farewell has been read
                  ``{"broken": reason}``                                  the group cannot go on
 ===============  ======================================================  ===================================
 
 Once a process has joined, its open connection shows that it is alive. If one closes without a farewell, the
-group is broken: all others hear which process is gone.
+group is broken, and all others learn which process is gone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hostlib.meet.connections import Door
 from hostlib.meet.private_folder import private_folder
 
 PATIENCE_S: Final = 600.0
-"""Time that a group waits for one of its members, seconds; as long as a job waits for a straggler."""
+"""Seconds that a group waits for one of its members; as long as a job waits for a straggler."""
 
 
 _LOOK_S: Final = 0.25
@@ -60,8 +60,8 @@ class TurnServer(Door):
 
         Args:
             offsets: First stage of each job.
-            ranks: Number of its processes.
-            patience_s: Time that the group waits for one of its members.
+            ranks: Number of processes of each job.
+            patience_s: Longest wait for one of its members, seconds.
             host: Address of this machine at which processes on other machines join; None: all are here.
 
         Raises GroupError as `TurnOrder` does, and OSError.
@@ -84,17 +84,17 @@ class TurnServer(Door):
         threading.Thread(target=self._watch, name="turn server", daemon=True).start()
 
     def environment(self, job: str) -> dict[str, str]:
-        """Return the environment variables with which the processes of `job` join: secret."""
+        """Return the environment variables with which the processes of `job` join; they hold a secret."""
         return {VARIABLE: json.dumps({**self._where, "job": job})}
 
     @property
     def broken(self) -> str | None:
-        """The reason why the group cannot go on, with job and rank; None: it can."""
+        """Reason why the group cannot go on, with job and rank; None: it can."""
         return self._turns.broken
 
     @property
     def culprit(self) -> str | None:
-        """The job that broke the group, if it is broken."""
+        """Job that broke the group; None: it is not broken."""
         return self._turns.culprit.job if self._turns.culprit else None
 
     def iterations(self, job: str) -> int:
@@ -108,16 +108,16 @@ class TurnServer(Door):
             return [list(times) for member, times in sorted(self._measured.items()) if member.job == job]
 
     def processes(self, job: str) -> list[int]:
-        """Return the numbers of the processes of `job` that have joined and not ended, by rank.
+        """Return the process ids of `job`'s processes that have joined and not ended, by rank.
 
-        They are on this machine: not for a server with a `host`.
+        Only without a `host`, as the processes must be on this machine.
         """
         with self._change:
             found = sorted((member, its) for member, its in self._connections.items() if member.job == job)
         return [_peer(connection) for _, connection in found]
 
     def ended(self, job: str, reason: str) -> None:
-        """Note that the processes of `job` have ended. One that never joined breaks the group."""
+        """Note that the processes of `job` have ended; one that never joined breaks the group."""
         with self._change:
             for member in sorted(self._turns.members):
                 # For one that has joined the connection decides: its farewell may still be unread.
@@ -125,7 +125,7 @@ class TurnServer(Door):
                     self._lose(member, reason)
 
     def close(self) -> None:
-        """Stop serving; processes that still wait for a turn raise."""
+        """Stop serving; processes that wait for a turn raise GroupBroken."""
         self._over.set()
         super().close()
         with self._change:
@@ -189,7 +189,7 @@ class TurnServer(Door):
             self._tell_if_broken(self._connections)
 
     def _watch(self) -> None:
-        """Give up members that the others have waited for too long."""
+        """Break the group when a member keeps the others waiting too long."""
         while not self._over.wait(min(_LOOK_S, self._patience_s / 4)):
             with self._change:
                 if time.monotonic() - self._heard_s > self._patience_s:
@@ -203,7 +203,7 @@ class TurnServer(Door):
     def _send(self, members: Iterable[Member], message: Mapping[str, Any]) -> None:
         for member in members:
             if connection := self._connections.get(member):
-                with contextlib.suppress(OSError):  # its thread notices
+                with contextlib.suppress(OSError):  # its thread ends, too
                     connection.sendall(encode(message))
 
 
@@ -215,6 +215,6 @@ def _member(said: Mapping[str, Any]) -> Member:
 
 
 def _peer(connection: socket.socket) -> int:
-    """Return the number of the process at the other end of a Unix socket."""
+    """Return the id of the process at the other end of a Unix socket."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
     return int.from_bytes(credentials, sys.byteorder)

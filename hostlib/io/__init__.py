@@ -1,1 +1,1 @@
-"""Sockets: what moves a window's packets for real; only here the host library blocks and reads a clock."""
+"""Move a window's packets over sockets; only here the host library blocks and reads a clock."""

@@ -1,7 +1,7 @@
-"""Answers what other ranks still need of a worker that is not in a collective.
+"""Answer reminders for a worker that is not in a collective.
 
-With a fallback server a result may be in no switch any more, only at the ranks that have it. A rank that
-lacks it makes the fallback server ask them. They have to answer while they compute, and when they are done.
+With a fallback server a result may be in no switch any more, only at the ranks that received it. A rank that
+lacks it makes the fallback server ask them. They must answer while they compute, and when they are done.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hostlib.core.window import Window
 from hostlib.io.link import Link
 
 TICK_S: Final = 0.02
-"""Interval of looking for reminders. They are rare, and computing needs the processor."""
+"""Interval between checks for reminders: they are rare, and computing needs the processor."""
 
 QUIET_S: Final = 0.6
-"""With nobody to tell whether the other ranks are done: leave after so long without a reminder. Those who
-lack something cause one every 0.25 s."""
+"""Seconds without a reminder after which to leave if it is unknown whether the other ranks are done. A rank
+that lacks a result causes one every 0.25 s."""
 
 _SERVE_NS: Final = 200_000
 _LINGER_NS: Final = 20_000_000
@@ -30,7 +30,7 @@ class Attendant:
     """Serves a window from a thread of its own while no other thread does."""
 
     def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
-        """`turn` is held by the thread that moves the window's packets."""
+        """`turn`: lock of the thread that moves the window's packets."""
         self._link = link
         self._window = window
         self._turn = turn
@@ -44,10 +44,10 @@ class Attendant:
         self._thread.join()
 
     def finish(self, finished: Callable[[], bool | None], *, patience_s: float) -> None:
-        """Stop the thread, and go on serving until no rank needs it any more.
+        """Stop the thread, and go on serving until no rank needs answers any more.
 
-        That is when `finished` says so; or, if it does not know, when all has been quiet for `QUIET_S`; at
-        the latest after `patience_s`.
+        That is when `finished` returns True; or, while it returns None, after `QUIET_S` without a reminder;
+        at the latest after `patience_s`.
         """
         self.stop()
         now = quiet_since = time.monotonic()

@@ -1,4 +1,4 @@
-"""A connected UDP socket for many packets of one length in one call, where the kernel can.
+"""A connected UDP socket that moves many packets of one length in one call, if the kernel can.
 
 The loops in C (``ina_socket.c``) use socket and buffers through `PacketSocket.io`.
 """
@@ -21,9 +21,9 @@ UDP_GRO: Final = 104
 SO_RCVBUFFORCE: Final = 33
 
 SEGMENTS: Final = 64
-"""Packets per call that every kernel with UDP_SEGMENT takes."""
+"""Most packets per call: every kernel with UDP_SEGMENT supports this."""
 DATAGRAM_BYTES: Final = 65507
-"""Largest UDP payload: what they may have together."""
+"""Largest UDP payload: most bytes of the packets of a call."""
 _RECEIVE_BYTES: Final = 65536
 
 
@@ -41,8 +41,8 @@ def open_socket(
         local: Address to bind.
         switch: Address to connect to.
         receive_bytes: Size of the receive buffer.
-        held: A `HeldAddress` keeps `local` for it.
-        own: If not `held`, keep its port from all other sockets.
+        held: A `HeldAddress` holds `local` for it.
+        own: If not `held`, take its port at all addresses.
 
     Raises:
         OSError: the address is taken or not of this machine.
@@ -79,7 +79,7 @@ class Carrier:
     io: IoStruct
 
     def readable(self) -> bool:
-        """Return whether something has arrived."""
+        """Return whether packets have arrived."""
         raise NotImplementedError
 
     @property
@@ -92,7 +92,7 @@ class Carrier:
         return os.strerror(self.io.last_error) if self.io.last_error else None
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Free its resources."""
         raise NotImplementedError
 
 
@@ -118,7 +118,7 @@ class PacketSocket(Carrier):
         )
 
     def room_packets(self, packet_bytes: int) -> int:
-        """Return the number of results that the socket can hold unread; half of its memory is overhead."""
+        """Return the number of results that fit in the receive buffer; half of its memory is overhead."""
         return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2 // packet_bytes
 
     def readable(self) -> bool:
@@ -131,7 +131,7 @@ class PacketSocket(Carrier):
 
 
 def enable(sock: socket.socket, option: int, value: int) -> bool:
-    """Set a UDP option; return False where the kernel has none of that name."""
+    """Set a UDP option; return False if the kernel does not have it."""
     try:
         sock.setsockopt(socket.IPPROTO_UDP, option, value)
     except OSError:

@@ -1,4 +1,4 @@
-"""The network interfaces of this machine, or of this process's network namespace, as the kernel has them."""
+"""List the network interfaces of this machine, or of this process's network namespace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REQUEST_BYTES: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """An interface."""
+    """A network interface."""
 
     name: str
     ip: str
@@ -30,7 +30,7 @@ class Interface:
     """Bytes of an IP packet."""
     up: bool
     carrier: bool
-    """Whether the far end is there."""
+    """True if the far end of the link is up."""
     loopback: bool
 
 
@@ -41,7 +41,7 @@ def interfaces() -> tuple[Interface, ...]:
 
 
 def addresses() -> tuple[str, ...]:
-    """Return the IPv4 addresses by which other machines may know this one."""
+    """Return the IPv4 addresses that other machines may use for this one."""
     return tuple(each.ip for each in interfaces() if each.ip and not each.loopback)
 
 
@@ -57,7 +57,7 @@ def _interface(any_socket: socket.socket, name: str) -> Interface:
 
     try:
         ip = socket.inet_ntoa(ask(_ADDRESS)[4:8])
-    except OSError:  # it has none
+    except OSError:  # it has no address
         ip = ""
     (flags,) = struct.unpack_from("H", ask(_FLAGS))
     (mtu,) = struct.unpack_from("i", ask(_MTU))

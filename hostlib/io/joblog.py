@@ -1,21 +1,21 @@
-"""Lines of JSON about jobs, in one file that a launcher and all its workers append to.
+"""Write lines of JSON about jobs to a file, to which a launcher and all its workers append.
 
-Every line has ``time`` (Unix time, seconds), ``event``, ``job`` (its id) and, of an event that is about one
-worker, ``rank``:
+Every line has ``time`` (Unix time, seconds), ``event``, ``job`` (its id) and, for an event of one worker,
+``rank``:
 
 ==============  ==================================================================================
-``start``       by the launcher, before the workers: ``name`` ("" without a job file), ``workers``, and where
-                they are plugged in: ``ports`` (SWITCH/PORT by rank), ``server`` (the same, or null)
-``collective``  by a worker, at its end: ``number`` (from 0), ``what`` (what ranks agree on, readable),
-                ``bytes``, ``time_s``, ``priority``, ``error`` (the exception's class, or null), and how
-                its packets fared: ``sent_packets``, ``resent_packets``, ``result_packets``; of the
-                results, ``collided_packets`` met another sum at their slot, and ``repaired_packets``
-                overflowed: both take the way by the fallback server; of those sent,
-                ``bypassed_packets`` were not to take a slot
+``start``       by the launcher, before the workers: ``name`` ("" without a job file), ``workers``, and their
+                ports: ``ports`` (SWITCH/PORT by rank), ``server`` (the fallback server's, or null)
+``collective``  by a worker, at its end: ``number`` (from 0), ``what`` (a description of the call),
+                ``bytes``, ``time_s``, ``priority``, ``error`` (the exception's class, or null), and counts
+                of packets: ``sent_packets``, ``resent_packets``, ``result_packets``; of the results,
+                ``collided_packets`` met another sum at their slot, and ``repaired_packets``
+                overflowed: both go through the fallback server; of those sent,
+                ``bypassed_packets`` did not claim a slot
 ``exit``        by the launcher: ``status`` (128 + signal if it was killed) and ``reason``
-``end``         by the launcher: the numbers of ``ina run --json``, among them how many sums were completed
-                in slots (``switch_completed_packets``) and by the fallback server (``fallback_results``);
-                packets do not tell, and so the lines above cannot
+``end``         by the launcher: the numbers of ``ina run --json``, with the sums completed in slots
+                (``switch_completed_packets``) and by the fallback server (``fallback_results``), which
+                workers cannot distinguish
 ==============  ==================================================================================
 
 Each line is one write at the end of the file, so that lines of several processes stay whole.
@@ -36,12 +36,12 @@ class JobLog:
     """An open log; `write` may be called from any thread."""
 
     def __init__(self, path: str) -> None:
-        """Open a file that is there; do not wait if it is no file (any more). Raises OSError."""
+        """Open an existing file; do not block on anything else (a pipe). Raises OSError."""
         self._path: Final = path
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def write(self, event: str, **fields: object) -> None:
-        """Append a line. What cannot be written ends the log, with a warning, and nothing else."""
+        """Append a line. A failed write ends the log with a warning."""
         if self._file is None:
             return
         line = json.dumps({"time": time.time(), "event": event, **fields}).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The loop that serves a window with a socket, or with shared memory."""
+"""Serve a window over a socket, or over shared memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hostlib.io.shared import SharedRings
 
 
 class Pumped(enum.IntEnum):
-    """Reason for which a pump came back (``PUMP_*`` in ``ina_core.h``)."""
+    """Reason why a pump returned (``PUMP_*`` in ``ina_core.h``)."""
 
     DONE = 0
     TIMER = 1
@@ -30,19 +30,19 @@ class Pumped(enum.IntEnum):
 
 
 _PUMPED: Final = tuple(Pumped)
-"""By number: to call the enumeration takes a microsecond longer."""
+"""Members by number: to call the enumeration takes a microsecond longer."""
 
 
 def receive_bytes_for(window: int, packet_bytes: int) -> int:
-    """Return a receive buffer for a window of results and as many duplicates, with the kernel's overhead."""
+    """Return the bytes of a receive buffer for two windows of results, with the kernel's overhead."""
     return max(1 << 20, 4 * window * packet_bytes)
 
 
 class Link:
-    """Serves a window: sends what it emits, feeds it what arrives; in C."""
+    """Serves a window, in C: sends the packets that it emits, and passes it arrived ones."""
 
     def __init__(self, carrier: Carrier, room_packets: int) -> None:
-        """`room_packets`: how many results the carrier holds unread."""
+        """`room_packets`: number of unread results that the carrier can hold."""
         self.room_packets = room_packets
         self.carrier = carrier
         self._io = ctypes.byref(carrier.io)
@@ -50,14 +50,14 @@ class Link:
         require_constants(self._library, {f"PUMP_{each.name}": each.value for each in Pumped}, "PUMP_")
 
     def pump(self, window: Window, deadline: int) -> Pumped:
-        """Serve until the collective is complete, a time-out is due or `deadline` (monotonic ns) is past.
+        """Serve until the collective is complete, a time-out is due or `deadline` (monotonic ns) has passed.
 
-        After `Pumped.ROUND` the caller owes the window an `on_round`.
+        After `Pumped.ROUND` the caller must call the window's `on_round`.
         """
         return _PUMPED[int(self._library.ina_pump(ctypes.byref(window.state.struct), self._io, deadline))]
 
     def serve(self, window: Window, deadline: int) -> None:
-        """Answer reminders until `deadline`, or a signal comes; only while no collective is under way."""
+        """Answer reminders until `deadline` or a signal; only while no collective is under way."""
         self._library.ina_serve(ctypes.byref(window.state.struct), self._io, deadline)
 
 
@@ -65,12 +65,12 @@ IP_UDP_BYTES = 28
 
 
 def open_link(transport: TransportConfig, window: Window) -> Link:
-    """Open what carries a worker's packets.
+    """Open the link for a worker's packets.
 
-    On *shm* that is memory shared with the switch, else a connected UDP socket. On *loopback* each datagram
-    is a whole Ethernet frame that the window writes, as each packet in memory is, and the other end is the
-    switch's port. On *udp* the datagram is the payload, the kernel makes the headers, and the switch is a
-    hop that intercepts what goes to the INA port.
+    *shm* uses memory shared with the switch, the others a connected UDP socket. With *shm* and *loopback*
+    each packet or datagram is a whole Ethernet frame that the window writes, and the other end is the
+    switch's port. With *udp* the datagram is the payload, the kernel makes the headers, and the switch is a
+    hop that intercepts packets to the INA port.
 
     Raises:
         ConfigError: it cannot be opened at those addresses.
@@ -103,7 +103,7 @@ def _datagrams(transport: TransportConfig, window: Window) -> Link:
 
 
 def _check_mtu(ip: str, packet_bytes: int) -> None:
-    """Raise ConfigError if the interface with this address does not send such packets whole."""
+    """Raise ConfigError if the MTU of the interface with this address is too small for such packets."""
     for each in interfaces():
         if each.ip == ip and each.mtu < packet_bytes:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Rings of packets in memory that a switch on this machine shares with us (``runtime/shared_ring.h``)."""
+"""Rings of packets in memory shared with a switch on this machine (``runtime/shared_ring.h``)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ VERSION: Final = 1
 LEAST_SLOTS: Final = 64
 MOST_SLOTS: Final = 16384
 BATCH: Final = 64
-"""Packets that are written before the switch is woken."""
+"""Number of packets to write before the switch is woken."""
 
 _REQUEST: Final = struct.Struct("=IIII")
 _OFFER: Final = struct.Struct("=IIIIQ")
 _ANSWER_S: Final = 5.0
 _SPARE_SLOTS: Final = 160
-"""Slots that hold no result: the switch needs as many free as its longest frame is wide."""
+"""Number of slots without a result: the switch needs enough free slots for its longest frame."""
 
 
 class SharedRings(Carrier):
-    """Both rings, and the Unix socket whose bytes wake us. `io` is what the loops in C use."""
+    """Both rings, and the Unix socket whose bytes wake this process. The loops in C use `io`."""
 
     def __init__(self, path: str, packets: int, packet_bytes: int) -> None:
-        """Connect to the switch's port, and ask for rings of `packets` packets at least.
+        """Connect to the switch's port, and request rings of at least `packets` packets.
 
         Raises:
-            OSError: nobody is there, or it is no such port.
+            OSError: no switch listens there, or it is no such port.
         """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -47,7 +47,7 @@ class SharedRings(Carrier):
             self._socket.close()
             raise
         self.packets = slots - _SPARE_SLOTS if slots > 2 * _SPARE_SLOTS else slots // 2
-        """Number of results that the ring holds unread."""
+        """Number of unread results that the ring can hold."""
         self.io = IoStruct(
             fd=self._socket.fileno(),
             send_packets=BATCH,
@@ -61,17 +61,17 @@ class SharedRings(Carrier):
         return bool(_native.load().ina_ring_readable(ctypes.byref(self.io)))
 
     def close(self) -> None:
-        """Leave; the switch forgets the rings. The memory goes with this object."""
+        """Disconnect; the switch drops the rings. The memory is freed with this object."""
         self._socket.close()
 
 
 def slots_for(packets: int) -> int:
-    """Return the least number of slots in which so many packets fit, with room to spare."""
+    """Return the least number of slots for this number of packets, with spare slots."""
     return min(MOST_SLOTS, 1 << max(LEAST_SLOTS, packets + _SPARE_SLOTS).bit_length())
 
 
 def _take_offer(connected: socket.socket) -> tuple[int, int, mmap.mmap]:
-    """Return slots, bytes of a slot, and the memory."""
+    """Return number of slots, bytes of a slot, and the memory."""
     answer, descriptors, _, _ = socket.recv_fds(connected, _OFFER.size, 1)
     try:
         if len(answer) != _OFFER.size or len(descriptors) != 1:

@@ -1,1 +1,1 @@
-"""How processes become ranks: the launcher of `ina run` starts them, or they find each other and a job."""
+"""Make processes the ranks of a job: `ina run` starts them, or they find each other and a job."""

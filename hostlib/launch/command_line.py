@@ -1,4 +1,4 @@
-"""How the product starts its own commands as processes: the one place that composes these command lines."""
+"""Compose the command lines with which the product starts its own commands as processes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 from typing import Final
 
 AGAIN: Final = "again"
-"""What ``ina admit`` is told to admit one more job."""
+"""Request to ``ina admit`` for one more job."""
 
 
 def module(name: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of the product with this interpreter.
 
-    ``-P``: modules come from where this process found them, not from the current folder.
+    ``-P``: Python does not import modules from the current folder.
     """
     return [sys.executable, "-P", "-m", name, *arguments]
 

@@ -1,7 +1,7 @@
-"""Jobs without `ina run`: the first rank has the job admitted by ``ina admit``.
+"""Jobs without `ina run`: the first rank admits the job by ``ina admit``.
 
 That is a process of its own, which starts or finds a switch, admits the job, and serves it until its ranks
-have left. `hostlib.launch.machines` tells the other ranks.
+have left. `hostlib.launch.machines` informs the other ranks.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from hostlib.meet import other_protocol
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0
-"""Longest wait for the first rank's answer: the first use of a switch program has it compiled."""
+"""Longest wait for the first rank's answer: the first use of a switch program compiles it."""
 
 FINISH_S: Final = 2.0
-"""Longest wait at the end of a job for the others to leave it, too."""
+"""Longest wait at the end of a job for the other ranks to leave it."""
 
 
 @dataclass(slots=True)
 class _Admission:
-    """An ``ina admit`` of this process: it ends with it, or some time after its job."""
+    """An ``ina admit`` process: it ends with this process, or some time after its job."""
 
     options: list[str]
     process: subprocess.Popen[str]
     over: bool = False
-    """Its job is, and was removed."""
+    """Its job has ended, and was removed."""
 
     def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return its next message; nothing if there is none within the time, or it has ended."""
+        """Return its next message; empty if there is none within the time, or it has ended."""
         stdout = self.process.stdout
         assert stdout is not None
         if timeout_s is not None and not select.select([stdout], [], [], timeout_s)[0]:
@@ -50,7 +50,7 @@ class _Admission:
         return said
 
     def again(self) -> dict[str, Any]:
-        """Ask it to admit one more job like the last; return its answer, empty if it refuses."""
+        """Request one more job like the last; return the answer, empty if it refuses."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(f"{command_line.AGAIN}\n")
@@ -75,12 +75,12 @@ def admit(
     hierarchical: bool,
     listen: str | None = None,
 ) -> Sequence[Any]:
-    """Admit a job by ``ina admit``: start it, or use an earlier one of the same kind, and its switch.
+    """Admit a job by ``ina admit``: start one, or use an earlier one with the same options, and its switch.
 
     Args:
         settings: of this process.
         machines: the ranks of each machine.
-        names: names and addresses of each machine, by which a cluster file may know it.
+        names: names and addresses of each machine, as a cluster file may have them.
         hierarchical: whether the ranks of a machine are summed there first.
         listen: address of this machine where ranks of other machines join; None: all are on this machine.
 
@@ -88,7 +88,7 @@ def admit(
         The ranks' configurations in the order of the ranks, each as `JobConfig.from_json` reads it as JSON.
 
     Raises:
-        RendezvousError: it has not admitted them.
+        RendezvousError: the job was not admitted.
     """
     options = admit_options(settings, machines, names, hierarchical=hierarchical, listen=listen)
     _running[:] = [each for each in _running if each.process.poll() is None]
@@ -101,13 +101,13 @@ def admit(
 
 
 def _started(options: list[str]) -> dict[str, Any]:
-    """Start ``ina admit``; return what it says of the job that it has admitted. Raises RendezvousError."""
+    """Start ``ina admit``; return its message about the admitted job. Raises RendezvousError."""
     process = subprocess.Popen(
         command_line.ina("admit", *options),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # an interrupt from the keyboard is for the ranks
+        start_new_session=True,  # an interrupt from the keyboard goes to the ranks only
     )
     admission = _Admission(options, process)
     told = admission.hear()
@@ -120,9 +120,9 @@ def _started(options: list[str]) -> dict[str, Any]:
 
 
 def finish() -> None:
-    """Wait, not for long, until the jobs that this process has had admitted are removed.
+    """Wait, for `FINISH_S` at most, until the jobs that this process admitted are removed.
 
-    Launchers such as Ray kill what a rank has started as soon as it ends: its job would stay for a lease.
+    Launchers such as Ray kill a rank's child processes when it ends: its job would stay until its lease ends.
     """
     deadline = time.monotonic() + FINISH_S
     for admission in _running:
@@ -145,7 +145,7 @@ def admit_options(
         machines: The ranks of each machine.
         names: Names and addresses of each machine.
         hierarchical: Ranks of one machine are summed there first.
-        listen: Address at which the ranks meet; None: one that only this machine reaches.
+        listen: Address at which the ranks meet; None: one that only this machine can reach.
     """
     options = ["-np", str(sum(map(len, machines)))]
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
@@ -166,6 +166,6 @@ def admit_options(
 
 
 def _name() -> str:
-    """Return a name for this job that no other has: the program's, and a random number."""
+    """Return a unique name for this job: the program's name and a random number."""
     program = re.sub(r"[^A-Za-z0-9_.-]", "-", Path(sys.argv[0]).stem).lstrip("-._") or "job"
     return f"{program[:100]}-{secrets.token_hex(4)}"

@@ -1,13 +1,14 @@
-"""Ends a job's processes when its launcher has ended, however it did.
+"""End a job's processes when its launcher has ended, for any reason.
 
 A launcher that is killed with SIGKILL cannot end its workers. So each job has a keeper: this file, run as
 a program of its own, which the launcher starts before any worker, and which leads the process group that
-all workers join as they start. It reads a pipe that only the launcher can write to; the end of the pipe is
-the end of the launcher, and the keeper ends the group, whatever the workers do and whatever they started.
-What leaves the group by itself (``setsid``) is out of its reach; a launcher that has called `adopt` gets
-such processes as children when their parents end, and ends them by `end_adopted`.
+all workers join as they start. It reads a pipe that only the launcher can write to; when the launcher ends,
+the pipe ends, and the keeper ends the group: the workers and the processes that they started. It does not
+reach processes that leave the group (``setsid``); a launcher that has called `adopt` gets these as children
+when their parents end, and ends them by `end_adopted`.
 
-Started without the site's packages, and with few imports: it takes some milliseconds, beside the launcher.
+It starts without the site's packages, and with few imports: this takes some milliseconds, in parallel with
+the launcher.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import sys
 import time
 
 GRACE_S = 2.0
-"""From SIGTERM to SIGKILL."""
+"""Seconds from SIGTERM to SIGKILL."""
 
 _LOOK_S = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def members(group: int) -> list[int]:
-    """Return the processes of a group that have not ended, but for its leader."""
+    """Return the processes of a group that have not ended, without its leader."""
     return [process for process, _, its_group in _processes() if its_group == group != process]
 
 
@@ -40,7 +41,7 @@ def _processes() -> list[tuple[int, int, int]]:
                 stat = file.read()
         except OSError:  # it ended while we looked
             continue
-        # What follows the name, which may hold anything: state, parent, group.
+        # The fields behind the name, which may contain anything: state, parent, group.
         state, parent, group = stat.rpartition(b")")[2].split()[:3]
         if state not in (b"Z", b"X"):
             found.append((int(name), int(parent), int(group)))
@@ -48,7 +49,7 @@ def _processes() -> list[tuple[int, int, int]]:
 
 
 def wait_for_end(group: int, timeout_s: float) -> list[int]:
-    """Wait until a group is empty but for its leader; return what is still there after `timeout_s`."""
+    """Wait until only a group's leader is left; return the other processes left after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while (left := members(group)) and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
@@ -56,26 +57,26 @@ def wait_for_end(group: int, timeout_s: float) -> list[int]:
 
 
 def end_group(group: int, grace_s: float = GRACE_S) -> None:
-    """End the processes of a group, first politely; its leader, too, if others want no better."""
+    """End the processes of a group, first with SIGTERM; if some ignore it, kill the group with its leader."""
     if not members(group):
         return
     os.killpg(group, signal.SIGTERM)
-    os.killpg(group, signal.SIGCONT)  # what is stopped would not hear of it
+    os.killpg(group, signal.SIGCONT)  # a stopped process would not act on it
     if wait_for_end(group, grace_s):
         os.killpg(group, signal.SIGKILL)
 
 
 def adopt() -> None:
-    """Adopt processes whose parents end, in place of init (prctl(2))."""
+    """Adopt descendants whose parents end, in place of init (prctl(2))."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_adopted(grace_s: float = GRACE_S) -> int:
-    """End all processes below this one that have left their groups; return how many there were.
+    """End all adopted descendants of this process; return their number.
 
-    To be called when none of this process's own children runs any more.
+    Call it when none of this process's own children runs any more.
     """
     ended: set[int] = set()
     deadline = time.monotonic() + grace_s
@@ -83,7 +84,7 @@ def end_adopted(grace_s: float = GRACE_S) -> int:
         for process in found:
             late = time.monotonic() > deadline
             if process not in ended or late:
-                os.kill(process, signal.SIGKILL if late else signal.SIGTERM)  # ours: its number is not reused
+                os.kill(process, signal.SIGKILL if late else signal.SIGTERM)  # a child: number not reused
             ended.add(process)
         if time.monotonic() > deadline + grace_s:
             break

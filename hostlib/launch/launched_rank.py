@@ -1,7 +1,7 @@
-"""A process's rank among others, as its launcher states it: torchrun, mpirun, srun, or `ina run`.
+"""Read a process's rank from the variables of its launcher: torchrun, mpirun, srun, or `ina run`.
 
 =========  ======================================================================  =========================
-launcher   rank, size, local rank, local size                                      what tells launches apart
+launcher   rank, size, local rank, local size                                      identity of a launch
 =========  ======================================================================  =========================
 torchrun   ``RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE``                         run, restart, port, log
                                                                                    folder
@@ -10,8 +10,8 @@ mpirun     ``OMPI_COMM_WORLD_RANK`` ``…_SIZE`` ``…_LOCAL_RANK`` ``…_LOCAL_
 srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``        job, step, restart, port
 =========  ======================================================================  =========================
 
-The first of these that is complete counts. Launches are told apart by the launcher's own variables alone:
-ranks of one launch find each other also where a script starts each of them.
+The first launcher with all its variables counts. Only its own variables identify a launch, so that ranks of a
+launch find each other even if a script starts each of them.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class LaunchedRank:
     local_size: int
     """Number of ranks on this machine."""
     launch: str
-    """Text that all ranks of this launch on this machine have, and no others there at the same time."""
+    """Text that is the same for all ranks of this launch on this machine, and for no other launch there."""
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
     """Return the place that a launcher gave this process; None without a launcher.
 
     Raises:
-        ConfigError: a variable is not the number that it must be, or nothing tells the launch from others.
+        ConfigError: a variable is not a valid number, or the variables that identify the launch are missing.
     """
     for read in (_torchrun, _openmpi, _slurm):
         if found := read(environment):
@@ -70,7 +70,7 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
 def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, str]:
     """Return the variables that ``torch.distributed`` expects of a launcher of `size` ranks on a machine.
 
-    `store` is the address where rank 0 is to listen.
+    `store` is the address where rank 0 will listen.
     """
     values = (rank, size, rank, size, *store)
     return {name: str(value) for name, value in zip(TORCH_VARIABLES, values, strict=True)}
@@ -80,7 +80,7 @@ def _torchrun(environment: Mapping[str, str]) -> LaunchedRank | None:
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= environment.keys():
         return None
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
-    # …/RUN_RANDOM/attempt_N/LOCAL_RANK/error.json: the first folder is made anew for each launch
+    # …/RUN_RANDOM/attempt_N/LOCAL_RANK/error.json: each launch creates a new first folder
     folder = "/".join(environment.get("TORCHELASTIC_ERROR_FILE", "").split("/")[:-3])
     return LaunchedRank(
         "torchrun",
@@ -106,7 +106,7 @@ def _openmpi(environment: Mapping[str, str]) -> LaunchedRank | None:
 
 
 def _slurm(environment: Mapping[str, str]) -> LaunchedRank | None:
-    # A batch script has its job's variables too, but no step's: it is none of the tasks.
+    # A batch script has its job's variables, too, but no step's: it is no task.
     if not {"SLURM_STEP_ID", "SLURM_PROCID"} <= environment.keys():
         return None
     return LaunchedRank(
@@ -135,11 +135,11 @@ def _tasks_here(environment: Mapping[str, str]) -> int:
 def _identity(
     launcher: str, environment: Mapping[str, str], names: Sequence[str], *, needed: Sequence[str]
 ) -> str:
-    """Return a launch's own variables as a text; one of those that are `needed` must be there."""
+    """Return a launch's own variables as a text. Raises ConfigError if all of `needed` are missing."""
     if not any(environment.get(name) for name in needed):
         raise ConfigError(
             f"{launcher} has set a rank, but not {' or '.join(needed)}: the ranks of this launch cannot be "
-            "told from those of others on this machine; have them inherit all of the launcher's variables"
+            "distinguished from other ranks on this machine; let them inherit all of the launcher's variables"
         )
     return " ".join([launcher, *(f"{name}={environment.get(name, '')}" for name in names)])
 
@@ -165,7 +165,7 @@ def _check(found: LaunchedRank) -> None:
 
 
 PORTS: Final = range(12_000, 28_000)
-"""Below those that kernels give to connections."""
+"""Ports below the range that kernels assign to connections."""
 _ASK_S: Final = 20.0
 
 
@@ -187,7 +187,7 @@ def first_node(nodes: str) -> str:
 
 
 def _address_of(node: str) -> str:
-    """Return the address of a node: as its name says, or else as Slurm does. Raises ConfigError."""
+    """Return the address of a node, by its name or else from Slurm. Raises ConfigError."""
     if address := _resolved(node):
         return address
     try:
@@ -200,13 +200,13 @@ def _address_of(node: str) -> str:
     if found and (address := _resolved(found[1])):
         return address
     raise ConfigError(
-        f"the address of the first node, {node!r}, is not known: want its name to lead to one that others "
-        f"reach, or set INA_MEETING to a free HOST:PORT of that node ({' '.join(said.split())[:200]})"
+        f"the address of the first node, {node!r}, is not known: its name must resolve to an address that "
+        f"others reach, or set INA_MEETING to a free HOST:PORT of that node ({' '.join(said.split())[:200]})"
     )
 
 
 def _resolved(name: str) -> str:
-    """Return the address that a name leads to; "": none, or one by which a machine only knows itself."""
+    """Return the address to which a name resolves; "": none, or one that only this machine can reach."""
     try:
         address = socket.gethostbyname(name)
     except OSError:

@@ -1,7 +1,7 @@
-"""Starts the worker processes of a job, watches them, and ends them together.
+"""Start the worker processes of a job, watch them, and end them together.
 
-All of them, with whatever they start, are one process group, led by a keeper (`hostlib.launch.keeper`) that
-ends the group when this process ends.
+They and their child processes are one process group, led by a keeper (`hostlib.launch.keeper`) that ends the
+group when this process ends.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from hostlib.meet.rendezvous import Rendezvous
 
 # Survivors of a failure raise their own error within the protocol's time limit; then they are ended.
 GRACE_S = 12.0
-# What a worker leaves running (a tee that has to write the rest) may take so long after the last worker.
+# Time for processes that a worker leaves running (a tee with output to write) after the last worker.
 LINGER_S = 2.0
-# What ended processes have written is read by then, unless one that left the group still holds the pipes.
+# By then the output of ended processes is read, unless one that left the group still holds the pipes.
 DRAIN_S = 2.0
 # A line is passed on whole, up to this length.
 MAX_LINE = 64 * 1024
@@ -46,7 +46,7 @@ SETTINGS = (
     *("HOROVOD_*", "INA_AS", "INA_FLOAT64", "INA_FUSION_BYTES", "INA_HIERARCHICAL", "INA_NONFINITE"),
     *("INA_NUMBERS", "INA_SLICE_BYTES", "INA_STALL_S", "INA_TIMELINE"),
 )
-"""Patterns of those that programs need and that hold no secrets: what another user's command gets of ours."""
+"""Patterns of variables without secrets that programs need; another user's command gets only these."""
 
 __all__ = [
     "HeldAddress",
@@ -79,39 +79,39 @@ class WorkerExit:
 
 
 Output = Callable[[int, bytes, bool], None]
-"""Gets what workers write: rank, bytes, whether they came from stderr.
+"""Receives the output of workers: rank, bytes, whether they came from stderr.
 
-Whole lines, as many as came at once; or part of one that is very long, that goes back to its beginning
-(progress bars), or that has no end when its worker ends. OSError stops the stream.
+The bytes are whole lines, one or more; or part of a line that is very long, that returns to its beginning
+(progress bars), or that is unfinished when its worker ends. OSError stops the stream.
 """
 
 
 class EndWatcher(Protocol):
-    """Gets the workers that have ended: a `Rendezvous`."""
+    """Receiver of ended workers, such as a `Rendezvous`."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Note that the process of `rank` is no more."""
+        """Note that the process of `rank` has ended."""
 
 
 class RunningWorkers(ABC):
     """The running workers of one job, wherever they are.
 
     Attributes:
-        exits: Those that have ended, in order.
-        left_running: Processes that workers had started, and that had to be ended after the last worker.
+        exits: Workers that have ended, in order.
+        left_running: Number of processes that workers had left running, and that were ended after them.
     """
 
     def __init__(self, size: int, rendezvous: EndWatcher) -> None:
-        """Watch this number of workers; `rendezvous` learns of ended ones."""
+        """Watch `size` workers; report their ends to `rendezvous`."""
         self.exits: list[WorkerExit] = []
         self.left_running = 0
         self._size = size
         self._rendezvous = rendezvous
 
     def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
-        """Wait for all workers, and end what they leave running; `on_tick` is called about every `tick_s`.
+        """Wait for all workers, and end processes that they leave; call `on_tick` about every `tick_s`.
 
-        Returns the first failure, or None. After one, the others have `GRACE_S` to notice.
+        Returns the first failure, or None. After a failure, the others have `GRACE_S` to end by themselves.
         """
         deadline = None
         while len(self.exits) < self._size:
@@ -133,11 +133,11 @@ class RunningWorkers(ABC):
 
     @abstractmethod
     def _ended(self) -> list[WorkerExit]:
-        """Return workers that have ended, also those that are known to have."""
+        """Return all workers that have ended, also those returned before."""
 
     @abstractmethod
     def _finish(self) -> None:
-        """See to what the workers leave running."""
+        """End processes that the workers leave running."""
 
     def _pause(self, seconds: float) -> None:
         """Sleep until the next tick."""
@@ -170,10 +170,10 @@ class Workers(RunningWorkers):
 
         Args:
             command: Program and arguments.
-            environments: Variables of each.
-            rendezvous: Learns of workers that have ended.
-            on_output: Called with what they write.
-            inherited: Patterns of names: each gets these of this process's variables, too; None: all.
+            environments: Variables of each worker.
+            rendezvous: Receiver of ended workers.
+            on_output: Called with their output.
+            inherited: Patterns of names of this process's variables that each inherits; None: all.
 
         Raises:
             LaunchError: the command cannot be run; no process is left behind.
@@ -190,7 +190,7 @@ class Workers(RunningWorkers):
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        # As long as the keeper has not been waited for, this number is nobody else's.
+        # The kernel does not reuse this number before the keeper has been waited for.
         self._group = self._keeper.pid
         try:
             for rank, variables in enumerate(environments):
@@ -203,11 +203,11 @@ class Workers(RunningWorkers):
             raise
 
     def kill(self) -> None:
-        """End every process of the job that still runs, first politely. Without effect if done before."""
+        """End every process of the job, first with SIGTERM. Without effect if done before."""
         if self._keeper:
             running = [process for process in self._processes if process.poll() is None]
             for process in running:
-                process.terminate()  # also one that has left the group
+                process.terminate()  # also a process that has left the group
             keeper.end_group(self._group)
             for process in running:
                 _end(process)
@@ -229,7 +229,7 @@ class Workers(RunningWorkers):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            process_group=self._group,  # an interrupt from the keyboard is for us
+            process_group=self._group,  # an interrupt from the keyboard goes to the launcher only
         )
         self._processes.append(process)
         for stream, is_error in ((process.stdout, False), (process.stderr, True)):
@@ -241,13 +241,13 @@ class Workers(RunningWorkers):
 
     def _forward(self, stream: BinaryIO, rank: int, is_error: bool, on_output: Output) -> None:
         held = b""
-        with stream, contextlib.suppress(OSError):  # whoever reads our output has seen enough
+        with stream, contextlib.suppress(OSError):  # the reader of our output has closed it
             while data := stream.read(MAX_LINE):
                 data = held + data
                 end = _passed_on(data)
                 held = data[end:]
                 if self._over:
-                    return  # all but what has left the group has ended
+                    return  # all have ended, except processes that left the group
                 if end:
                     on_output(rank, data[:end], is_error)
             if held:
@@ -291,18 +291,18 @@ def account(user: pwd.struct_passwd) -> dict[str, str]:
 
 
 def cannot_run(program: str, why: str | None) -> LaunchError:
-    """Return the error of a command that does not start, with advice if it is a Python file."""
-    advice = f"; want 'python {program}'" if program.endswith(".py") and Path(program).is_file() else ""
+    """Return the error for a command that does not start, with advice if it is a Python file."""
+    advice = f"; use 'python {program}'" if program.endswith(".py") and Path(program).is_file() else ""
     return LaunchError(f"cannot run {program!r}: {why}{advice}")
 
 
 def by_cause(exit_: WorkerExit) -> bool:
-    """Sort what has ended since the last look: what a signal ended has not noticed the end of another one."""
+    """Return a sort key for workers that ended together: those killed by a signal first, as likely causes."""
     return exit_.status <= 128
 
 
 def _path() -> str:
-    """Return the search path with our own interpreter first: `python` must have this package."""
+    """Return the search path with our own interpreter first, so that `python` has this package."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
@@ -316,13 +316,13 @@ def signal_name(number: int) -> str:
 
 def _passed_on(data: bytes) -> int:
     """Return the number of bytes to pass on before more data has come."""
-    # Up to the last end of a line, or up to where the line begins again: there may come a newline yet.
+    # Up to the last newline or carriage return, except one at the end: a newline may follow it.
     end = max(data.rfind(b"\n") + 1, data.rfind(b"\r"))
     return end or (len(data) if len(data) > MAX_LINE else 0)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that was asked to end; not for long."""
+    """Wait for a process that got SIGTERM, and kill it if it does not end soon."""
     try:
         process.wait(keeper.GRACE_S)
     except subprocess.TimeoutExpired:

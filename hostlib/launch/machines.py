@@ -1,11 +1,11 @@
-"""Ranks that torchrun, mpirun or srun have started join a job that the first of them has admitted.
+"""Ranks that torchrun, mpirun or srun started join a job that the first of them admits.
 
-Each rank tells the first one which machine it is on, and a random challenge. The first one has ``ina admit``
-admit the job (`hostlib.launch.hosting`), with its ranks by machine, and answers with the configurations and
-all challenges. On one machine the answer takes a Unix socket of this user alone, whose name is a digest of
-the launcher's own identifiers: all ranks of a launch have these. On several it is sealed with the secret of
-``INA_TOKEN``: what carries it, such as torch's store, is open to all who can connect. A rank refuses an
-answer without its challenge, which is one of an earlier launch.
+Each rank sends the first one its machine and a random challenge. The first one admits the job by ``ina
+admit`` (`hostlib.launch.hosting`), with its ranks by machine, and answers with the configurations and all
+challenges. On one machine the answer takes a Unix socket of this user alone, whose name is a digest of the
+launcher's own identifiers, which all ranks of a launch have. On several machines it is sealed with the secret
+of ``INA_TOKEN``, because its channel, such as torch's store, is open to every process that can connect. A
+rank refuses an answer without its challenge, which belongs to an earlier launch.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from hostlib.version import version
 
 LEAST_SECRET: Final = 16
 HERE_S: Final = 60.0
-"""Longest wait for ranks of this machine to come."""
+"""Longest wait for ranks of this machine."""
 _ANSWER_BYTES: Final = 1 << 24
 _CANNOT_SEAL: Final = "cannot seal"
-"""The first rank's answer where it has no secret to seal one with, so that the others do not wait for it."""
+"""The first rank's answer if it has no secret to seal one with, so that the others do not wait."""
 
 
 class Channel(Protocol):
-    """Carries a text from each rank to the first, and one back."""
+    """Carries a text from each rank to the first, and one text back."""
 
     @property
     def is_open(self) -> bool:
-        """Whether others could read the text, and write one."""
+        """Return whether other processes could read or write texts."""
         ...
 
     def gather(self, text: str) -> Sequence[str]:
@@ -55,12 +55,12 @@ class Channel(Protocol):
         ...
 
     def spread(self, text: str) -> str:
-        """Return the first rank's text; the others' are ignored."""
+        """Return the first rank's text; the other ranks' texts are ignored."""
         ...
 
 
 def machine() -> str:
-    """Return a name of this machine that no other has; a network namespace is one of its own."""
+    """Return a unique name of this machine; each network namespace counts as a machine."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{socket.gethostname()} {boot} {Path('/proc/self/ns/net').stat().st_ino}"
 
@@ -73,13 +73,13 @@ class RankArrival:
     challenge: str
     """Random text that the answer must contain."""
     version: str
-    """Of the library there."""
+    """Version of the library there."""
     known_as: tuple[str, ...]
-    """Names and addresses of the machine, by which a cluster file may know it."""
+    """Names and addresses of the machine, as a cluster file may have them."""
 
     @classmethod
     def here(cls) -> Self:
-        """Return this process's."""
+        """Return the arrival of this process."""
         return cls(machine(), secrets.token_hex(16), version(), known_as())
 
     def to_text(self) -> str:
@@ -88,12 +88,12 @@ class RankArrival:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read an arrival. Raises RendezvousError if the text is none."""
+        """Read an arrival. Raises RendezvousError for an invalid text."""
         try:
             machine, challenge, version, name, *more = map(str, json.loads(text))
         except (TypeError, ValueError) as error:
             raise RendezvousError(
-                f"a rank told the first one {text[:100]!r}, must be its machine and a challenge: do all "
+                f"a rank sent the first one {text[:100]!r}, must be its machine and a challenge: do all "
                 "machines have the same version of ina?"
             ) from error
         return cls(machine, challenge, version, (name, *more))
@@ -108,15 +108,15 @@ def by_machine(names: Sequence[str]) -> list[list[int]]:
 
 
 def check(settings: Settings, *, first: bool) -> None:
-    """Raise ConfigError for what ranks on several machines cannot do without.
+    """Raise ConfigError if a setting that ranks on several machines need is missing.
 
-    The `first` rank's machine has to know the switches, and admits the job for all.
+    The `first` rank needs a cluster, a controller or a switch, because it admits the job for all.
     """
     names_machines = settings.cluster or settings.given or settings.controller
     if first and settings.switch == EMBEDDED and not names_machines:
         raise ConfigError(
             "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
-            "set: want a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
+            "set: set a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
             "reach (docs/guides/torch-launchers.md)"
         )
     if len(settings.token) < LEAST_SECRET:
@@ -138,12 +138,12 @@ def meet(
     """Admit a job by the first rank; return this rank's configuration.
 
     Args:
-        channel: that `own` has been given to.
-        rank: of this process.
-        own: what this rank has told the first one.
-        arrivals: of all ranks, in their order; used at the first one only.
-        listen: address of the first rank's machine where ranks of several meet; used at the first one only.
-        settings: of this process.
+        channel: Channel that has carried `own` to the first rank.
+        rank: This rank.
+        own: This rank's arrival.
+        arrivals: Arrivals of all ranks, in their order; used at the first rank only.
+        listen: Address of the first rank's machine where ranks of several machines meet; used there only.
+        settings: Settings of this process.
 
     Raises:
         ConfigError: the settings are wrong.
@@ -158,8 +158,8 @@ def meet(
         told = json.loads(unseal(answer, settings.token) if channel.is_open else answer)
         if told["challenges"][rank : rank + 1] != [own.challenge]:
             raise RendezvousError(
-                f"rank {rank}: the first rank's message answers another launch than this one: somebody has "
-                "sent an old message again, or two launches use one meeting point"
+                f"rank {rank}: the first rank's message answers another launch: it is an old message sent "
+                "again, or two launches use one meeting point"
             )
         if "failed" in told:
             raise RendezvousError(f"rank {rank}: rank 0 could not have the job admitted: {told['failed']}")
@@ -192,14 +192,14 @@ def _answer(channel: Channel, settings: Settings, challenges: Sequence[str], **t
 
 
 def _is_hierarchical(machines: Sequence[Sequence[int]], settings: Settings) -> bool:
-    """Return whether the ranks of a machine are summed there first. Raises ConfigError."""
+    """Return whether to sum the ranks of a machine there first. Raises ConfigError."""
     crowded = len(machines) > 1 and any(len(ranks) > 1 for ranks in machines)
     if crowded and settings.hierarchical is False:
         raise ConfigError(
             "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
-            "worker, so these have to be summed there first"
+            "worker, so these must be summed there first"
         )
-    # at a port of a cluster's switch there is one worker
+    # a port of a cluster's switch has one worker
     of_cluster = len(machines) == 1 and (settings.cluster or settings.given or settings.controller)
     return bool(settings.hierarchical or crowded or of_cluster)
 
@@ -230,10 +230,10 @@ def here(rank: int, size: int, key: str, settings: Settings) -> JobConfig:
     """Meet the other ranks of this machine; for errors see `meet`.
 
     Args:
-        rank: Of this process.
+        rank: This rank.
         size: Number of ranks of the job.
-        key: Text that the ranks of this job have in common, and no others on this machine.
-        settings: Of this process.
+        key: Text that is the same for the ranks of this job, and for no other on this machine.
+        settings: Settings of this process.
     """
     path = private_folder() / f"launch-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
     return _met(RankChannel(rank, size, path, key, HERE_S), rank, None, settings)
@@ -253,7 +253,7 @@ def _met(channel: RankChannel, rank: int, listen: str | None, settings: Settings
 
 
 def meeting_place(place: LaunchedRank, settings: Settings) -> Address:
-    """Return the address where ranks without a common store meet. Raises ConfigError: nobody knows it."""
+    """Return the address where ranks without a common store meet. Raises ConfigError if it is unknown."""
     if settings.meeting is None and place.launcher == "srun":
         return slurm_meeting(os.environ)
     if settings.meeting is None:
@@ -276,17 +276,17 @@ def _address(listen: str | None) -> str:
 
 
 class RankChannel:
-    """A channel of ranks that have none, by connections to the first of them."""
+    """A channel by connections to the first rank, for ranks without a common store."""
 
     def __init__(self, rank: int, size: int, place: Place, secret: str, patience_s: float) -> None:
         """Listen, if this is the first rank.
 
         Args:
-            rank: Of this process.
+            rank: This rank.
             size: Number of ranks.
             place: Where the first rank listens.
-            secret: That all ranks have.
-            patience_s: Longest wait for ranks to come.
+            secret: Secret of all ranks.
+            patience_s: Longest wait for other ranks.
 
         Raises ConfigError if the first rank cannot listen there.
         """
@@ -299,12 +299,12 @@ class RankChannel:
 
     @property
     def arrived(self) -> Sequence[str]:
-        """At the first rank what each has told; "": it has not come."""
+        """Texts of all ranks, at the first rank; "" for a rank that has not come."""
         assert self._first is not None
         return [self._own, *(self._first.texts.get(rank, "") for rank in range(1, self._size))]
 
     def gather(self, text: str) -> Sequence[str]:
-        """Give this rank's text. Raises MissingRanks if some do not come, RendezvousError."""
+        """Send this rank's text. Raises MissingRanks if some ranks do not come, RendezvousError."""
         if self._first is None:
             place, secret, patience_s = self._place, self._secret, self._patience_s
             self._connection = reach(place, self._rank, self._size, secret, patience_s, text=text)

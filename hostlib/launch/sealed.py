@@ -1,9 +1,9 @@
-"""Texts that can be read and made only with a secret, for channels that anybody can read and write.
+"""Texts that can be read and made only with a secret, for channels that others can read and write.
 
 A sealed text is encrypted and authenticated with AES-256-GCM (NIST SP 800-38D) of the package cryptography,
 under a key derived from the secret by HKDF-SHA256 (RFC 5869) and a random nonce of 96 bits. HKDF does not
-slow down guessing: the secret must be random. Sealing alone does not stop a replay of an older text: what is
-sealed must name what it answers, as in `hostlib.launch.machines`.
+slow down guessing: the secret must be random. Sealing alone does not stop a replay of an older text: a
+sealed text must name the request that it answers, as in `hostlib.launch.machines`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from hostlib.errors import ConfigError, RendezvousError
 _NONCE_BYTES: Final = 12
 _KEY_BYTES: Final = 32
 _VERSION: Final = b"ina sealed 1"
-"""Authenticated with every text, so that another layout is refused instead of misread."""
+"""Authenticated with every text, so that a text of another layout is refused instead of misread."""
 
 
 def require() -> None:
-    """Raise ConfigError if the package that encrypts is missing."""
+    """Raise ConfigError if the package `cryptography` is missing."""
     _module("cryptography.hazmat.primitives.ciphers.aead")
 
 
@@ -41,11 +41,11 @@ def seal(text: str, secret: str) -> str:
 
 
 def unseal(sealed: str, secret: str) -> str:
-    """Decrypt what `seal` returned.
+    """Decrypt a text from `seal`.
 
     Raises:
         ConfigError: the package `cryptography` is missing.
-        RendezvousError: it was sealed with another secret, changed, or cut off.
+        RendezvousError: the text was sealed with another secret, changed, or cut off.
     """
     cipher = _cipher(secret)
     invalid_tag = _module("cryptography.exceptions").InvalidTag

@@ -1,37 +1,37 @@
-"""Ranks of a job meet over TCP, at a door (`hostlib.meet.connections`) that its launcher keeps.
+"""Ranks of a job meet over TCP, at their launcher's `Door` (`hostlib.meet.connections`).
 
-Messages are JSON objects, a line each. `Lines` and `encode` are the codec of all doors; `PROTOCOL` is the
-number of all their messages, by which a peer that speaks another one is told so.
+Messages are JSON objects, one per line. `Lines` and `encode` are the codec of all doors; `PROTOCOL` is the
+version of all their messages, by which each end recognizes a peer of another version.
 
 ===========  =========================================================  ==================================
 from worker  ``{"join": rank, "size": n, "job": id}``                    once, first, with its proof
              (`hostlib.meet.connections`)
              ``{"report": {name: number}}``                              progress, any time
-             ``{"group": key, "ranks": [rank, …]}``                      it wants a job of these ranks; all
-                                                                         of them ask, with the same key
-             ``{"waited": s}``                                           not all have joined in s seconds, for
-                                                                         which it has waited; a fault follows
-             ``{"bye": n}``                                              it has the results of its n
+             ``{"group": key, "ranks": [rank, …]}``                      it requests a job of these ranks; all
+                                                                         of them do, with the same key
+             ``{"waited": s}``                                           it has waited for s seconds, and not
+                                                                         all have joined; a fault follows
+             ``{"bye": n}``                                              farewell: it has the results of its n
                                                                          collectives, and begins no other; an
                                                                          orderly close follows
 to worker    ``{"go": true}``                                            all ranks have joined
              ``{"gone": {rank: reason}}``                                these ranks died
-             ``{"left": {rank: n}}``                                     these ranks said farewell, after n
+             ``{"left": {rank: n}}``                                     these ranks left, each after its n
                                                                          collectives
              ``{"fault": reason}``                                       the job cannot go on
              ``{"granted": n}``                                          packets that the job may have in
-                                                                         flight from now on; 0: no bound
+                                                                         flight from now on; 0: no limit
              ``{"group": key, "config": text}``                          it is admitted: this worker's
                                                                          `hostlib.JobConfig` in it
              ``{"group": key, "reason": text}``                          it is not
 ===========  =========================================================  ==================================
 
-Whatever arrives is checked here before anything acts on it: how long a line is and how deep it nests before
-it is parsed, then every field. `MessageError` says what is wrong; it never holds the token.
+This module checks every message before use: length and depth of a line before it is parsed, then every field.
+A `MessageError` names the fault, and never contains the token.
 
-A machine that loses its power, or its cable, closes nothing: without probes of the kernel
-(`notice_its_end`) a connection to it stays open for ever. They say nothing of the process there, for which
-its kernel answers.
+A machine that loses its power, or its cable, closes no connection: without probes of the kernel
+(`notice_its_end`) a connection to it stays open forever. They do not show whether the process there still
+works, because its kernel answers them.
 """
 
 from __future__ import annotations
@@ -47,43 +47,43 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 PROTOCOL: Final = 3
-"""Number of all these messages, the same at both ends; one without a number is of protocol 1."""
+"""Version of all these messages, the same at both ends; a message without one is of protocol 1."""
 FROM_WORKER_BYTES: Final = 16 * 1024
 """Longest line of a worker: a report of `MAX_NUMBERS` numbers fits."""
 TO_WORKER_BYTES: Final = 1024 * 1024
-"""Longest line to a worker: one that tells why each of a thousand ranks is gone fits."""
+"""Longest line to a worker: the reasons why a thousand ranks are gone fit."""
 MAX_NUMBERS: Final = 128
-"""Numbers in one report."""
+"""Most numbers in a report."""
 MAX_KEY: Final = 100
-"""Characters of a group's key."""
+"""Most characters of a group's key."""
 MAX_BRACKETS: Final = 4
-"""Objects and lists in one message, itself included; no message has more than two."""
+"""Most objects and lists in a message, itself included; no valid message has more than two."""
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')  # one without an end goes to the end of the line: linear time
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')  # an unterminated string ends with the line: linear time
 
 
 class MessageError(ValueError):
-    """A line that is no message of this protocol; says why."""
+    """A line is no message of this protocol; the text gives the reason."""
 
 
 class Lines:
     """Splits a byte stream into JSON objects."""
 
     def __init__(self, longest: int, *, brackets: int = MAX_BRACKETS) -> None:
-        """Limit lines to these numbers of bytes, and of objects and lists."""
+        """Limit lines to `longest` bytes, and to `brackets` objects and lists."""
         self._longest = longest
         self._brackets = brackets
         self._buffer = b""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Return the objects completed by `data`. Raises MessageError at the first that is none."""
+        """Return the objects completed by `data`. Raises MessageError at the first invalid one."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         if len(self._buffer) > self._longest:
             raise MessageError(f"a line is longer than {self._longest} bytes")
         return [self._parse(line) for line in lines]
 
     def heard(self, connection: socket.socket) -> Iterator[dict[str, Any]]:
-        """Yield the objects that come over a connection until it ends. Raises MessageError."""
+        """Yield the objects received over a connection until it ends. Raises MessageError."""
         with contextlib.suppress(OSError):
             while data := connection.recv(65536):
                 yield from self.feed(data)
@@ -112,7 +112,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def other_protocol(message: Mapping[str, Any]) -> str:
-    """Return that the sender of this first message speaks another protocol; "": it does not."""
+    """Return an error text if the sender of this first message has another protocol, else ""."""
     spoken = message.get("protocol", 1)
     if spoken == PROTOCOL:
         return ""
@@ -148,12 +148,12 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """A worker wants a job of some ranks of its job, itself among them."""
+    """A worker requests a job of some ranks of its job, itself included."""
 
     key: str
-    """The same for all of them, and no other request."""
+    """The same for all these ranks, and different for every other request."""
     ranks: tuple[int, ...]
-    """In the order of their ranks in the new job."""
+    """The ranks, in the order of their ranks in the new job."""
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
@@ -173,9 +173,9 @@ class GroupAnswer:
 
     key: str
     config: str | None = field(default=None, repr=False)
-    """The worker's configuration in it, secret like its token; None: it was not admitted."""
+    """The worker's configuration in the group, secret like its token; None: the group was not admitted."""
     reason: str = ""
-    """Why not."""
+    """Reason why it was not admitted."""
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
@@ -185,7 +185,7 @@ class GroupAnswer:
 
 
 def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRequest | Waited:
-    """Read what a worker says once it has joined. Raises MessageError."""
+    """Read a message of a worker that has joined. Raises MessageError."""
     if "group" in message:
         return GroupRequest.parse(message)
     if "waited" in message:
@@ -202,7 +202,7 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRe
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Message of the meeting point to a worker; fields that it does not speak of are empty."""
+    """Message of the meeting point to a worker; absent fields are empty."""
 
     go: bool = False
     gone: Mapping[int, str] = field(default_factory=dict)
@@ -254,7 +254,7 @@ def _reason(name: str, message: Mapping[str, Any]) -> str | None:
 
 
 SILENT_S: Final = 10
-"""Time without any answer after which the far end is gone; longer than a switch may be busy."""
+"""Seconds without an answer after which the far end counts as gone; longer than a switch may be busy."""
 _PROBES: Final = 6
 GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 """Errors of a connection whose far end has not answered."""
@@ -269,6 +269,6 @@ def notice_its_end(connection: socket.socket) -> None:
         (socket.TCP_KEEPIDLE, SILENT_S - _PROBES),
         (socket.TCP_KEEPINTVL, 1),
         (socket.TCP_KEEPCNT, _PROBES),
-        (socket.TCP_USER_TIMEOUT, 1000 * SILENT_S),  # what was sent is not acknowledged
+        (socket.TCP_USER_TIMEOUT, 1000 * SILENT_S),  # limit for sent data without an acknowledgement
     ):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,19 +1,19 @@
-"""Connections that begin with a proof: who connects to a `Door` shows that it knows its secret.
+"""Authenticated connections: a process that connects to a `Door` proves that it knows the door's secret.
 
-At an address, or at a Unix socket in a folder of this user alone (`hostlib.meet.private_folder`). Lines of
-`hostlib.meet`:
+A door listens at an address, or at a Unix socket in a folder of this user alone
+(`hostlib.meet.private_folder`). Lines of `hostlib.meet`:
 
 =============  ======================================================  ======================================
-from the door  ``{"challenge": text, "protocol": n, …}``               at once: random, and what it says of
-                                                                       itself
-to the door    ``{"proof": text, "protocol": n, …}``                   once: the proof of the challenge and of
+from the door  ``{"challenge": text, "protocol": n, …}``               at once: random text, and the door's
+                                                                       `hello`
+to the door    ``{"proof": text, "protocol": n, …}``                   once: the proof for the challenge and
                                                                        the rest of this message
-from the door  ``{"welcome": true, …}``                                the connection is theirs from now on
-               ``{"refused": reason}``                                 and the connection is closed
+from the door  ``{"welcome": true, …}``                                the connection may be used from now on
+               ``{"refused": reason}``                                 the connection is closed
 =============  ======================================================  ======================================
 
-A line that was recorded from an earlier connection proves nothing. Ranks connect so to the first of them
-(`FirstRank`), processes to the server of their turns, and those that admit jobs to a fallback server.
+A line recorded from an earlier connection is no valid proof. Ranks connect in this way to the first of them
+(`FirstRank`), processes to their turn server, and launchers to a fallback server.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
 
 STRANGER_S: Final = 10.0
-"""Longest time for which a connection stays open without a proof, and for an answer."""
+"""Longest time that a connection stays open without a proof, and longest wait for an answer."""
 STRANGERS: Final = 64
-"""Connections without a proof beside those that are expected."""
+"""Most connections without a proof beyond the expected number."""
 _RETRY_S: Final = 0.02
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _GREETING_BYTES: Final = 1 << 16
@@ -49,10 +49,10 @@ Place = Address | Path
 
 
 class Door:
-    """Listens; each connection has a thread, so that one that proves nothing delays no other."""
+    """Listens, and serves each connection in a thread, so that one without a proof does not delay others."""
 
     SECRET: ClassVar = "INA_TOKEN"
-    """Where those who connect have the secret from."""
+    """Name of the secret, for messages."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Door:
         """Listen.
 
         Args:
-            place: Where; port 0 takes a free one. A socket that is at the path is replaced.
-            secret: What those know who may come in.
-            expected: How many may come at the same time. Beyond these, and `STRANGERS` more, the oldest
-                connection without a proof gives way.
-            hello: What to say of this end.
-            stranger_s: Longest time for which a connection stays open without a proof.
+            place: Where; port 0 takes a free one. An existing socket at the path is replaced.
+            secret: The secret that a process must prove.
+            expected: Number of connections that may come at the same time. Beyond this, and `STRANGERS` more,
+                the oldest connection without a proof is closed.
+            hello: Fields about this end for the first message.
+            stranger_s: Longest time that a connection stays open without a proof.
 
         Raises OSError.
         """
@@ -79,9 +79,9 @@ class Door:
         self._hello = {**(hello or {}), "protocol": PROTOCOL}
         self._place, self._most = place, expected + STRANGERS
         self._open = 0
-        """Connections that are heard or served."""
+        """Number of open connections."""
         self._strangers: dict[socket.socket, None] = {}
-        """Those without a proof, the oldest first."""
+        """Connections without a proof, the oldest first."""
         self._change = threading.Condition()
         """Held while a connection is admitted."""
         self._listener = listen(place, self._most)
@@ -94,19 +94,19 @@ class Door:
         return f"{host}:{port}"
 
     def close(self) -> None:
-        """Listen no more; the connections stay."""
-        with contextlib.suppress(OSError):  # closed before
+        """Stop listening; the connections stay open."""
+        with contextlib.suppress(OSError):  # closed already
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._listener.close()
         if isinstance(self._place, Path):
             self._place.unlink(missing_ok=True)
 
     def _admit(self, said: Mapping[str, Any], connection: socket.socket) -> Mapping[str, Any]:
-        """Take in who has proved the secret; return the rest of the welcome. Raises InaError: why not."""
+        """Admit a process that knows the secret; return fields for the welcome. Raises InaError to refuse."""
         return {}
 
     def _serve(self, said: Mapping[str, Any], connection: socket.socket) -> None:
-        """Serve one that was admitted; its connection is closed afterwards."""
+        """Serve an admitted process; its connection is closed afterwards."""
 
     def _accept(self) -> None:
         while True:
@@ -116,7 +116,7 @@ class Door:
                 if error.errno not in _NO_ROOM:
                     return  # closed
                 self._cut_off_oldest()
-                time.sleep(0.01)  # if none of ours made room, others may: not at full speed
+                time.sleep(0.01)  # no room: others may make some; do not spin
                 continue
             with self._change:
                 self._open += 1
@@ -129,7 +129,7 @@ class Door:
         with self._change:
             if oldest := next(iter(self._strangers), None):
                 del self._strangers[oldest]
-                with contextlib.suppress(OSError):  # it has gone by itself
+                with contextlib.suppress(OSError):  # it has closed already
                     oldest.shutdown(socket.SHUT_RDWR)
 
     def _hear(self, connection: socket.socket) -> None:
@@ -137,7 +137,7 @@ class Door:
             with contextlib.suppress(OSError, MessageError):
                 self._converse(connection)
         finally:
-            with self._change:  # closed here alone: nothing is said to another connection of its number
+            with self._change:  # closed only here, so that no other connection with its number is closed
                 self._strangers.pop(connection, None)
                 connection.close()
                 self._open -= 1
@@ -166,21 +166,21 @@ class Door:
         if not hmac.compare_digest(
             shown.encode(errors="replace"), _proof(challenge, said, self._secret).encode()
         ):
-            raise RendezvousError(f"its {self.SECRET} is another one")
+            raise RendezvousError(f"its {self.SECRET} differs")
 
 
 def knock(
     place: Place, said: Mapping[str, Any], secret: str, timeout_s: float
 ) -> tuple[socket.socket, Mapping[str, Any]]:
-    """Return a connection to a door that has let this process in, and what the door said.
+    """Return a connection to a door that has admitted this process, and the door's messages.
 
     Args:
         place: Where it listens.
-        said: Who this is.
-        secret: The door's.
+        said: Fields about this process.
+        secret: The door's secret.
         timeout_s: Longest wait for each answer.
 
-    Raises RendezvousError with the reason if it does not; OSError, MessageError: it is no door.
+    Raises RendezvousError with the reason if it refuses; OSError or MessageError if there is no door.
     """
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(connected(place, timeout_s))
@@ -203,30 +203,30 @@ class MissingRanks(RendezvousError):
     """Some ranks have not come to the first one in time."""
 
     def __init__(self, missing: Collection[int], size: int, patience_s: float, more: str = "") -> None:
-        """`more`: what else is known, after a semicolon."""
+        """`more`: further details, after a semicolon."""
         ranks = ", ".join(map(str, missing))
         named = f"rank {ranks} has" if len(missing) == 1 else f"ranks {ranks} have"
         super().__init__(f"{named} not come within {patience_s:g} s, of {size} ranks{more}")
 
 
 class FirstRank(Door):
-    """The first rank's end of the connections of ranks to it."""
+    """The first rank's end of the other ranks' connections."""
 
     def __init__(self, place: Place, others: Collection[int], size: int, secret: str) -> None:
         """Listen.
 
         Args:
             place: Where.
-            others: The ranks that are to come.
-            size: Number of ranks of the launch or job, which they know, too.
-            secret: What they know, and no others.
+            others: The ranks to wait for.
+            size: Number of ranks of the launch or job, which they must send, too.
+            secret: The secret of the launch or job.
 
         Raises ConfigError if it cannot listen there.
         """
         self.connections: dict[int, socket.socket] = {}
-        """Of the ranks that have come."""
+        """Connections by rank, of ranks that have come."""
         self.texts: dict[int, str] = {}
-        """What they have told."""
+        """Texts by rank, of ranks that have come."""
         self._others, self._size = others, size
         self._refused = ""
         try:
@@ -256,7 +256,7 @@ class FirstRank(Door):
                 f"({_shown(self._place)}): start one after the other"
             )
         if type(rank) is not int or rank in self.connections or rank not in self._others:
-            raise RendezvousError(f"rank {rank} has come already, or is none of those that are waited for")
+            raise RendezvousError(f"rank {rank} has come already, or is not expected here")
         self.connections[rank] = connection.dup()
         self.connections[rank].settimeout(None)
         self.texts[rank] = str(said.get("text"))
@@ -273,12 +273,12 @@ def reach(
         place: Where it listens.
         rank: This rank.
         size: Number of ranks.
-        secret: What all ranks know.
+        secret: The secret of all ranks.
         patience_s: Longest wait for it to listen.
-        text: What to tell it.
-        first: Its number, for messages.
+        text: Text to send.
+        first: The first rank's number, for messages.
 
-    Raises RendezvousError: it is not there, or refuses this rank.
+    Raises RendezvousError if it does not listen, or refuses this rank.
     """
     until_s = time.monotonic() + patience_s
     while True:
@@ -302,7 +302,7 @@ def reach(
 
 
 def heard(connection: socket.socket, timeout_s: float, *, longest: int = _GREETING_BYTES) -> dict[str, Any]:
-    """Return the next message, and leave what follows it unread. Raises OSError, MessageError."""
+    """Return the next message, and leave later ones unread. Raises OSError, MessageError."""
     until_s, lines = time.monotonic() + timeout_s, Lines(longest)
     while True:
         connection.settimeout(max(0.001, until_s - time.monotonic()))
@@ -314,13 +314,13 @@ def heard(connection: socket.socket, timeout_s: float, *, longest: int = _GREETI
 
 
 def _proof(challenge: str, said: Mapping[str, Any], secret: str) -> str:
-    """Return hexadecimal digits that show knowledge of the secret and authenticate a message."""
+    """Return hexadecimal digits that prove knowledge of the secret and authenticate a message."""
     text = f"said {challenge}{json.dumps(said, sort_keys=True)}"
     return hmac.new(secret.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def listen(place: Place, backlog: int) -> socket.socket:
-    """Return a socket that listens; one at a path takes the place of what is there. Raises OSError."""
+    """Return a socket that listens; at a path, replace an existing one. Raises OSError."""
     if not isinstance(place, Path):
         return socket.create_server(place, backlog=backlog)
     listener = socket.socket(socket.AF_UNIX)

@@ -1,7 +1,7 @@
-"""The shared memory of one machine's ranks, and a connection from the first of them to each other one.
+"""The shared memory of a machine's ranks, and a connection from the first of them to each other one.
 
-The connections (`hostlib.meet.connections`) carry the memory, which has no name, and later the reason why the
-first rank has given up; their end tells that a rank is gone.
+The connections (`hostlib.meet.connections`) carry the memory's file descriptor, because it has no name, and
+later the reason why the first rank has given up; the end of a connection shows that a rank is gone.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class FirstEnd:
     """The end of a machine's first rank."""
 
     def __init__(self, path: Path, others: Sequence[int], size: int, secret: str, memory_bytes: int) -> None:
-        """Make the memory, and wait for the other ranks.
+        """Create the memory, and wait for the other ranks.
 
         Args:
-            path: Where they come.
+            path: Path of the socket where they connect.
             others: The machine's other ranks.
             size: Number of ranks of the job.
-            secret: Of the job.
-            memory_bytes: Of the memory.
+            secret: Secret of the job.
+            memory_bytes: Size of the memory.
 
         Raises MissingRanks.
         """
@@ -73,7 +73,7 @@ class FirstEnd:
         return None
 
     def give_up(self, message: Message) -> None:
-        """Tell all other ranks why; one that is gone does not hear it."""
+        """Send the reason to all other ranks that are still there."""
         for connection in self._others.values():
             with contextlib.suppress(OSError):
                 connection.sendall(encode(message))
@@ -88,7 +88,7 @@ class OtherEnd:
     """The end of another rank."""
 
     def __init__(self, path: Path, rank: int, size: int, secret: str, first: int) -> None:
-        """Connect to the `first` rank of the machine; the rest as in `FirstEnd`. Raises RendezvousError."""
+        """Connect to the `first` rank of the machine; for the rest see `FirstEnd`. Raises RendezvousError."""
         self._first = first
         self._lines = Lines(_LONGEST, brackets=_LONGEST)
         self._socket = reach(path, rank, size, secret, _JOIN_S, first=first)
@@ -104,7 +104,7 @@ class OtherEnd:
         return said[0] if said else None
 
     def give_up(self, message: Message) -> None:
-        """Leave: the first rank says why to those that are left."""
+        """Leave: the first rank sends the reason to the remaining ranks."""
         self.close()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A folder that only this user can enter: ranks of a job find there what others must not see."""
+"""A folder that only this user can enter, for the private sockets of a job's ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hostlib.errors import ConfigError
 
 
 def private_folder() -> Path:
-    """Return the folder, made if need be.
+    """Return the folder; create it if necessary.
 
     Raises:
         ConfigError: it belongs to another user, or is open to others.

@@ -1,9 +1,9 @@
 """Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet`.
 
 A worker joins with its rank, the job's size and the job's id, and proves that it has the job's token, which
-only those know who were given the job's configuration; when all have joined, all are released together. From
-then on each open connection is the proof that its worker runs: when one closes without a farewell, the others
-hear at once which rank is gone, instead of waiting for packets that never come.
+is in the job's configuration; when all have joined, all are released together. From then on each open
+connection proves that its worker runs: when one closes without a farewell, the others learn at once which
+rank is gone, instead of waiting for packets that never come.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hostlib.meet import (
 from hostlib.meet.connections import STRANGER_S, Door
 
 MOST_NAMED: Final = 8
-"""Ranks that a message names one by one."""
+"""Most ranks that a message names one by one."""
 
 
 class Rendezvous(Door):
@@ -54,11 +54,11 @@ class Rendezvous(Door):
             job: Id of the job.
             size: Number of its ranks.
             host: Address to listen at.
-            join_s: Clients that have not joined this number of seconds after connecting are cut off.
-            machines: Names of the ranks' machines, as far as they are known, for messages.
+            join_s: Seconds after which a connection is closed unless its worker has joined.
+            machines: Known names of the ranks' machines, for messages.
         """
         self.token: Final = secrets.token_hex(32)
-        """Secret that a worker needs to join; to be kept out of command lines and logs."""
+        """Secret that a worker needs to join; keep it out of command lines and logs."""
         self._job = job
         self._size = size
         self._machines = machines or {}
@@ -69,7 +69,7 @@ class Rendezvous(Door):
         self._granted = 0
         self._reports: dict[int, Mapping[str, float]] = {}
         self._requests: dict[GroupRequest, set[int]] = {}
-        """Groups that are asked for, with the ranks that have asked so far."""
+        """Requested groups, each with the ranks that have requested it so far."""
         self._on_group: Callable[[GroupRequest], None] | None = None
         self._released = False
         super().__init__((host, 0), self.token, size, stranger_s=join_s)
@@ -81,13 +81,13 @@ class Rendezvous(Door):
 
     @property
     def finished(self) -> bool:
-        """True once every rank has said farewell or is gone."""
+        """True once every rank has sent a farewell or is gone."""
         with self._change:
             return len({*self._left, *self._gone}) == self._size
 
     @property
     def leaving(self) -> bool:
-        """True once a rank has said farewell or is gone."""
+        """True once a rank has sent a farewell or is gone."""
         with self._change:
             return bool(self._left or self._gone)
 
@@ -103,38 +103,39 @@ class Rendezvous(Door):
             return {rank: dict(report) for rank, report in self._reports.items()}
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Note that the process of `rank` is no more.
+        """Note that the process of `rank` has ended.
 
-        A failure is news at once. After success the connection decides: its farewell may still be unread.
+        All workers are notified of a failure at once. After success the connection decides: its farewell may
+        still be unread.
         """
         with self._change:
             if status or rank not in self._joined:
                 self._mark_gone(rank, reason)
 
     def fault(self, reason: str) -> None:
-        """Tell all workers, late ones too, that the job cannot go on; the first reason is kept."""
+        """Notify all workers, also late ones, that the job cannot go on; only the first reason counts."""
         with self._change:
             if self._fault is None:
                 self._fault = reason
                 self._broadcast({"fault": reason})
 
     def grant(self, packets: int) -> None:
-        """Tell all workers, late ones too, how many packets the job may have in flight; 0: no bound."""
+        """Send all workers, also late ones, the number of packets allowed in flight; 0: no limit."""
         with self._change:
             if packets != self._granted:
                 self._granted = packets
                 self._broadcast({"granted": packets})
 
     def on_group(self, call: Callable[[GroupRequest], None] | None) -> None:
-        """Call `call` with each group that all its ranks ask for; it must return at once.
+        """Set the function to call with each group that all its ranks have requested; it must return at once.
 
-        `answer` follows, from any thread. Without it groups are refused.
+        Any thread calls `answer` later. None: groups are refused.
         """
         with self._change:
             self._on_group = call
 
     def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
-        """Tell the ranks of a group their configurations, in their order in it, or why there are none."""
+        """Send the ranks of a group their configurations, in its order, or the reason for a refusal."""
         with self._change:
             for rank in self._requests.pop(request, set()) - {*self._gone}:
                 answer = (
@@ -146,7 +147,7 @@ class Rendezvous(Door):
 
     @property
     def broken(self) -> str | None:
-        """Why the job cannot go on; None while it can."""
+        """Reason why the job cannot go on; None while it can."""
         return self._fault
 
     def close(self) -> None:
@@ -221,12 +222,12 @@ class Rendezvous(Door):
         return f"rank{'s' if len(absent) > 1 else ''} {', '.join(named)}{more}"
 
     def _ask(self, request: GroupRequest, rank: int) -> None:
-        """Note that a rank asks for a group; the last of its ranks to do so has it admitted."""
+        """Note that a rank requests a group; call the function for groups with the last of its ranks."""
         asked = self._requests.setdefault(request, set())
         asked.add(rank)
         absent = [other for other in request.ranks if other in self._gone or other in self._left]
         if self._on_group is None:
-            self.answer(request, "whoever started this job admits no groups")
+            self.answer(request, "the launcher of this job admits no groups")
         elif len({*request.ranks}) < len(request.ranks) or not {rank, *request.ranks} <= {*self._joined}:
             self.answer(
                 request, f"the group has ranks {list(request.ranks)}, must have ranks of the job, each once"
@@ -239,13 +240,13 @@ class Rendezvous(Door):
             self._on_group(request)
 
     def _refuse_groups_of(self, rank: int, why: str) -> None:
-        """Refuse the groups that are not asked for by all their ranks, now that one never will."""
+        """Refuse incomplete requests for groups of a rank that will not request them any more."""
         for request, asked in [*self._requests.items()]:
             if rank in request.ranks and asked != {*request.ranks}:
                 self.answer(request, f"rank {rank} {why}")
 
     def _mark_gone(self, rank: int, reason: str) -> None:
-        """Tell all workers that `rank` died; the first reason given for a rank is kept."""
+        """Notify all workers that `rank` is gone; only the first reason for a rank counts."""
         if rank not in self._gone and rank not in self._left:
             self._gone[rank] = reason
             self._broadcast({"gone": {str(rank): reason}})
@@ -260,7 +261,7 @@ class Rendezvous(Door):
         data = encode(message)
         try:
             sent = connection.send(data, socket.MSG_DONTWAIT)
-        except OSError:  # it is gone, or has not read for very long
+        except OSError:  # the worker is gone, or has not read for very long
             sent = 0
         if sent < len(data):  # part of a message is worse than none; the receiving side drops it
             with contextlib.suppress(OSError):

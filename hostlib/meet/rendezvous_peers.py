@@ -1,4 +1,4 @@
-"""A worker's side of the meeting point: joins its job, then listens for news of the other ranks."""
+"""A worker's side of the meeting point: join its job, then listen for news of the other ranks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from hostlib.meet import (
 from hostlib.meet.connections import knock
 
 FAREWELL_S = 1.0
-"""Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
+"""Longest wait until the launcher has read a farewell; then it may reuse this worker's resources."""
 ANSWER_S = 5.0
-"""Longest wait for the launcher to say who has not joined."""
+"""Longest wait for the launcher to name the ranks that have not joined."""
 
 
 class RendezvousPeers(Peers):
@@ -37,7 +37,7 @@ class RendezvousPeers(Peers):
     def __init__(
         self, address: str, *, job: int, rank: int, size: int, token: str, timeout_s: float = 60.0
     ) -> None:
-        """Join with the job's token, and wait until all ranks have.
+        """Join with the job's token, and wait until all ranks have joined.
 
         Raises:
             RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
@@ -82,37 +82,37 @@ class RendezvousPeers(Peers):
             return dict(self._gone)
 
     def fault(self) -> str | None:
-        """Return the reason why the whole job cannot go on; None while it can."""
+        """Return the reason why the job cannot go on; None while it can."""
         return self._fault
 
     def granted(self) -> int:
-        """Return how many packets the job may have in flight; 0: no bound."""
+        """Return the number of packets that the job may have in flight; 0: no limit."""
         return self._granted
 
     def alive(self, ranks: Iterable[int]) -> bool:
-        """Return whether every one of `ranks` still holds its connection to the launcher."""
+        """Return whether all of `ranks` are known to be connected to the launcher."""
         with self._lock:
             return self._fault is None and not {*self._left, *self._gone}.intersection(ranks)
 
     def left(self) -> Mapping[int, int]:
-        """Return the ranks that said farewell, and after how many collectives."""
+        """Return the ranks that sent a farewell, each with its number of collectives."""
         with self._lock:
             return dict(self._left)
 
     def report(self, statistics: Mapping[str, float]) -> None:
-        """Send progress to the launcher."""
+        """Send statistics to the launcher."""
         with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
             self._socket.sendall(encode({"report": statistics}))
 
     def farewell(self, collectives: int = 0) -> None:
-        """Tell the launcher, which tells the others. Without effect if done before."""
+        """Send a farewell to the launcher, which notifies the others. Without effect if done before."""
         if not self._said_farewell:
             self._said_farewell = True
             with contextlib.suppress(OSError):
                 self._socket.sendall(encode({"bye": collectives}))
 
     def finished(self) -> bool:
-        """Return whether every rank has said farewell or is gone, or the job is over anyway."""
+        """Return whether every rank has sent a farewell or is gone, or the job has failed."""
         with self._lock:
             return self._fault is not None or len({*self._left, *self._gone}) == self._size
 
@@ -120,11 +120,12 @@ class RendezvousPeers(Peers):
         """Ask the launcher to admit a job of these ranks; return this worker's configuration as JSON.
 
         Args:
-            key: Text that these ranks alone give, for this job alone.
-            ranks: The ranks, in the order of their ranks in it; all of them call this.
+            key: Text that is the same on these ranks and different for every other group.
+            ranks: The ranks, in the order of their ranks in the group; all of them call this.
             timeout_s: Longest wait for the others, and for the launcher.
 
-        Raises RendezvousError if it was not admitted, and why; or, with nothing sent, for a wrong argument.
+        Raises RendezvousError with the reason if it was not admitted; or, before anything is sent, for a
+        wrong argument.
         """
         request = self._group_request(key, ranks)
         with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
@@ -139,7 +140,7 @@ class RendezvousPeers(Peers):
         return answer.config
 
     def _group_request(self, key: str, ranks: Sequence[int]) -> GroupRequest:
-        """Return the request, which the launcher can read: for one that it cannot it would end the job."""
+        """Return the request. Raises RendezvousError if it is invalid: the launcher would end the job."""
         try:
             request = GroupRequest.parse({"group": key, "ranks": [operator.index(rank) for rank in ranks]})
         except (MessageError, TypeError) as error:
@@ -149,7 +150,7 @@ class RendezvousPeers(Peers):
         return request
 
     def close(self) -> None:
-        """Say farewell, and close once the launcher has heard it, not long after at the latest."""
+        """Send a farewell, and close once the launcher has read it, or after `FAREWELL_S`."""
         self.farewell()
         with self._change:
             self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
@@ -175,14 +176,14 @@ class RendezvousPeers(Peers):
                         f"{where}: not all of {self._size} ranks joined within {timeout_s:g} s, and the"
                         " launcher does not say which"
                     ) from None
-                waited = True  # it knows who is missing, and tells all
+                waited = True  # it names the missing ranks to all
                 deadline = time.monotonic() + ANSWER_S
                 self._socket.sendall(encode({"waited": timeout_s}))
                 continue
             if not data:
                 raise RendezvousError(f"{where}: {self._launcher} went away before all had joined")
             for news in map(News.parse, self._lines.feed(data)):
-                self._note(news)  # what comes along with it, a death even
+                self._note(news)  # other news in the same message, even of a dead rank
                 released |= news.go
 
     def _listen(self) -> None:

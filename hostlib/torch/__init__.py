@@ -6,9 +6,9 @@
 
     dist.init_process_group("ina")
 
-torch finds the backend by itself (`hostlib.torch_autoload`); where that is turned off, importing this
+torch finds the backend by itself (`hostlib.torch_autoload`); if that is turned off, an import of this module
 registers it. Sums, averages, reduce-scatter, all-gather and broadcast of tensors on the CPU go through the
-switch, everything else through gloo; `paths` tells which way the calls took.
+switch, all other calls through gloo; `paths` counts the calls by path.
 """
 
 from __future__ import annotations

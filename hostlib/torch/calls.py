@@ -1,4 +1,4 @@
-"""Calls of a process group that its communicator carries out, each known to the watch."""
+"""Calls of a process group that its communicator carries out; the watch records each."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ from hostlib.torch.work import Callbacks, SwitchWork
 from hostlib.wire.encodings import Numbers
 
 MOST: Final = 1024
-"""Plans that are kept: of a program whose sizes never repeat, not all."""
+"""Most plans to keep, for programs whose sizes never repeat."""
 
 Kind = Literal["sum", "scatter", "gather", "broadcast"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchCall:
-    """A call of torch that the switch carries out; all calls that are alike have it in common."""
+    """Description of a torch call for the switch, shared by all calls with the same arguments."""
 
     kind: Kind
     call: str
-    """All that ranks must agree on, for the watch and for errors."""
+    """Text of the properties on which ranks must agree, for the watch and for errors."""
     op: Op = "sum"
     root: int | None = None
-    """The only rank that gets a sum, or the source of a broadcast; None: there is none."""
+    """The only rank that gets a sum, or the source of a broadcast; None: no such rank."""
     label: str = ""
     """Name of the tensor, if it has one."""
     series: str = ""
-    """What it has in common with calls whose values are alike."""
+    """Key of calls with similar values."""
     layer: Layer | None = None
     numbers: Numbers | None = None
-    """How floats travel; None: as the job's do."""
+    """Encoding of floats; None: the job's."""
     residual: NDArray[np.float32] | None = None
-    """What is rounded off, from one sum to the next (`hostlib.allreduce`)."""
+    """Rounding error from one sum to the next (`hostlib.allreduce`)"""
     at_once: bool = False
-    """The caller waits, and may carry it out. At other ranks the same call may be asynchronous."""
+    """The caller waits, and its thread may carry it out. At other ranks the same call may be asynchronous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How calls that are alike are made."""
+    """Plan for calls with the same arguments."""
 
     kind: str
     """Name under which they are counted."""
     what: SwitchCall | None = None
-    """What the switch is to do; None: they go around it."""
+    """Call for the switch; None: they go around it."""
     why_not: str = ""
-    """Why they do."""
+    """Reason why they go around it."""
 
 
 class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
     """Plans by the name of a call and `hostlib.torch.describe.likeness` of its arguments; `MOST` at most.
 
-    A training loop makes the same calls over and over. To describe one, and to find its path, takes longer
-    than to move a small tensor.
+    A training loop repeats the same calls. To describe a call and to find its path takes longer than to move
+    a small tensor.
     """
 
     def __setitem__(self, key: tuple[str, tuple[Hashable, ...]], plan: Plan) -> None:
-        """Keep a plan; forget all others if there are too many."""
+        """Store a plan; remove all others if there are too many."""
         if len(self) >= MOST:
             self.clear()
         super().__setitem__(key, plan)
@@ -75,23 +75,23 @@ class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
 
 @dataclass(frozen=True, slots=True)
 class SwitchCalls:
-    """What all calls of a group through the switch have in common."""
+    """Shared parts of all calls of a group through the switch."""
 
     communicator: Communicator
     watch: Watch
     nonfinite: NonFinite
-    """What NaN and infinity do."""
+    """Effect of NaN and infinity."""
     callbacks: Callbacks
 
     def carry_out(self, call: str, work: SwitchWork, parts: Sequence[Callable[[int], None]]) -> SwitchWork:
-        """Begin a call, and return its work.
+        """Start a call, and return its work.
 
         Args:
-            call: All that ranks must agree on.
+            call: Text of the properties on which ranks must agree.
             work: Its work, which its parts complete.
-            parts: Each begins one part of the call, given the call's number.
+            parts: Functions that start one part each, given the call's number.
 
-        Raises InaError for what cannot be submitted.
+        Raises InaError if a part cannot be submitted.
         """
         number = self.watch.begin(call, work.is_completed)
         try:
@@ -107,7 +107,7 @@ class SwitchCalls:
         return work
 
     def ended(self, handle: Handle[Result], finish: Callable[[], None], number: int) -> BaseException | None:
-        """Put the result of a call where it belongs, by `finish`; return the error that prevents it."""
+        """Store the result of a call by `finish`; return the error that prevents it, or None."""
         try:
             handle.result()
             finish()
@@ -116,16 +116,16 @@ class SwitchCalls:
         return None
 
     def named(self, error: BaseException, number: int) -> BaseException:
-        """Add to an error that says that ranks disagree which ones do, and in what."""
+        """Add to an error of disagreeing ranks the ranks and their calls."""
         if not isinstance(error, RanksDisagree) or (text := self.watch.explain(number)) is None:
             return error
         return RanksDisagree(text, job=error.job, psns=error.psns)
 
     def end(self, timeout_s: float) -> bool:
-        """Return whether calls under way, their callbacks and the threads of these end within the time."""
+        """Wait for calls under way, their callbacks and threads; return whether all end within the time."""
         until_s = time.monotonic() + timeout_s
         return self.communicator.drain(timeout_s) and self.callbacks.stop(until_s - time.monotonic())
 
 
 def nothing() -> None:
-    """Leave the tensor as it is: it has the result, or the result is for another rank."""
+    """Leave the tensor unchanged: it has the result, or the result is for another rank."""

@@ -1,10 +1,10 @@
 """A communication hook for DistributedDataParallel: priorities and names for its buckets.
 
-Without it DDP's buckets are plain sums, which go through the switch all the same. With it each bucket has
-the priority of the layer in it that the next forward pass needs first, and errors name its parameters.
+Without it DDP's buckets are plain sums, which also go through the switch. With it each bucket has the
+priority of its layer that the next forward pass needs first, and errors name its parameters.
 """
 
-# No annotations from the __future__: torch looks at those of the hook, and does not read texts.
+# No annotations from the __future__: torch checks the hook's annotations, and does not resolve texts.
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,13 @@ class BucketState:
         numbers: Numbers | None = None,
         error_feedback: bool = False,
     ) -> None:
-        """`model` is the one that is trained, or DDP around it. Raises TypeError for another backend's group.
+        """Set the trained `model`, or DDP around it. Raises TypeError for another backend's group.
 
-        Its parameters are taken to be in the order in which they are used, as they are defined.
+        Its parameters count as used in the order of their definition.
 
-        `numbers` says how gradients travel (`hostlib.allreduce`). With `error_feedback` what rounding leaves
-        out of a gradient is added to the next one: of "block16" (unless `numbers` says so, too), "block8" or
-        "block4". Raises ValueError if they are "exponent", which have none.
+        `numbers` is the encoding of gradients (`hostlib.allreduce`). With `error_feedback` a gradient's
+        rounding error is added to the next one: `numbers` is "block16" (the default then), "block8" or
+        "block4". Raises ValueError if it is "exponent", which has no error feedback.
         """
         group = of_ina(group)
         if error_feedback and numbers not in (None, *BLOCKS):
@@ -51,9 +51,9 @@ class BucketState:
         return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} tensors)"
 
     def residual(self, parameters: list[torch.Tensor], elements: int) -> NDArray[np.float32] | None:
-        """Return the rounding errors kept for these parameters' gradients; None without error feedback.
+        """Return the stored rounding errors of these parameters' gradients; None without error feedback.
 
-        Where DDP puts other parameters together, as it does after the first iteration, there is none yet.
+        They are zero for new combinations of parameters, such as DDP's after the first iteration.
         """
         if self._residuals is None:
             return None
@@ -67,7 +67,7 @@ class BucketState:
         return self._residuals[key]
 
     def layer(self, parameters: list[torch.Tensor]) -> tuple[int, int]:
-        """Return the position of the front-most of these parameters, and how many there are in all."""
+        """Return the position of the front-most of these parameters, and the number of all parameters."""
         known = [self._positions[id(each)] for each in parameters if id(each) in self._positions]
         return min(known, default=0), max(len(self._positions), 1)
 

@@ -1,4 +1,4 @@
-"""Descriptions of calls: operation, type, shape, root; the same on all ranks for the same call."""
+"""Describe calls: operation, type, shape, root; the same on all ranks for the same call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kind(name: str, arguments: Iterable[Any]) -> str:
 
 
 def call(name: str, arguments: Iterable[Any]) -> str:
-    """Return a text of all that ranks must agree on: "broadcast float32 of 3x4 from rank 0"."""
+    """Describe the properties on which ranks must agree: "broadcast float32 of 3x4 from rank 0"."""
     values = list(_flat(arguments))
     text = kind(name, values)
     if name in _SHAPED:
@@ -50,7 +50,7 @@ def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def likeness(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return a key of all that calls consist of, but for their tensors' contents and memory."""
+    """Return a key of a call's arguments, without the contents and memory of tensors."""
     return tuple(
         [
             (value.shape, value.dtype, value.layout, value.device)
@@ -95,7 +95,7 @@ MOVED: Final = (
 
 
 def strange(values: Iterable[Any]) -> torch.dtype | None:
-    """Return the type of the tensors among values, if all are of one that only bytes can stand for."""
+    """Return the common type of the tensors among values if gloo can move it only as bytes; else None."""
     tensors = describe.tensors(values)
     dtypes = {tensor.dtype for tensor in tensors}
     whole = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
@@ -103,14 +103,14 @@ def strange(values: Iterable[Any]) -> torch.dtype | None:
 
 
 def as_bytes(value: Any) -> Any:
-    """Return a value with each tensor, also in lists, as the bytes of its memory, in one more dimension."""
+    """Return a value with each tensor, also in lists, as its bytes, in one more dimension."""
     if isinstance(value, torch.Tensor):
         return value.detach().unsqueeze(-1).view(torch.uint8)
     return [as_bytes(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def typed(value: Any, dtype: torch.dtype) -> Any:
-    """Return the value as it was before `as_bytes`: tensors of `dtype`, without the last dimension."""
+    """Undo `as_bytes`: return tensors of `dtype`, without the last dimension."""
     if isinstance(value, torch.Tensor):
         return value.view(dtype).squeeze(-1)
     return [typed(each, dtype) for each in value] if isinstance(value, list | tuple) else value

@@ -1,8 +1,8 @@
-"""The process group "ina": through the switch goes what it can do, all else through an inner gloo group.
+"""The process group "ina": calls go through the switch if it supports them, else through an inner gloo group.
 
-Which way a call takes depends on what all ranks agree on, never on values: operation, type, layout, device,
-sizes. The default group's calls go through the switch; groups of some ranks have no job there and use gloo
-alone.
+The path of a call depends on properties on which all ranks agree, never on values: operation, type, layout,
+device, sizes. The default group's calls go through the switch; groups of some ranks have no job there and use
+gloo alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ AROUND: Final = (
     *("alltoall", "alltoall_base", "all_to_all_single", "barrier"),
     *PAIRWISE,
 )
-"""Calls of torch that never go through the switch."""
+"""Torch's calls that never go through the switch."""
 
 THREADS_S: Final = 2.0
 """Longest wait for this group's threads to end."""
@@ -67,19 +67,19 @@ _CPU: Final = torch.device("cpu")
 
 
 class InaProcessGroup(dist.ProcessGroup):
-    """A process group of torch; made by `init_process_group` and `new_group`."""
+    """A process group of torch; `init_process_group` and `new_group` create it."""
 
     def __init__(
         self, store: dist.Store, rank: int, size: int, timeout: timedelta, ranks: Sequence[int] = ()
     ) -> None:
-        """Join.
+        """Join the group's job.
 
         Args:
             store: The group's store.
             rank: This rank in it.
             size: Number of its ranks.
             timeout: Longest time that ranks wait for each other.
-            ranks: Its ranks in the default group; none: it is that.
+            ranks: Its ranks in the default group; empty: it is the default group.
 
         Raises:
             ConfigError, RendezvousError: the job could not be joined, or a rank of the group is late.
@@ -88,7 +88,7 @@ class InaProcessGroup(dist.ProcessGroup):
         whole = not ranks
         self._owner = whole and size > 1 and not hostlib.is_initialized()
         if self._owner:
-            check_not_left(JobConfig.from_environment())  # the store may have gone with the rank that had it
+            check_not_left(JobConfig.from_environment())  # the store may have ended with its rank
         store = _fresh(store, rank)
         settings = Settings.from_environment()
         self._float64 = settings.float64
@@ -97,10 +97,10 @@ class InaProcessGroup(dist.ProcessGroup):
         self._closed = False
         self._broken: JobBroken | None = None
         self._own: Communicator | None = None
-        """The job of this group alone; None: it has the one of `hostlib.current`, or none."""
+        """This group's own job; None: it uses that of `hostlib.current`, or none."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
-        """The store by a connection for those who wait for nothing; the groups of its ranks use it, too."""
+        """The store, by a connection for calls that do not block; groups of these ranks use it, too."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
@@ -115,7 +115,7 @@ class InaProcessGroup(dist.ProcessGroup):
             else:
                 communicator = self._own = found
         self._job = communicator.job if communicator else 0
-        speaks = not rank and (whole or communicator)  # once per job
+        speaks = not rank and (whole or communicator)  # log once per job
         self._paths = CallPaths(level=logging.WARNING if speaks else logging.INFO)
         self._place = (*ranks,), rank, size, timeout
         self._gloo_taken = take(store, self._place)
@@ -145,7 +145,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     @property
     def job(self) -> int:
-        """Return the number of its job in the switch; 0: it has none."""
+        """Return the number of its job in the switch; 0 without one."""
         return self._job
 
     @untraced
@@ -168,7 +168,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     @untraced
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
-        """Give one rank's tensor to all ranks, in place; see `torch.distributed.broadcast`."""
+        """Copy one rank's tensor to all ranks, in place; see `torch.distributed.broadcast`."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         return self._move("broadcast", "broadcast", tensors, tensors, _options(dist.BroadcastOptions, opts))
 
@@ -188,7 +188,7 @@ class InaProcessGroup(dist.ProcessGroup):
         Args:
             tensor: The tensor.
             op: The operation.
-            name: Shown in errors of ranks that differ.
+            name: Name of the tensor for errors.
             layer: Determines the priority; see `hostlib.allreduce`.
             numbers: See `hostlib.allreduce`.
             residual: See `hostlib.allreduce`.
@@ -216,7 +216,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return self._paths.counts()
 
     def shutdown(self) -> None:
-        """Finish the submitted calls, and leave. Without effect if done before, or in a forked process."""
+        """Finish the submitted calls, and leave. No effect a second time, or in a forked process."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
@@ -229,7 +229,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._calls:
             self._calls.callbacks.stop(THREADS_S)
         atexit.unregister(self._end_threads)
-        # With their connections, which the group need not hold any longer.
+        # Their connections end with them.
         self._watch = self._beside = self._calls = None
         if self._broken is None:
             give_back(self._gloo_taken, self._place)
@@ -239,12 +239,12 @@ class InaProcessGroup(dist.ProcessGroup):
     def _end_threads(self) -> None:
         """End the threads that call torch, if the process ends without `shutdown`.
 
-        One that comes back from torch while the interpreter ends would abort the process.
+        A thread that returns from torch while the interpreter ends would abort the process.
         """
         if os.getpid() != self._process or self._calls is None or self._watch is None:
             return
         self._watch.stop(THREADS_S)
-        if not self._calls.end(THREADS_S):  # nothing here waits for these calls, but other ranks may
+        if not self._calls.end(THREADS_S):  # this process does not wait for these calls, but other ranks may
             self._give_up("the process ends", JobFault)
             self._calls.end(THREADS_S)
 
@@ -294,7 +294,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return Plan(kind, what)
 
     def _move(self, name: str, kind: Kind, outputs: Any, given: Any, opts: Any) -> Any:
-        """Move tensors through the switch, or by gloo where it cannot; the arguments are those of torch."""
+        """Move tensors through the switch, or by gloo if it cannot; the arguments are as in torch."""
         self._check_process()
         arguments = (outputs, opts) if kind == "broadcast" else (outputs, given, opts)
         if isinstance(outputs if kind == "scatter" else given, torch.Tensor):  # a single pair
@@ -328,7 +328,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return Plan(describe.kind(name, arguments), what)
 
     def _why_not(self, tensors: Sequence[torch.Tensor], op: Any) -> str | None:
-        """Return why a reduction cannot go through the switch; None if it can."""
+        """Return the reason why a reduction cannot go through the switch; None if it can."""
         dtypes = {tensor.dtype for tensor in tensors}
         operation = describe.operation(op)
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
@@ -353,7 +353,7 @@ class InaProcessGroup(dist.ProcessGroup):
         *,
         loud: bool = False,
     ) -> Any:
-        """Call the inner group; `loud`: a call that the switch might have done."""
+        """Call the inner group; `loud`: the switch could have carried out the call."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
@@ -374,7 +374,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return work
 
     def _why_failed(self, timed_out: bool) -> JobBroken | None:
-        """Return the known cause of a failure of a call of gloo, or of a long wait for it."""
+        """Return the known cause of a failed gloo call, or of a long wait for one; None if unknown."""
         self._gloo_taken.failed |= not timed_out
         if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
@@ -420,16 +420,17 @@ def of_ina(group: dist.ProcessGroup | None) -> InaProcessGroup:
 def _fresh(store: dist.Store, rank: int) -> dist.Store:
     """Return a store without keys of earlier groups, also of earlier processes (``torchrun --max-restarts``).
 
-    torchrun's store outlives them, and torch uses names again. All ranks have made as many groups of a name.
+    torchrun's store outlives them, and torch reuses names. All ranks have made the same number of groups of a
+    name.
     """
     attempt = f"ina/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return dist.PrefixStore(f"{attempt}/{store.add(f'{attempt}/made/{rank}', 1)}", store)
 
 
 def _beside(store: dist.Store, *, whole: bool) -> StoreTexts:
-    """Return a group's store by another connection: the default group's, since each new one may take long.
+    """Return a group's store by another connection: the default group's, because a new one may take long.
 
-    torch looks for the names of both its ends in the DNS.
+    torch looks up the names of both ends of a new connection in the DNS.
     """
     default = None if whole else dist.group.WORLD
     if isinstance(default, InaProcessGroup) and default._beside:
@@ -438,7 +439,7 @@ def _beside(store: dist.Store, *, whole: bool) -> StoreTexts:
 
 
 def create(options: Any, backend_options: Any) -> InaProcessGroup:
-    """Make a process group, as `hostlib.torch_autoload` has torch do. Raises ValueError for `pg_options`."""
+    """Create a process group; `hostlib.torch_autoload` registers this. Raises ValueError for `pg_options`."""
     if backend_options is not None:
         raise ValueError(f'pg_options is {backend_options!r}, must be None: backend "ina" has no options')
     return InaProcessGroup(
@@ -446,12 +447,12 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
         options.group_rank,
         options.group_size,
         options.timeout,
-        options.global_ranks_in_group,  # none for the default group
+        options.global_ranks_in_group,  # empty for the default group
     )
 
 
 def _options(kind: type[Any], given: Any) -> Any:
-    """Return options as torch's own calls pass them, also for just a root, an operation, or nothing."""
+    """Return options as torch's own calls pass them, for options, a root, an operation, or None."""
     if isinstance(given, (kind, dist.AllreduceOptions)):
         return given
     opts = kind()

@@ -1,4 +1,4 @@
-"""How the ranks of a process group join a job of the switch."""
+"""Join the ranks of a process group to a job of the switch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEVERAL: Final = "several machines"
 
 
 def join(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Communicator:
-    """Join the job of ``INA_JOB``, or one that rank 0 has admitted; or use that of `hostlib.init`.
+    """Join the job of ``INA_JOB``, or one that rank 0 admits; or use the job of `hostlib.init`.
 
     Args:
         store: The group's store.
@@ -60,9 +60,9 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
         timeout: Longest time that ranks wait for each other in a collective.
 
     Returns:
-        The communicator; or, at all ranks, why there is none.
+        The communicator; or, at all ranks, the reason why there is none.
 
-    Raises RendezvousError, on all ranks, if one has not called this within the time-out of another.
+    Raises RendezvousError, on all ranks, if one has not called this within another's time-out.
     """
     key = _all_here(store, rank, ranks, timeout)
     if not hostlib.is_initialized() or hostlib.size() == 1:
@@ -84,9 +84,9 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
 
 
 def _all_here(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> str:
-    """Wait for the other ranks of a group; return a text that is this group's alone.
+    """Wait for the other ranks of a group; return a text that is unique to this group.
 
-    The last rank to come, or the first to give up, decides for all. Raises RendezvousError if it gave up.
+    The last rank to arrive, or the first to give up, decides for all. Raises RendezvousError if one gave up.
     """
 
     def decide(late: str, key: str = "") -> None:
@@ -100,7 +100,7 @@ def _all_here(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timed
     else:
         try:
             store.wait(["late"], timeout)
-        except RuntimeError:  # by type no other than that the store is gone, which the next call says
+        except RuntimeError:  # the same type as for a lost store, which the next call reports
             absent = [str(each) for place, each in enumerate(ranks) if not store.check([f"came/{place}"])]
             decide(
                 f"rank {', '.join(absent)} did not make the group of ranks {', '.join(map(str, ranks))} "
@@ -127,7 +127,7 @@ def _check(rank: int, size: int, rank_here: int, size_here: int) -> None:
 def _join_admitted(
     channel: _StoreChannel, rank: int, size: int, timeout: timedelta, settings: Settings
 ) -> None:
-    """Join a job that rank 0 has admitted; all ranks are on one machine, or on several."""
+    """Join a job that rank 0 admits; the ranks are on one machine or on several."""
     own = RankArrival.here()
     arrivals = [RankArrival.from_text(text) for text in channel.gather(own.to_text())]
     several = len({each.machine for each in arrivals}) > 1
@@ -167,13 +167,14 @@ class _StoreChannel:
 
 
 class StoreTexts:
-    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`), which is not asked once it is gone.
+    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`), without calls of a lost store.
 
-    torch prints a stack trace before it raises that the process with the store has ended, as rank 0's may.
+    On such a call torch prints a stack trace before it raises. The store ends with its process, often rank
+    0's.
     """
 
     def __init__(self, store: dist.Store, parent: StoreTexts | None = None) -> None:
-        """Share texts; `parent`: those of the same process's store."""
+        """Use `store`; `parent`: texts of the same store process, whose connection it shares."""
         self._store = store
         self._parent = parent
         self._end: socket.socket | None = parent._end if parent else _connection(store)
@@ -181,23 +182,23 @@ class StoreTexts:
             weakref.finalize(self, self._end.close)
 
     def under(self, prefix: str) -> StoreTexts:
-        """Return the texts whose keys begin with this."""
+        """Return the texts whose keys begin with `prefix`."""
         return StoreTexts(dist.PrefixStore(prefix, self._store), self)
 
     def set(self, key: str, value: str, /) -> None:
-        """Keep a text."""
+        """Store a text."""
         self._there().set(key, value)
 
     def get(self, key: str, /) -> bytes:
-        """Return a text that is there."""
+        """Return a stored text."""
         return bytes(self._there().get(key))
 
     def check(self, keys: list[str], /) -> bool:
-        """Return whether there are texts by all these keys."""
+        """Return whether texts are stored for all these keys."""
         return bool(self._there().check(keys))
 
     def add(self, key: str, amount: int, /) -> int:
-        """Add to a number, 0 at first, and return it."""
+        """Add to a counter, 0 at first, and return its value."""
         return int(self._there().add(key, amount))
 
     def _there(self) -> dist.Store:
@@ -205,7 +206,7 @@ class StoreTexts:
             return self._store
         try:
             self._end.recv(1)
-        except BlockingIOError:  # it sends nothing unasked
+        except BlockingIOError:  # open: it sends nothing unasked
             return self._store
         except OSError:
             pass
@@ -213,7 +214,7 @@ class StoreTexts:
 
 
 def _connection(store: dist.Store) -> socket.socket | None:
-    """Return a connection to the process with a store, which ends with it; None: the store has no process."""
+    """Return a connection to a store's process, which ends with it; None: the store has no process."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     if not isinstance(store, dist.TCPStore):
@@ -224,8 +225,8 @@ def _connection(store: dist.Store) -> socket.socket | None:
 
 
 Place = tuple[tuple[int, ...], int, int, timedelta]
-"""What groups that may serve for each other have in common: their ranks in the default group (none: it is
-that group), this rank in them, their size, and their time-out."""
+"""Properties of exchangeable groups: their ranks in the default group (empty: the default group itself), this
+rank in them, their size, and their time-out."""
 
 
 @dataclass(slots=True)
@@ -234,26 +235,26 @@ class Inner:
 
     gloo: dist.ProcessGroupGloo
     identity: str
-    """The same at all its ranks, and of no other group."""
+    """Text that is the same at all its ranks, and differs for every other group."""
     calls: int = 0
-    """Collectives that this rank has called; they count in gloo."""
+    """Number of collectives that this rank has called; gloo numbers them."""
     messages: set[object] = field(default_factory=set)
-    """What this rank has sent and received, and not waited for: it would meet those of the next group. A send
-    ends once it has met its receive."""
+    """Sends and receives of this rank that have not been waited for: they could match those of the next
+    group. A send ends once it has met its receive."""
     failed: bool = False
-    """A call has failed, which ends its connections."""
+    """True if a call has failed, which ends its connections."""
 
 
 _free: dict[Place, dict[str, Inner]] = {}
-"""Groups that are not in use, by what their ranks must have in common: identity and calls."""
+"""Unused groups by place, and by the text of identity and calls that their ranks must share."""
 
 
 def take(store: dist.Store, place: Place) -> Inner:
-    """Return a group of gloo: a free one that all ranks have, or else a new one.
+    """Return a gloo group: an unused one that all ranks have, or else a new one.
 
     Args:
         store: A store of these ranks, without keys of earlier groups.
-        place: Where it belongs.
+        place: Its place.
     """
     _, rank, size, timeout = place
     free = _free.get(place, {})
@@ -264,14 +265,14 @@ def take(store: dist.Store, place: Place) -> Inner:
     if rank == 0:
         store.set("identity", secrets.token_hex(16))
     gloo = _group(store, rank, size, timeout)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # a variable of this module would go at exit
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # a module's variable is cleared at exit
     return Inner(gloo, store.get("identity").decode())
 
 
 def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
-    """Return a new group of gloo: on several machines, at the address that leads to the first of them.
+    """Return a new gloo group; on several machines, at the address with a route to the first of them.
 
-    By itself gloo takes the address of this machine's name, which often leads nowhere, or to itself alone.
+    By default gloo uses the address of this machine's name, which often cannot be reached from others.
     """
     address = "" if "GLOO_SOCKET_IFNAME" in os.environ else _address_towards(os.environ.get("MASTER_ADDR"))
     if not address:
@@ -283,20 +284,20 @@ def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.
 
 
 def _address_towards(first: str | None) -> str:
-    """Return the address of this machine that leads to another one; "": it is this machine, or unknown."""
+    """Return this machine's address on the route to another; "": that is this machine, or unknown."""
     if not first:
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((first, 1))  # sends nothing
-        except OSError:  # gloo says more
+        except OSError:  # gloo's own error has more details
             return ""
         address = str(probe.getsockname()[0])
     return "" if address.startswith("127.") else address
 
 
 def give_back(inner: Inner, place: Place) -> None:
-    """Keep one for the next group at the same place, unless a call failed or a message is under way."""
+    """Keep a gloo group for the next group at the same place, unless a call failed or is under way."""
     if inner.failed or inner.messages:
         inner.gloo.shutdown()
     else:

@@ -16,7 +16,7 @@ from hostlib.torch.tensors import encode_shards, memory, put
 from hostlib.torch.work import SwitchWork
 
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
-"""A tensor, or one for each rank that together stand for their concatenation."""
+"""A tensor, or a sequence with one for each rank that stands for their concatenation."""
 
 SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 """Types whose sums are scattered; all types are gathered and broadcast."""
@@ -26,13 +26,13 @@ _CPU: Final = torch.device("cpu")
 def why_no_move(
     calls: SwitchCalls, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
 ) -> str | None:
-    """Return why such a call cannot go through the switch, None if it can: alike on all ranks.
+    """Return the reason why a call cannot go through the switch, or None: the same on all ranks.
 
     Args:
-        calls: Of the group.
-        kind: What the call does.
+        calls: The group's calls.
+        kind: Kind of the call.
         outputs: Its outputs.
-        given: What is given for each.
+        given: The input for each output.
         op: The operation of a reduce-scatter.
     """
     tensors = describe.tensors([outputs, given])
@@ -53,15 +53,15 @@ def why_no_move(
 def start_move(
     calls: SwitchCalls, outputs: Sequence[Tensors], given: Sequence[Tensors], what: SwitchCall
 ) -> SwitchWork:
-    """Begin a call.
+    """Start a call, and return its work.
 
     Args:
-        calls: Of the group.
-        outputs: Its outputs.
-        given: What is given for each.
+        calls: The group's calls.
+        outputs: The call's outputs.
+        given: The input for each output.
         what: The call.
 
-    Raises InaError for what cannot be submitted.
+    Raises InaError if it cannot be submitted.
     """
     work = SwitchWork(describe.tensors(outputs), what.call, calls.callbacks, len(outputs))
 
@@ -88,7 +88,7 @@ def _submit(
     label: str,
     finish: Callable[[], None],
 ) -> tuple[Handle[Any], Callable[[], None]]:
-    """Submit a pair of flat tensors; return the handle, and what puts the output where it belongs."""
+    """Submit a pair of flat tensors; return the handle, and a function that stores the output."""
     communicator = calls.communicator
     if what.kind == "broadcast":
         if communicator.rank == what.root and output is not given:
@@ -120,7 +120,7 @@ def _submit(
 
 
 def _fits(kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], size: int) -> bool:
-    """Return whether all pairs have the types and numbers of elements of such a call."""
+    """Return whether all pairs have types and sizes that fit such a call."""
     if len(outputs) != len(given) or not outputs:
         return False
     for pair in zip(outputs, given, strict=True):
@@ -140,7 +140,7 @@ def _elements(tensors: Tensors) -> int:
 
 
 def _source(given: Tensors) -> torch.Tensor:
-    """Return one flat, contiguous tensor of the values given: a view where that is possible."""
+    """Return the input as one flat, contiguous tensor: a view if possible."""
     if isinstance(given, torch.Tensor):
         return _flat(given.detach() if given.requires_grad else given)
     return torch.cat([each.detach().reshape(-1) for each in given])
@@ -151,7 +151,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _target(output: Tensors) -> tuple[torch.Tensor, Callable[[], None]]:
-    """Return a flat, contiguous tensor to fill, and what brings it to the output then."""
+    """Return a flat, contiguous tensor to fill, and a function that copies it to the output."""
     if isinstance(output, torch.Tensor):
         plain = output.detach() if output.requires_grad else output
         if plain.is_contiguous():

@@ -1,10 +1,10 @@
-"""Tensors of a device, summed on the host: chunks are copied down, summed and copied up at the same time.
+"""Sum a device's tensors on the host: chunks are copied down, summed and copied up at the same time.
 
 A chunk is a collective of its own in host memory. It is submitted at once, so that the order of calls is the
-caller's; the library's thread waits for its copy before it reads it, while later chunks still come down and
-earlier ones go up. What a device can do is behind `Copies`; `COPIES` names the devices.
+caller's; the library's thread waits for its copy before it reads it, while later chunks are still copied down
+and earlier ones up. `Copies` is the interface to a device; `COPIES` lists the devices.
 
-On the device floats become float32 before they come down, and what they were after they have gone up.
+The device converts floats to float32 before the copy down, and back after the copy up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ CHUNK_BYTES: Final = 4 << 20
 
 
 class Copies(Protocol):
-    """The copies of one device: two orders beside the caller's work there (streams), one down and one up."""
+    """Copies of one device, in two orders (streams) parallel to the caller's work: one down and one up."""
 
     def follow(self, tensor: torch.Tensor) -> None:
-        """Order further copies behind the caller's submitted work, which `tensor` needs."""
+        """Order further copies behind the caller's submitted work, on which `tensor` depends."""
         ...
 
     def going_down(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which whatever torch does on the device is part of the order down."""
+        """Return a context in which torch's work on the device is part of the order down."""
         ...
 
     def going_up(self) -> contextlib.AbstractContextManager[Any]:
@@ -37,15 +37,15 @@ class Copies(Protocol):
         ...
 
     def host(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return memory of the host that the device copies from and to without waiting."""
+        """Return host memory that the device can copy asynchronously."""
         ...
 
     def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
-        """Begin to copy to the host; return what waits for the end, in any thread."""
+        """Start to copy to the host; return a function that waits for the end, in any thread."""
         ...
 
     def up(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Begin to copy to the device."""
+        """Start to copy to the device."""
         ...
 
     def join(self) -> Callable[[], None]:
@@ -82,8 +82,8 @@ class CudaCopies:
         return torch.empty(elements, dtype=dtype, pin_memory=True)
 
     def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
-        """Copy to pinned memory; its event is what is waited for."""
-        source.record_stream(self._up)  # made on the stream down, and written to on that one
+        """Copy to pinned memory; the returned function waits for an event."""
+        source.record_stream(self._up)  # allocated on the stream down, written on the stream up
         with self.going_down():
             target.copy_(source, non_blocking=True)
             event = torch.cuda.Event()
@@ -104,7 +104,7 @@ class CudaCopies:
 
 
 COPIES: dict[str, Callable[[torch.device], Copies]] = {"cuda": CudaCopies}
-"""By the type of device."""
+"""Constructors by the type of device."""
 
 _made: dict[torch.device, Copies] = {}
 
@@ -118,7 +118,7 @@ def copies_of(tensor: torch.Tensor) -> Copies | None:
 
 
 def devices() -> list[str]:
-    """Return the types of devices whose tensors are taken: the CPU, and what this torch can reach."""
+    """Return the supported types of devices: the CPU, and those of `COPIES` that this torch can reach."""
     return ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
@@ -132,17 +132,17 @@ class Chunk:
     """Part of a tensor in the memory of the host."""
 
     array: torch.Tensor
-    """Flat; holds the part once `arrived` returns, and the sum when that is done."""
+    """Flat; holds the part once `arrived` returns, and the sum at the end."""
     arrived: Callable[[], None]
     place: torch.Tensor
-    """Where the sum belongs, on the device."""
+    """Memory for the sum, on the device."""
 
 
 class StagedTensor:
-    """A tensor on its way down and up. `chunks` are to be summed, each followed by `back`."""
+    """A tensor under way down and up. Sum each of `chunks`, and call `back` for it."""
 
     def __init__(self, tensor: torch.Tensor, copies: Copies) -> None:
-        """Begin to copy it down."""
+        """Start to copy it down."""
         self._tensor = tensor.detach()
         self._copies = copies
         copies.follow(self._tensor)
@@ -155,11 +155,11 @@ class StagedTensor:
         self.chunks: Sequence[Chunk] = [self._down(part) for part in self._flat.split(most)]
 
     def back(self, chunk: Chunk) -> None:
-        """Begin to copy the sum of a chunk up."""
+        """Start to copy the sum of a chunk up."""
         self._copies.up(chunk.array, chunk.place)
 
     def end(self) -> Callable[[], None]:
-        """Put the whole together when all chunks have begun to go up; return what joins the caller's work."""
+        """Assemble the tensor after all copies up are submitted; return the function from `Copies.join`."""
         if self._flat.data_ptr() != self._tensor.data_ptr():
             with self._copies.going_up(), torch.no_grad():
                 self._tensor.copy_(self._flat.view(self._tensor.shape))

@@ -21,7 +21,7 @@ from hostlib.torch.work import SwitchWork
 
 
 def start_sum(calls: SwitchCalls, tensors: Sequence[torch.Tensor], what: SwitchCall) -> SwitchWork:
-    """Sum tensors in place. Raises InaError for what cannot be submitted."""
+    """Sum tensors in place. Raises InaError if they cannot be submitted."""
     staged = next((tensor for tensor in tensors if copies_of(tensor)), None)
     copies = None if staged is None else copies_of(staged)
     work = SwitchWork(
@@ -61,7 +61,7 @@ def _staged(
     number: int,
     work: SwitchWork,
 ) -> None:
-    """Sum a tensor of a device, chunk by chunk; the last one to end, which may be any, ends the work."""
+    """Sum a device's tensor chunk by chunk; the work ends with the last chunk, in any order."""
     if what.residual is not None:
         raise UnsupportedArray(f"error feedback is for tensors on the CPU, this one is on {tensor.device}")
     staged = StagedTensor(tensor, copies)
@@ -69,7 +69,7 @@ def _staged(
     left = len(staged.chunks)
 
     def end(done: Handle[Any], chunk: Chunk, finish: Callable[[], None]) -> None:
-        nonlocal left  # all in the library's thread, but for chunks that have ended already
+        nonlocal left  # in the library's thread, except for chunks that have ended already
         error = calls.ended(done, finish, number)
         if error is None and takes:
             staged.back(chunk)
@@ -82,7 +82,7 @@ def _staged(
     lock = threading.Lock()
     for at, chunk in enumerate(staged.chunks):
         if not chunk.array.dtype.is_floating_point:
-            chunk.arrived()  # its digits may be made of it here
+            chunk.arrived()  # `encode` may read it here
         like = replace(what, series=f"{what.series} {at}")
         array, finish, of_chunk = _encode(calls, chunk.array, like)
         handle = _submit(calls, array, of_chunk, label, chunk.arrived)
@@ -92,7 +92,7 @@ def _staged(
 def _encode(
     calls: SwitchCalls, tensor: torch.Tensor, what: SwitchCall
 ) -> tuple[NDArray[Any], Callable[[], None], SwitchCall]:
-    """Return the array to sum, a call for its end, and the operation: integers are averaged as sums."""
+    """Return the array to sum, a function for its end, and the operation: integers are averaged as sums."""
     divided = what.op == "average" and not tensor.dtype.is_floating_point
     array, finish = encode(tensor, calls.communicator.size, divided=divided)
     return array, finish, replace(what, op="sum") if divided else what
@@ -105,7 +105,7 @@ def _submit(
     label: str,
     arrived: Callable[[], None] | None = None,
 ) -> Handle[Any]:
-    whole = what.root is None  # a reduce has no numbers of its own
+    whole = what.root is None  # a reduce has no encoding of its own
     options = CallOptions(
         out=array,
         name=label,

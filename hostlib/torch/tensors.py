@@ -1,14 +1,14 @@
-"""Tensors as arrays that the switch sums, and back.
+"""Convert tensors to arrays that the switch can sum, and back.
 
 ===============================  ===================================================================
-float32, float16, float64, int32  the tensor's own memory, as `hostlib.collectives.arrays` takes it
+float32, float16, float64, int32  the tensor's own memory (see `hostlib.collectives.arrays`)
 bfloat16                          a copy in float32; the sum is rounded to bfloat16
 int64, averages of int32 too      narrow digits, summed exactly: modulo 2**64
 ===============================  ===================================================================
 
-A number is cut into digits of so many bits that the sum of as many of them as there are ranks stays below
-2**31. Sums of digits are carried into one another on the host, modulo 2**64: the sum is exact where it fits
-64 bits, and wraps around as additions of 64-bit integers do elsewhere.
+A number is cut into digits that are narrow enough for a sum over all ranks to stay below 2**31. The host adds
+the sums of digits with their carries, modulo 2**64: the sum is exact where it fits 64 bits, and wraps around
+as other additions of 64-bit integers do.
 
 >>> sums = sum(split(np.array(values), 2) for values in ([2**40, -1], [5, -1]))
 >>> join(sums, 2).tolist()
@@ -34,11 +34,11 @@ SUMMED: Final = (
 )
 
 Encoded = tuple[NDArray[Any], Callable[[], None]]
-"""An array to be summed in place, and what to do then, so that the tensor holds the sum."""
+"""An array to sum in place, and a function that then stores the sum in the tensor."""
 
 
 def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded:
-    """Return a tensor on the CPU, of one of `SUMMED`, as what the switch sums over `size` ranks.
+    """Return an array to sum over `size` ranks for a CPU tensor of a type in `SUMMED`.
 
     `divided`: the tensor, of integers, gets the average, rounded towards zero.
     """
@@ -51,13 +51,13 @@ def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded
 
 
 def memory(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor's memory as an array. After `Tensor.numpy` no caller could resize the tensor."""
+    """Return a tensor's memory as an array; after `Tensor.numpy` callers could not resize the tensor."""
     array: NDArray[Any] = np.from_dlpack(_Exported(tensor))
     return array
 
 
 class _Exported:
-    """A dense tensor on the CPU, without gradient and not conjugated, as NumPy asks for its memory.
+    """Gives NumPy the memory of a dense CPU tensor, without gradient and not conjugated.
 
     `Tensor.__dlpack__` does the same after checks, which take longer than all the rest.
     """
@@ -82,7 +82,7 @@ def _converted(tensor: torch.Tensor) -> Encoded:
 def encode_shards(
     given: torch.Tensor, output: torch.Tensor, size: int, *, divided: bool
 ) -> tuple[NDArray[Any], NDArray[Any], Callable[[], None]]:
-    """Return the digits of integers that the switch sums for each rank, and the array for this rank's sums.
+    """Return the digits of integers to sum for each rank, and the array for this rank's sums.
 
     Args:
         given: Integers of all shards, one after the other.
@@ -91,7 +91,7 @@ def encode_shards(
         divided: `output` gets the average, rounded towards zero.
 
     Returns:
-        The array of all shards; the array for this rank's; and what to do then, so that `output` has it.
+        The array of all shards; the array for this rank's shard; and a function that stores it in `output`.
     """
     digits = _split(given.detach(), size)
     shards = digits.reshape(len(digits), size, output.numel()).swapaxes(0, 1)
@@ -111,7 +111,7 @@ def _split(tensor: torch.Tensor, size: int) -> NDArray[np.int32]:
 
 
 def _joining(tensor: torch.Tensor, digits: NDArray[Any], size: int, *, divisor: int) -> Callable[[], None]:
-    """Return a call that puts the sums of digits, divided, into a tensor."""
+    """Return a function that stores the sums of digits, divided, in a tensor."""
 
     def finish() -> None:
         sums = torch.from_numpy(join(digits, size)).view(tensor.shape)
@@ -121,17 +121,17 @@ def _joining(tensor: torch.Tensor, digits: NDArray[Any], size: int, *, divisor: 
 
 
 def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Put values into a tensor, from any thread."""
+    """Copy values to a tensor, from any thread."""
     with torch.no_grad():  # grad mode is per thread, and this may run in the library's
         tensor.copy_(values)
 
 
 def _nothing() -> None:
-    """Do nothing: the sum is where it should be."""
+    """Do nothing: the tensor already has the sum."""
 
 
 MAX_SIZE = 1 << 20
-"""Ranks; digits of more would be few bits."""
+"""Most ranks; with more, digits would have few bits."""
 
 
 def digit_bits(size: int) -> int:
@@ -151,9 +151,9 @@ def split(values: NDArray[np.int64], size: int) -> NDArray[np.int32]:
 
 
 def join(sums: NDArray[Any], size: int) -> NDArray[np.int64]:
-    """Return the sums (n,) of what `split` made on every rank, given the sums of the digits (digits, n)."""
+    """Return the sums (n,) of the values, from the sums (digits, n) of their digits by `split`."""
     bits = digit_bits(size)
     total = np.zeros(sums.shape[1:], np.uint64)
     for digit, shift in zip(sums, range(0, 64, bits), strict=True):
-        total += digit.astype(np.uint64) << np.uint64(shift)  # what leaves 64 bits is meant to
+        total += digit.astype(np.uint64) << np.uint64(shift)  # modulo 2**64, as intended
     return total.view(np.int64)

@@ -1,4 +1,4 @@
-"""A collective on its way, as torch waits for it."""
+"""Torch's view of a collective under way: works to wait for."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _log: Final = logging.getLogger("hostlib.torch")
 
 
 class Callbacks:
-    """Runs calls at once, each in a thread that no other call holds; threads are reused."""
+    """Runs each call at once, in a free thread; threads are reused."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._free = 0
-        """Threads that wait for a call, less the calls that wait for one of them."""
+        """Number of idle threads, minus queued calls."""
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], None]) -> None:
@@ -68,7 +68,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def untraced(method: Method) -> Method:
-    """Exempt a method, and all that it calls, from tracing by torch.compile.
+    """Exempt a method, with all its calls, from tracing by torch.compile.
 
     `torch.compiler.disable` would import the compiler, which takes seconds, in programs that do not compile.
     """
@@ -80,7 +80,7 @@ def untraced(method: Method) -> Method:
 
 _LOOK: Final = timedelta(seconds=0.25)
 _TIMED_OUT: Final = "Operation timed out!"
-"""What a wait says, in torch 2.13, that ends before gloo does."""
+"""Error text of torch 2.13 for a wait that times out before gloo does."""
 
 
 class WaitTimeout(TimeoutError, RuntimeError):
@@ -88,7 +88,7 @@ class WaitTimeout(TimeoutError, RuntimeError):
 
 
 class SwitchWork(dist.Work):
-    """A collective that `complete` ends, from any thread; its result are `tensors`."""
+    """A collective that `complete` ends, from any thread; its result is `tensors`."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class SwitchWork(dist.Work):
         device: torch.device | None = None,
         order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:
-        """Begin.
+        """Start the work.
 
         Args:
             tensors: The result.
             what: Its name in errors.
-            callbacks: The threads for what waits for its future.
-            parts: It ends when as many parts have, or the first fails.
+            callbacks: The threads for callbacks of its future.
+            parts: Number of parts; it ends when all have ended, or one fails.
             device: The device of tensors whose results are ready on the caller's stream, not at once.
             order: The order on the device (a stream) in which results become ready.
         """
@@ -126,7 +126,7 @@ class SwitchWork(dist.Work):
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
-        """Note that a part has ended; the first error ends all. Without effect once it has ended.
+        """Note that a part has ended; the first error ends the work. Without effect once it has ended.
 
         Callbacks of the future run in another thread: they may wait for collectives that the thread which
         calls this has yet to carry out. `join` lets the caller's work on a device wait for the result there.
@@ -144,7 +144,7 @@ class SwitchWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 is none. Raises what it ran into, or WaitTimeout."""
+        """Wait for the end; a `timeout` of 0 is no limit. Raises the work's error, or WaitTimeout."""
         if os.getpid() != self._process and not self._done.has_happened:
             raise NotInitialized(
                 f"{self._what} is on its way in process {self._process}, which alone can wait for it"
@@ -169,7 +169,7 @@ class SwitchWork(dist.Work):
             if self._future is not None:
                 return self._future
             self._end = end = torch.futures.Future(devices=self._devices)
-            # What a callback raises reaches those who wait in C++, such as DDP; set_exception does not.
+            # An error raised in a callback reaches waits in C++, such as DDP's; set_exception does not.
             self._future = end.then(self._outcome)
             is_done = self._done.has_happened
         if is_done:
@@ -203,7 +203,7 @@ class SwitchWork(dist.Work):
 
 
 class GlooWork(dist.Work):
-    """A work of the inner group, whose failure is told in our words where we know better."""
+    """A work of the inner group; its failure is replaced by a known cause."""
 
     def __init__(
         self,
@@ -215,16 +215,16 @@ class GlooWork(dist.Work):
         """Wrap the inner group's work.
 
         Args:
-            inner: It.
-            why: Says what is behind a failure, if that is known; its argument: only a wait has timed out.
-            messages: Where a send or a receive is noted until it has been waited for; None: it is neither.
-            dtype: Type of tensors that move as bytes; None: none do.
+            inner: The inner work.
+            why: Returns the known cause of a failure, or None; its argument: only a wait has timed out.
+            messages: Set that holds a send or a receive until it has been waited for; None: for other calls.
+            dtype: Type of tensors that move as bytes; None: no tensor does.
         """
         super().__init__()
         self._inner = inner
         self._why = why
         self._messages = messages
-        self._mark = object()  # its own: a work that was dropped must not be taken for a later one
+        self._mark = object()  # not `self`: the id of a dropped work may be reused
         if messages is not None:
             messages.add(self._mark)
         self._dtype = dtype
@@ -232,7 +232,7 @@ class GlooWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 is the group's. Raises what it ran into."""
+        """Wait for the end; a `timeout` of 0 is the group's. Raises the work's error."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else None
         while not self._done_within(timeout):
             if deadline is not None and time.monotonic() > deadline:
@@ -243,9 +243,9 @@ class GlooWork(dist.Work):
         return True
 
     def _done_within(self, timeout: timedelta) -> bool:
-        """Wait for some time: gloo does not hear that a group is given up, and so looks up now and then."""
+        """Wait for some time, with checks at intervals, because gloo does not notice an aborted group."""
         try:
-            if self._messages is not None:  # a time-out would end those for good
+            if self._messages is not None:  # a time-out would end sends and receives for good
                 return bool(self._inner.wait(timeout) if timeout else self._inner.wait())
             return bool(self._inner.wait(min(timeout, _LOOK) if timeout else _LOOK))
         except RuntimeError as error:

@@ -1,7 +1,7 @@
-"""Layout of INA packets on the wire: the header of ``p4src/include/headers.p4``; as numpy dtypes, too.
+"""Layout of INA packets on the wire: the header of ``p4src/include/headers.p4``, and numpy dtypes.
 
 All fields are big endian. A *frame* is Ethernet, IPv4, UDP, INA header and `lanes` int32 values; over a
-plain UDP socket only the *payload* (INA header and lanes) is ours to write, the kernel makes the rest.
+plain UDP socket the library writes only the *payload* (INA header and lanes), and the kernel the rest.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KIND_GRADIENT: Final = 1
 KIND_RESULT: Final = 2
 KIND_STATUS: Final = 3
 KIND_PARTIAL: Final = 4
-"""A contribution or a sum of several on its way to the fallback server."""
+"""A contribution, or a sum of several, to the fallback server."""
 KIND_REMINDER: Final = 5
-"""The fallback server asks for what it lacks."""
+"""The fallback server requests missing contributions."""
 
 FLAG_RESEND: Final = 0x01
 FLAG_QUERY: Final = 0x02
@@ -41,7 +41,7 @@ FLAG_ECN: Final = 0x20
 FLAG_BYPASS: Final = 0x40
 FLAG_RAW: Final = 0x80
 FLAGS_OF_ANSWER: Final = FLAG_RESEND | FLAG_BYPASS
-"""Both of them: the contribution of a worker that has the result, to a sum that a reminder asked for."""
+"""Flags of a contribution to a reminder's sum by a worker that already has the result."""
 
 NAMES_OF_KINDS: Final = {
     KIND_GRADIENT: "gradient",
@@ -60,18 +60,18 @@ NAMES_OF_FLAGS: Final = {
     FLAG_BYPASS: "bypass",
     FLAG_RAW: "raw",
 }
-"""Names by which captures are read (`hostlib.scapy_ina`, `hostlib.wire.lua_dissector`)."""
+"""Names in captures (`hostlib.scapy_ina`, `hostlib.wire.lua_dissector`)."""
 
 ECN_MASK: Final = 3
 ECN_CONGESTED: Final = 3
-"""Of the type of service in a frame's IPv4 header (RFC 3168)."""
+"""ECN field of a frame's IPv4 header: congestion experienced (RFC 3168)."""
 STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
-"""Flags of contributions that their sum keeps."""
+"""Flags that a sum inherits from its contributions."""
 
 TARGET_BUT: Final = 0x8000
-"""Bit of `target`: not the rank in the other bits takes the result, but all the others."""
+"""Bit of `target`: all ranks take the result, except the rank in the other bits."""
 TARGET_ALL: Final = 0xFFFF
-"""`target` of a result that every rank takes: all but one that does not exist."""
+"""`target` of a result that every rank takes: all ranks except one that does not exist."""
 ROOT_NODE: Final = 0
 VALID_INT32: Final = 0x8000
 """Bit of `valid` in RAW packets: the lanes are int32, not float32."""
@@ -86,7 +86,7 @@ MAX_FAN_IN: Final = 32
 """Width of the contribution bitmap: children of one switch."""
 
 LANE_COUNTS: Final = (32, 64, 256)
-"""Lanes per packet that the switch programs are built for."""
+"""Numbers of lanes per packet for which switch programs can be built."""
 
 TYPE_IPV4: Final = 0x0800
 PROTO_UDP: Final = 17
@@ -117,7 +117,7 @@ class Header(NamedTuple):
 
 
 def is_udp(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the prefixes (`PREFIX_DTYPE`) that are UDP over plain IPv4 and no fragments."""
+    """Return a mask of the prefixes (`PREFIX_DTYPE`) that are unfragmented UDP over IPv4 without options."""
     plain: NDArray[np.bool_] = (
         (prefixes["ether_type"] == TYPE_IPV4)
         & (prefixes["ip_version_ihl"] == 0x45)
@@ -134,7 +134,7 @@ def version_kind(kind: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Addresses in the frames that a worker sends when no kernel makes them."""
+    """Addresses in the frames that a worker writes itself."""
 
     src_mac: str
     dst_mac: str
@@ -178,7 +178,7 @@ def ipv4_checksum(header: bytes) -> int:
 
 
 def __getattr__(name: str) -> object:
-    """Import what has arrays when it is first used: who only launches workers needs no numpy."""
+    """Import array types at their first use: a launcher of workers needs no numpy."""
     if name in ("HEADER_DTYPE", "PREFIX_DTYPE", "packet_dtype"):
         found: object = getattr(importlib.import_module("hostlib.wire.dtypes"), name)
         globals()[name] = found

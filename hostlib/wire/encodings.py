@@ -1,4 +1,4 @@
-r"""How float32 travel, as int32 in packets: encodings by name, room for ranks, and bounds of the errors.
+r"""Encodings of float32 as int32 in packets: names, largest numbers of ranks, and error bounds.
 
 All ranks scale packet *j* by the same 2\ :sup:`k`, derived from the largest IEEE-754 biased exponent that any
 rank has in that packet, so that the sum of n scaled values fits an int32 and its two's complement sum is
@@ -6,14 +6,15 @@ exact. Nothing can wrap; small values lose bits relative to the packet's largest
 
 Exponents are the biased field, 0..255: 0 means that every value is zero or subnormal, 255 that some rank has
 NaN or infinity; the whole packet is then NaN. A power of two scales without rounding, so the only errors are
-one rounding per rank and one of the sum. A sum beyond float32 becomes infinite, as it would in float32.
+one rounding per rank and one rounding of the sum. A sum beyond float32 becomes infinite, as it would in
+float32.
 
 Blocks put two, four or eight values into each int32, in fields of 16, 8 or 4 bits (block16, block8, block4)
-with head room for the sum: a value keeps the bits of its field less ceil(log2 ranks). So a switch adds up
-what is compressed, as in THC (NSDI'24), whose 31 levels in 8 bits are those of block8 with 8 ranks.
+with head room for the sum: a value has the bits of its field minus ceil(log2 ranks). So a switch can add
+compressed values, as in THC (NSDI'24), whose 31 levels in 8 bits equal block8 with 8 ranks.
 
-Another alternative is one fixed scale for everything (ATP, NSDI'21). It needs no exponents in advance, and
-cannot take what is too large: such packets are marked, and summed unscaled elsewhere.
+Another alternative is one fixed scale for all packets (ATP, NSDI'21). It needs no exponents in advance, but
+has no room for large values: their packets are marked, and summed unscaled elsewhere.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
 
 Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
-"""How a job's float32 travel: one exponent a packet, the same in 16, 8 or 4 bits, or one fixed scale."""
+"""Encoding of a job's float32: an exponent per packet, with 32, 16, 8 or 4 bits, or one fixed scale."""
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
 Numbers = Literal["exponent", "block16", "block8", "block4"]
-"""Those that a collective may have of its own: the fixed scale is a whole job's."""
+"""Encodings that a collective may choose; the fixed scale can only be chosen for a whole job."""
 NUMBERS: Final[tuple[Numbers, ...]] = get_args(Numbers)
 Block = Literal["block16", "block8", "block4"]
 BLOCKS: Final[tuple[Block, ...]] = get_args(Block)
 _PER_LANE: Final[Mapping[str, int]] = {"block16": 2, "block8": 4, "block4": 8}
 
 MAX_FAN_IN: Final = 1024
-"""Ranks for which the scale leaves at least 21 bits to a value."""
+"""Most ranks: the scale leaves at least 21 bits for a value."""
 
 NONFINITE: Final = 255
-"""Exponent of a packet in which some rank has NaN or infinity."""
+"""Exponent of a packet in which a rank has NaN or infinity."""
 
 SPARE: Final = 3
-"""Bits by which a foreseen exponent may be above the one that is found (`hostlib.core.foresight`)."""
+"""Most bits by which a foreseen exponent may exceed the real one (`hostlib.core.foresight`)."""
 
 INT32_MAX: Final = 2**31 - 1
 _INFINITY: Final = 0x7F800000
-"""As float32."""
+"""Bits of infinity as float32."""
 
 
 def per_lane(numbers: Encoding) -> int:
@@ -54,24 +55,24 @@ def per_lane(numbers: Encoding) -> int:
 
 
 def most_ranks(numbers: Encoding) -> int:
-    """Return the largest number of ranks whose sum an encoding has room for: block8 127, block4 7."""
+    """Return the largest number of ranks for an encoding: block8 127, block4 7."""
     return min(MAX_FAN_IN, INT32_MAX >> (32 - width(per_lane(numbers))))
 
 
 def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
-    """Return why the sum of this number of ranks does not fit an encoding's fields; None if it does."""
+    """Return the reason why a sum of `fan_in` ranks does not fit an encoding; None if it fits."""
     if fan_in <= (most := most_ranks(numbers)):
         return None
     return f"{numbers} has room for the sum of at most {most} ranks, and there are {fan_in}"
 
 
 def width(fields: int) -> int:
-    """Return the bits of each of this number of fields in a lane."""
+    """Return the bits of a field with `fields` fields per lane."""
     return 32 // fields
 
 
 def scale_log2(exponent: int, fan_in: int) -> int:
-    """Return k: values of a packet with that exponent are multiplied by 2**k.
+    """Return k, where values of a packet with this exponent are multiplied by 2**k.
 
     With e = max(exponent, 1) every magnitude is below 2**(e - 126), so that n of them times 2**k reach 2**31
     at most.
@@ -80,7 +81,7 @@ def scale_log2(exponent: int, fan_in: int) -> int:
 
 
 def exponent_of(value: float, *, above: bool = False) -> int:
-    """Return the biased exponent of a number as float32, or of the next float32 `above` that one."""
+    """Return the biased exponent of a number as float32, or with `above` of the next larger float32."""
     try:
         (bits,) = struct.unpack("<I", struct.pack("<f", abs(value)))
     except OverflowError:
@@ -92,14 +93,14 @@ def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bo
     """Return the largest absolute error of a sum of packed values, against the exact sum of the inputs.
 
     With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a unit of a field of b bits is that
-    times 2**(ceil(log2 fan_in) - b + 1): one bit is the sign's and the rest is room for the sum. Each rank is
-    off by half a unit; where a value is cut, by less than one. The sum is exact.
+    times 2**(ceil(log2 fan_in) - b + 1): one bit is the sign's and the rest is room for the sum. Each rank's
+    error is half a unit; where a value is clamped, less than one. The sum is exact.
 
     Args:
         exponent: The shared exponent of the packet.
         fan_in: Number of ranks.
         numbers: The encoding.
-        average: Of the average, which is rounded once more.
+        average: Bound the error of the average, which is rounded once more.
 
     Raises ValueError if there is no room for the sum of this number of ranks.
     """
@@ -126,16 +127,16 @@ def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:
 def error_bound(exponent: int, fan_in: int, *, average: bool = False, foreseen: bool = False) -> float:
     """Return the largest absolute error of a result, against the exact sum of the float32 inputs.
 
-    Each rank rounds to a multiple of 2**-k (half of it off at most, or with more than 128 ranks, where the
-    clamp may be met, all of it), and the sum, below fan_in * 2**(e - 126), is rounded to float32 twice at
-    most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range the
-    result may be infinite.
+    Each rank rounds to a multiple of 2**-k (with an error of at most half of it, or all of it with more than
+    128 ranks, whose values may be clamped), and the sum, below fan_in * 2**(e - 126), is rounded to float32
+    twice at most (to 24 bits, and again if it is subnormal). Where the exact sum is beyond the float32 range
+    the result may be infinite.
 
     Args:
         exponent: The shared exponent of the packet.
         fan_in: Number of ranks.
-        average: Of the average, which is rounded once more.
-        foreseen: The scale was foreseen, and may lack `SPARE` bits.
+        average: Bound the error of the average, which is rounded once more.
+        foreseen: The scale was foreseen, and may lose `SPARE` bits.
     """
     largest = fan_in * math.ldexp(1.0, max(exponent, 1) - 126)
     unit = math.ldexp(1.0, (SPARE if foreseen else 0) - scale_log2(exponent, fan_in))
@@ -149,7 +150,7 @@ def error_bound(exponent: int, fan_in: int, *, average: bool = False, foreseen: 
 def local_error_bound(largest: float, ranks: int) -> float:
     """Return the largest absolute error of the machines' own sums, where ranks are summed there first.
 
-    Each is rounded to float32 once: by 2**-24 of it, and together they are below ranks * largest.
+    Each sum is rounded to float32 once, by 2**-24 of it, and together they are below ranks * largest.
     """
     return math.ldexp(ranks * largest, -24)
 
@@ -157,16 +158,16 @@ def local_error_bound(largest: float, ranks: int) -> float:
 def hierarchical_error_bound(
     largest: float, ranks: int, bound: Callable[[int, int], float], most: int = MAX_FAN_IN
 ) -> float:
-    """Return the error bound of a sum whose ranks are summed on their machines first, however they lie there.
+    """Return the error bound of a sum over machines' own sums, for any placement of the ranks.
 
-    The switch adds up m sums of up to ranks - m + 1 ranks, whose exponent is that much larger: many machines,
-    of which one has many ranks, are the worst.
+    The switch adds m sums of up to ranks - m + 1 ranks, whose exponent is larger by that number's bits: the
+    worst case is many machines, of which one has many ranks.
 
     Args:
         largest: The largest magnitude among the inputs.
         ranks: Number of ranks.
         bound: `error_bound`, or `block_error_bound`, of exponent and number of machines.
-        most: The most machines that the encoding has room for.
+        most: Most machines for the encoding.
     """
     machines = range(1, min(ranks, most) + 1)
     worst = max(bound(exponent_of((ranks - m + 1) * largest, above=True), m) for m in machines)
@@ -174,7 +175,7 @@ def hierarchical_error_bound(
 
 
 def log2_ceil(fan_in: int) -> int:
-    """Return the bits that a sum of this number of ranks has more than its terms."""
+    """Return the number of bits by which a sum of this number of ranks exceeds its terms."""
     if not 1 <= fan_in <= MAX_FAN_IN:
         raise ValueError(f"fan-in is {fan_in}, must be 1..{MAX_FAN_IN}")
     return (fan_in - 1).bit_length()

@@ -1,7 +1,7 @@
-"""Wireshark's dissector of INA packets, in Lua: made from `hostlib.wire`, so that it cannot differ from it.
+"""Generate Wireshark's dissector of INA packets, in Lua, from `hostlib.wire`.
 
-Wireshark and tshark take it from their plugin folder, or by ``-X lua_script:ina.lua``. Filters are called by
-the header's fields: ``ina.job == 1 && ina.psn == 17``, ``ina.flags.collision``.
+Wireshark and tshark load it from their plugin folder, or by ``-X lua_script:ina.lua``. Filters are named
+after the header's fields: ``ina.job == 1 && ina.psn == 17``, ``ina.flags.collision``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from hostlib import wire
 
 _NIBBLES = ("version", "kind")
-"""Of the first byte, the high and the low half."""
+"""Names of the high and the low half of the first byte."""
 _HEXADECIMAL = {"bitmap", "tag", "target"}
 
 _DISSECT = """

@@ -1,6 +1,6 @@
-"""The logical aggregation tree of a job: who adds up whose packets.
+"""The logical aggregation tree of a job: which switch sums packets of which children.
 
-Nodes are aggregating switches. Node 0 is the root; the other ids are 1..65534 and mean nothing. The position
+Nodes are aggregating switches. Node 0 is the root; the other ids, 1..65534, are arbitrary. The position
 of a child in its node's list is its bit in that node's contribution bitmaps. A child c >= 0 is the worker of
 rank c, a child c < 0 the node -c.
 
@@ -25,7 +25,7 @@ MAX_NODE = 0xFFFE
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A valid tree: every node and every rank hangs somewhere below the root, once."""
+    """A valid tree: every node and every rank is below the root, exactly once."""
 
     nodes: Mapping[int, tuple[int, ...]]
     """Children of each node by bit."""
@@ -77,7 +77,7 @@ class Tree:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Read what `to_json` returned. Raises ConfigError with the reason."""
+        """Read an object from `to_json`. Raises ConfigError with the reason."""
         if not isinstance(value, Mapping):
             raise ConfigError(f"tree is {value!r}, must be an object: node id to a list of children")
         nodes: dict[int, tuple[int, ...]] = {}
@@ -92,7 +92,7 @@ class Tree:
         return cls(nodes)
 
     def to_json(self) -> dict[str, list[int]]:
-        """Return the tree as JSON knows it, with strings for keys."""
+        """Return the tree as an object for JSON, with strings for keys."""
         return {str(node): list(children) for node, children in self.nodes.items()}
 
     @property
@@ -102,7 +102,7 @@ class Tree:
 
     @property
     def result_bitmap(self) -> int:
-        """The bitmap of every result: the root's with all contributions."""
+        """Bitmap of every result: all contributions at the root."""
         return self.full_bitmap(wire.ROOT_NODE)
 
     def fan_in(self, node: int) -> int:
@@ -114,9 +114,9 @@ class Tree:
         return (1 << len(self.nodes[node])) - 1
 
     def parent(self, child: int) -> tuple[int, int]:
-        """Return the node that a child (see the module) hangs off, and its bitmap there: one bit.
+        """Return the parent node of a child (see the module), and the child's bitmap there: one bit.
 
-        Raises KeyError for a child that the tree does not have; the root has no parent.
+        Raises KeyError for the root, and for a child that is not in the tree.
         """
         for node, children in self.nodes.items():
             if child in children:
@@ -124,7 +124,7 @@ class Tree:
         raise KeyError(child)
 
     def path(self, rank: int) -> tuple[tuple[int, int], ...]:
-        """Return (node, bitmap) from the rank's own switch up to the root: where its contribution passes."""
+        """Return (node, bitmap) from the rank's own switch up to the root: the path of its contribution."""
         steps = [self.parent(rank)]
         while steps[-1][0] != wire.ROOT_NODE:
             steps.append(self.parent(-steps[-1][0]))
@@ -133,7 +133,7 @@ class Tree:
     def ranks_under(self, node: int, bitmap: int | None = None) -> tuple[int, ...]:
         """Return the ranks below these children of a node (default: all), in order.
 
-        Bits beyond the node's children, and nodes that the tree does not have, mean nobody.
+        Bits beyond the node's children, and nodes that are not in the tree, stand for no rank.
         """
         children = self.nodes.get(node, ())
         stack = [child for bit, child in enumerate(children) if bitmap is None or bitmap >> bit & 1]
@@ -147,9 +147,9 @@ class Tree:
         return tuple(sorted(ranks))
 
     def missing(self, heard: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the ranks, in order, whose contributions sums with these bitmaps lack, by their nodes.
+        """Return the ranks, in order, whose contributions are missing in sums with these bitmaps by node.
 
-        Of a child that is a node itself, its own bitmap tells who is missing there, if it is among them.
+        For a missing child that is a node, its own bitmap, if given, shows the missing ranks below it.
 
         >>> Tree.of({0: (-1, 2, 3), 1: (0, 1)}).missing({0: 0b100, 1: 0b10})
         (0, 2)

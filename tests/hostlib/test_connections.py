@@ -123,7 +123,7 @@ def test_a_line_recorded_from_another_connection_takes_no_ranks_place(place: Pla
         assert its != others
         recorded = encode(greeting(its))
         other.sendall(recorded)
-        assert heard(other, 10) == {"refused": "its INA_TOKEN is another one"}
+        assert heard(other, 10) == {"refused": "its INA_TOKEN differs"}
         assert not at_first.connections
         one.sendall(recorded)
         assert heard(one, 10) == {"welcome": True}
@@ -132,13 +132,13 @@ def test_a_line_recorded_from_another_connection_takes_no_ranks_place(place: Pla
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"secret": "another"}, "its INA_TOKEN is another one"),
+        ({"secret": "another"}, "its INA_TOKEN differs"),
         (
             {"size": 4},
             r"it is of a launch of 4 ranks, this one has 3 and the same identifiers \(.*x/socket\)",
         ),
-        ({"rank": 0}, "rank 0 has come already, or is none of those that are waited for"),
-        ({"rank": 3}, "rank 3 has come already, or is none of those that are waited for"),
+        ({"rank": 0}, "rank 0 has come already, or is not expected here"),
+        ({"rank": 3}, "rank 3 has come already, or is not expected here"),
     ],
 )
 def test_a_rank_that_does_not_belong_here_hears_why(

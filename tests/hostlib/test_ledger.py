@@ -153,7 +153,7 @@ def test_a_watch_warns_of_a_rank_that_is_late(caplog: pytest.LogCaptureFixture) 
         watch.stop()
     logging.getLogger("hostlib.watch").removeHandler(handler)
     assert "call 0, sum of 3, has not ended for" in caplog.text
-    assert "rank 1, which called nothing last; rank 2, which has not said what it has called" in caplog.text
+    assert "rank 1, which called nothing last; rank 2, which has not reported its calls" in caplog.text
 
 
 def test_paths_are_counted_by_group_and_the_first_of_a_kind_is_logged(

@@ -259,7 +259,7 @@ def test_wrong_arguments_of_a_group_raise_at_its_caller_and_the_job_goes_on(
 def test_a_group_that_cannot_be_is_refused_at_once() -> None:
     with Rendezvous(job=7, size=3) as meeting, ThreadPoolExecutor(1) as pool:
         peers = join_all(meeting, 3)
-        with pytest.raises(RendezvousError, match="whoever started this job admits no groups"):
+        with pytest.raises(RendezvousError, match="the launcher of this job admits no groups"):
             peers[0].group("a", [0, 1], 600)
         meeting.on_group(lambda request: None)
         for ranks, reason in (
@@ -348,7 +348,7 @@ def test_a_worker_with_another_token_is_told_what_may_be_wrong() -> None:
         RendezvousPeers(meeting.address, job=7, rank=0, size=1, token="5ec7e7", timeout_s=PATIENCE_S)
     assert isinstance(caught.value, InaError)
     assert str(caught.value).startswith("job 7, rank 0: ")
-    assert "refused: its token in INA_JOB is another one" in str(caught.value)
+    assert "refused: its token in INA_JOB differs" in str(caught.value)
     assert "5ec7e7" not in str(caught.value)
 
 

@@ -139,7 +139,7 @@ FAULTS = {
         unset={"h2": "route delete 10.0.255.1/32 dev lo"},
     ),
     "a fallback server with another secret": Fault(
-        *("fallback server", ".*refuses this machine: its INA_TOKEN is another one.*"),
+        *("fallback server", ".*refuses this machine: its INA_TOKEN differs.*"),
         token="another secret, as long",
     ),
     "few files may be open": Fault(

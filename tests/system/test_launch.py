@@ -149,8 +149,8 @@ def test_a_python_file_that_is_given_as_the_command_is_not_said_to_be_missing(
     script.touch()
     assert (
         str(cannot_run("train.py", "No such file"))
-        == "cannot run 'train.py': No such file; want 'python train.py'"
+        == "cannot run 'train.py': No such file; use 'python train.py'"
     )
     assert str(cannot_run("gone.py", "No such file")) == "cannot run 'gone.py': No such file"
     said = refused("run", "-np", 2, "--", script, status=1)
-    assert said == f"ina: cannot run '{script}': Permission denied; want 'python {script}'\n"
+    assert said == f"ina: cannot run '{script}': Permission denied; use 'python {script}'\n"

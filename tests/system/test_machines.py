@@ -142,7 +142,7 @@ def test_a_rank_with_another_token_is_not_heard(here: Cluster) -> None:
     assert [each[2] for each in answers(right)] == [[1, 3, 5, 7, 9]] * 2
     [(status, output, errors)] = ends([forged])
     assert (status, output) == (1, "")
-    assert "RendezvousError: rank 1: refused by rank 0: its INA_TOKEN is another one" in errors
+    assert "RendezvousError: rank 1: refused by rank 0: its INA_TOKEN differs" in errors
 
 
 def test_what_cannot_be_admitted_is_told_to_all_machines(here: Cluster) -> None:

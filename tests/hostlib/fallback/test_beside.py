@@ -155,7 +155,7 @@ def test_jobs_that_cannot_be_served_so_are_refused(ends: Ends) -> None:
     host, port = ends.worker.getsockname()
     job = {"job": 9, "epoch": 1, "tree": TREE.to_json(), "window": 9, "beside": f"{host}:{port}"}
     for key, value, said in (
-        ("beside", f"{host}:{port}", "is one of another job already"),
+        ("beside", f"{host}:{port}", "belongs to another job already"),
         ("beside", "nobody", "is not an address"),
         ("beside", 5, "must be HOST:PORT"),
         ("tree", {"0": [0, 1]}, "must be one worker and one node"),

@@ -76,7 +76,7 @@ def test_ranks_of_a_job_at_different_stages_break_the_group() -> None:
     turns.ask(B0, "gpu")
     assert turns.ask(A1, "network") == []
     assert turns.broken is not None
-    assert "job a, rank 1 stands before stage network, rank 0 before cpu" in turns.broken
+    assert "job a, rank 1 waits for stage network, rank 0 for cpu" in turns.broken
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_impossible_groups_are_refused(offsets: dict[str, int], ranks: dict[str,
 
 def test_messages_out_of_turn_are_refused() -> None:
     turns = TurnOrder({"a": 0}, {"a": 1})
-    with pytest.raises(GroupError, match="job a, rank 0 ends a stage, but it has not come to its next stage"):
+    with pytest.raises(GroupError, match="job a, rank 0 ends a stage, but it has not reached its next stage"):
         turns.done(A0)
     turns.ask(A0, "gpu")
     with pytest.raises(GroupError, match="asks for its turn at cpu, but it carries out a stage"):

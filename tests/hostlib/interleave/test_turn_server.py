@@ -38,7 +38,7 @@ def member(server: TurnServer, job: str = "a", rank: int = 0, token: str | None 
 def test_processes_join_here_and_over_tcp_with_the_token(host: str | None) -> None:
     with TurnServer({"a": 0}, {"a": 1}, host=host) as server:
         socket = json.loads(server.environment("a")[VARIABLE]).get("socket")
-        with pytest.raises(GroupBroken, match="refused: its INA_GROUP is another one"):
+        with pytest.raises(GroupBroken, match="refused: its INA_GROUP differs"):
             member(server, token="")
         train(server, "a", 0, 2, [])
         assert (server.iterations("a"), server.broken) == (2, None)
