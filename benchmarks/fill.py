@@ -1,4 +1,4 @@
-"""What the makers of pages share: their options, pages that commands fill between two marks, the terminal."""
+"""Common parts of the makers of pages: options, pages filled between two marks, the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Option = tuple[tuple[str, ...], dict[str, Any]]
 
 
 def option(*names: str, **given: Any) -> Option:
-    """Return an option as `argparse.ArgumentParser.add_argument` takes it."""
+    """Return the arguments of `argparse.ArgumentParser.add_argument` for an option."""
     return names, given
 
 
@@ -32,8 +32,8 @@ def asked(
     Args:
         doc: The description of the command.
         *options: Its options.
-        words: They stand for the command line; None: that of the process.
-        **given: More for `argparse.ArgumentParser`.
+        words: The command line; None: the process's own.
+        **given: Further arguments of `argparse.ArgumentParser`.
     """
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=doc, **{"formatter_class": form, **given})
@@ -44,7 +44,7 @@ def asked(
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One of several measurements of a module: what it is called, runs, and takes from the command line.
+    """One of several measurements of a module: its name, its function, and its options.
 
     `run` returns its rows and the title of their table.
     """
@@ -57,7 +57,7 @@ class Command:
 
 
 def serve(prog: str, doc: str | None, *commands: Command) -> None:
-    """Run the command that the command line names, and print its rows: a table, or JSON with ``--json``."""
+    """Run the command named on the command line, and print its rows: a table, or JSON with ``--json``."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=f"python -m {prog}", description=doc, formatter_class=form)
     kinds = parser.add_subparsers(required=True)
@@ -78,13 +78,13 @@ def serve(prog: str, doc: str | None, *commands: Command) -> None:
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Print rows as a table; the columns are those of the first."""
+    """Print rows as a table, with the columns of the first row."""
     columns = list(rows[0])
     table(title, columns, [[text(column, row.get(column)) for column in columns] for row in rows])
 
 
 def text(column: str, value: object) -> str:
-    """Return a cell as its unit wants it, which is the end of the column's name."""
+    """Format a cell by its unit, the end of the column's name."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return "" if value is None else str(value)
     if column.endswith("_per_s"):
@@ -97,7 +97,7 @@ def text(column: str, value: object) -> str:
 
 
 def check(path: Path) -> None:
-    """Raise ValueError for a page that cannot be filled; to be called before the work, not after it."""
+    """Raise ValueError for a page that cannot be filled. Call it before the work."""
     if path.exists():
         with_tables(path.read_text(encoding="utf-8"), "")
 
@@ -124,6 +124,6 @@ def publish(folder: Path, name: str, tables: str, rows: Sequence[Mapping[str, ob
 
 
 def console() -> Console:
-    """Return the terminal, or, where there is none, a page wide enough for every table."""
+    """Return a console on the terminal; without one, a console wide enough for every table."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=200)

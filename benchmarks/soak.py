@@ -1,9 +1,9 @@
-"""The pages of random schedules: what happened in how many, and what was wrong.
+"""The pages of random schedules: counts of their events, and their failures.
 
 ``python -m benchmarks.soak RUN.json … --output docs/results`` adds up runs: each the output of one ``ina soak
 --schedules N --seed S --json``, for soak.md, or each the file of one ``python -m tests.ina.service.schedules
 --schedules N --seed S --json RUN.json``, for service-schedules.md. Several shorter runs are as good as a long
-one, as long as no seed is in two of them.
+one, if no seed is in two of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEEDED: Final = {
     },
     SERVICE: {"seed", "schedules", "wrong", "happened", "died_after", "jobs", "sums", "steps", "cpu_s"},
 }
-"""What a run has, by page."""
+"""Keys of a run, by page."""
 TITLES: Final = {
     "kind": "Schedules",
     "event": "Events",
@@ -43,7 +43,7 @@ TITLES: Final = {
 
 
 class BadRun(Exception):
-    """A file that is not what a run has written, or seeds that two runs share."""
+    """A file is no output of a run, or two runs share seeds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -102,7 +102,7 @@ def _total(runs: Sequence[Run], name: str) -> Counter[str]:
 
 
 def tables(runs: Sequence[Run]) -> str:
-    """Return runs of ``ina soak``, failures and what happened as Markdown."""
+    """Return runs of ``ina soak``, failures and counts of events as Markdown."""
     happened = _total(runs, "happened")
     schedules = sum(run["schedules"] for run in runs)
     failures = [failure for run in runs for failure in run["failures"]]
@@ -141,7 +141,7 @@ def tables(runs: Sequence[Run]) -> str:
 
 
 def service_tables(runs: Sequence[Run]) -> str:
-    """Return runs of the service's schedules, what was wrong and what happened as Markdown."""
+    """Return runs of the service's schedules, failures and counts of events as Markdown."""
     wrong = [each for run in runs for each in run["wrong"]]
     jobs, deaths, happened = (_total(runs, name) for name in ("jobs", "died_after", "happened"))
     schedules, sums = (sum(run[name] for run in runs) for name in ("schedules", "sums"))

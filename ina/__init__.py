@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Return a name of the host library, imported at its first use: a switch process needs none."""
+    """Return a name of the host library, imported at first use: a switch process needs none."""
     if not name.startswith("__") or name == "__all__":
         import hostlib
 

@@ -12,7 +12,7 @@ ServiceError
 ├── StoreError         the state's folder cannot be used
 ├── Unknown            there is no such job, server or switch
 ├── Conflict           the request contradicts the state
-├── TooMany            a tenant submits more jobs than it may
+├── TooMany            a tenant exceeds its submissions per minute
 ├── RunnerGone         the process that runs a job's workers does not answer
 └── EngineError        Slurm or Ray does not fulfil a request
 """
@@ -39,7 +39,7 @@ class BadRun(RunError):
         super().__init__(self.told(setting))
 
     def told(self, name: str) -> str:
-        """Return the message with this name of the setting, such as the option for it."""
+        """Return the message with this name for the setting, such as its option."""
         subject = f"{name} {self._value}".strip()
         return f"{subject}: {self._reason}" if subject else self._reason
 
@@ -95,7 +95,7 @@ class Conflict(ServiceError):
 
 
 class TooMany(ServiceError):
-    """A tenant submits more jobs than it may in this time; it may again `after_s` seconds later."""
+    """A tenant exceeds its submissions per minute; it may submit again after `after_s` seconds."""
 
     def __init__(self, text: str, after_s: float) -> None:
         super().__init__(text)

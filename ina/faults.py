@@ -26,7 +26,7 @@ if text := os.environ.get(VARIABLE):
 
 
 hook: Callable[[str], None] | None = None
-"""Called at each point with its name; a test in virtual time sets it."""
+"""Called with the name of each point; a test in virtual time sets it."""
 
 
 def fault_point(name: str) -> None:

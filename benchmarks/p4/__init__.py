@@ -1,1 +1,1 @@
-"""The compiler and the programs for Tofino, on others' programs, tests and clients, and random ones."""
+"""Checks of the compiler and of programs for Tofino: others' programs, tests and clients, random programs."""

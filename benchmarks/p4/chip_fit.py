@@ -1,8 +1,8 @@
-"""Would the aggregation programs fit a chip? What p4c's back end for Tofino makes of `p4src/tna`.
+"""Would the aggregation programs fit a chip? The resources of `p4src/tna` by p4c's back end for Tofino.
 
 `python -m benchmarks.p4.chip_fit -I P4INCLUDE --output docs/results` compiles both programs for both chips,
-and reads the compiler's own account of where it put everything. Needs `p4c-barefoot` on PATH, which p4c
-builds with `-DENABLE_TOFINO=ON`; P4INCLUDE are the folders of `core.p4` and of `tna.p4`. No chip is asked.
+and reads the compiler's own report of resources. Needs `p4c-barefoot` on PATH, which p4c
+builds with `-DENABLE_TOFINO=ON`; P4INCLUDE are the folders of `core.p4` and of `tna.p4`. No chip is needed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNITS: Final = {
     "stateful ALUs": ("meter_alus", "meters", ("nAlus",)),
     "logical tables": ("logical_tables", "ids", ("size",)),
 }
-"""What a stage has: the account's name for it, its list of those in use, what multiplies to all of them."""
+"""Resources of a stage: name in the report, list of those in use, factors of their total number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,18 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A compiler's account of a case: its use of each resource, and the resource's size."""
+    """A compiler's report of a case: its use of each resource, and the resource's size."""
 
     case: Case
     stages: tuple[int, int]
     units: dict[str, tuple[int, int]]
     phv_bits: tuple[int, int]
-    """Of packet headers and metadata, in containers that stages can compute with."""
+    """Bits of packet headers and metadata, in containers that stages can compute with."""
     compile_s: float
 
     @property
     def fits(self) -> bool:
-        """Whether there are as many stages as the program takes; of all else the compiler makes sure."""
+        """Whether there are enough stages; the compiler checks all other resources."""
         used, there = self.stages
         return used <= there
 
@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def compile_for(case: Case, compiler: str, includes: Sequence[Path]) -> Fit:
-    """Compile a program and read what became of it. Raises NotCompiled."""
+    """Compile a program, and read the compiler's report. Raises NotCompiled."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         said = subprocess.run(
@@ -176,7 +176,7 @@ def published(path: Path) -> list[Fit]:
 
 
 def table(rows: Sequence[Fit]) -> str:
-    """Return the rows as Markdown: of each resource what is used of what there is."""
+    """Return the rows as Markdown: the used and the total number of each resource."""
     heads = ["program", "chip", "lanes", "slots", "fits", "stages", *UNITS, "PHV bits", "compiled in"]
     return markdown(heads, [_line(row) for row in rows])
 

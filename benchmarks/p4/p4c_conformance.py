@@ -1,15 +1,15 @@
-"""p4c's own test programs through our compiler, counted by what becomes of them and why.
+"""p4c's own test programs through our compiler, counted by outcome and cause.
 
 ``python -m benchmarks.p4.p4c_conformance TESTDATA errors|samples|scripts [--json FILE]`` takes the folder
 `testdata` of a clone of https://github.com/p4lang/p4c, and its `p4include` beside it:
 
 errors   programs that p4c refuses. Each should be refused here, at a line that p4c names, too.
-samples  programs that p4c accepts. Those for v1model should compile; of the others all is checked
-         but what the architecture decides.
+samples  programs that p4c accepts. Programs for v1model should compile; others are checked except
+         for the parts that the architecture decides.
 scripts  programs for v1model with a script in STF, compiled and interpreted. All should pass.
 
-A program without a package, or with one of another architecture, is checked whole, too: what counts then is
-whether anything else is refused. Nothing is written there.
+A program without a package, or with one of another architecture, is checked whole, too, for other errors.
+Nothing is written there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from softswitch.stf import ScriptError, parse_script, run_script
 
 NO_PACKAGE = "the program instantiates no package"
 SHOWN = 5
-"""Programs that a row of the table names."""
+"""Number of programs that a row of the table names."""
 
 _P4C_PLACE = re.compile(r"^([^\s(]+)\((\d+)\)", re.MULTILINE)
 _P4C_MESSAGE = re.compile(r"^(?:[^\s(]+\(\d+\): )?(?:\[--Werror=[\w-]+\] )?error: (.*)$", re.MULTILINE)
@@ -43,7 +43,7 @@ _BACKENDS: tuple[Literal["compiled", "interpreter"], ...] = ("compiled", "interp
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of a program: `outcome`, the `cause` of it, our messages, and p4c's."""
+    """Result for a program: `outcome`, its `cause`, our messages, and p4c's."""
 
     program: str
     outcome: str
@@ -56,12 +56,12 @@ def main() -> None:
     """Count one set of programs."""
     given = asked(
         __doc__,
-        option("testdata", type=Path, help="the folder testdata of a clone of p4c"),
+        option("testdata", type=Path, help="read the programs of this folder testdata of a clone of p4c"),
         option("set", choices=_SETS),
         option(
             "--include", type=Path, help="the folder of core.p4 and v1model.p4 (p4include beside testdata)"
         ),
-        option("--json", type=Path, metavar="FILE", help="write what became of each program there"),
+        option("--json", type=Path, metavar="FILE", help="write the result of each program to this file"),
         prog="python -m benchmarks.p4.p4c_conformance",
     )
     try_one, pattern = _SETS[given.set]
@@ -149,7 +149,7 @@ def _for_v1model(path: Path, include: Path) -> bool:
 
 
 def _general(message: str) -> str:
-    """Return a message without what belongs to one program: names and numbers."""
+    """Return a message without the names and numbers of one program."""
     message = re.sub(r"'[^']*'", "'…'", message)
     message = re.sub(r"/\S+:\d+:\d+", "…", message)
     return re.sub(r"\b\d+\b", "…", message)[:100]

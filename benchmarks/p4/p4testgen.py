@@ -1,14 +1,14 @@
 """Tests that p4testgen makes of programs for Tofino, on the embedded switch: passed, failed or refused.
 
-``python -m benchmarks.p4.p4testgen -I P4INCLUDE NAME=FOLDER… [--output docs/results]`` has ``p4testgen``
-(p4c, built with ``-DENABLE_TEST_TOOLS=ON -DENABLE_TOFINO=ON``) find paths through every program of each
-folder, for each chip that it includes an architecture of: for each a packet, the entries that it meets, and
-what must leave where. P4INCLUDE are the folders of ``core.p4`` and of ``tna.p4``. Each test runs in both
-back ends, on a switch of its own; nothing else may leave:
+``python -m benchmarks.p4.p4testgen -I P4INCLUDE NAME=FOLDER… [--output docs/results]`` runs ``p4testgen``
+(p4c, built with ``-DENABLE_TEST_TOOLS=ON -DENABLE_TOFINO=ON``) on every program of each folder, for each chip
+whose architecture it includes. It finds paths, and for each a packet, the matching entries, and the expected
+packets with their ports. P4INCLUDE are the folders of ``core.p4`` and of ``tna.p4``. Each test runs in both
+back ends, on a switch of its own; no other packet may leave:
 
-passed    in both, what leaves is what p4testgen expects;
-failed    in one at least it is not;
-refused   the program does not compile here, or a test asks for what a script cannot set.
+passed    the packets are as p4testgen expects in both back ends;
+failed    they differ in at least one;
+refused   the program does not compile here, or a test needs a setting that a script lacks.
 
 A program for which p4testgen makes no test counts as such, with p4testgen's own error. Nothing is written to
 the folders of programs.
@@ -37,7 +37,7 @@ from softswitch.stf import ScriptError, parse_script, run_script
 from softswitch.stf.script import NoPacket, Statement
 
 CHIPS: Final = {"tofino": ("tna", "0:63"), "tofino2": ("t2na", "8:71")}
-"""Of each chip: the architecture, and the ports that tests may use, as p4c's own tests have them."""
+"""The architecture of each chip, and the ports for tests, as in p4c's own tests."""
 SEED: Final = 1000
 BACKENDS: Final[tuple[Literal["compiled", "interpreter"], ...]] = ("compiled", "interpreter")
 OUTCOMES: Final = ("passed", "failed", "refused")
@@ -49,10 +49,10 @@ _PROBLEM = re.compile(r"^(?:Compiler Bug|Unimplemented compiler support).*", re.
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of a program's tests.
+    """Results of a program's tests.
 
-    `outcomes` are counts by the names of OUTCOMES; `why` tells what became of those that did not pass, a
-    message for each cause with the number of tests; `no_tests` why p4testgen made none.
+    `outcomes` are counts by the names of OUTCOMES; `why` has the message of each cause of
+    failure or refusal, with the number of tests; `no_tests` the reason for which p4testgen made none.
     """
 
     source: str
@@ -173,7 +173,7 @@ def _one(
 
 
 def _read(file: Path) -> list[Statement] | ScriptError:
-    """Return a test, or the reason why it cannot be read."""
+    """Return a test, or the reason for which it cannot be read."""
     try:
         return parse_script(file.read_text(encoding="utf-8"))
     except ScriptError as error:
@@ -183,15 +183,15 @@ def _read(file: Path) -> list[Statement] | ScriptError:
 def made(
     path: Path, chip: str, folder: Path, *, command: Sequence[str], tests: int, time_limit_s: float
 ) -> str:
-    """Have p4testgen write tests of a program into a folder.
+    """Write tests of a program into a folder, by p4testgen.
 
     Args:
         path: The program.
         chip: A key of CHIPS.
-        folder: The tests get there.
-        command: p4testgen, where it finds included files, and further options.
-        tests: How many at most.
-        time_limit_s: It is stopped after so long; what it has written stays.
+        folder: The folder for the tests.
+        command: p4testgen, with the folders of included files and further options.
+        tests: Most tests.
+        time_limit_s: Time after which it is stopped; its tests so far stay.
 
     Returns:
         Its error; "" if it had none.
@@ -245,7 +245,7 @@ def judged(program: ir.Program, script: Sequence[Statement] | ScriptError) -> tu
 
 
 def _general(message: str) -> str:
-    """Return a message without what belongs to one packet: bytes and numbers."""
+    """Return a message without the bytes and numbers of one packet."""
     message = re.sub(r"\b(?:[0-9A-F]{2}){1,4}(?: (?:[0-9A-F]{2}){1,4})*\b", "…", message)
     return re.sub(r"\b(0x)?\d+\b", "…", message)
 
@@ -265,7 +265,7 @@ def counts(found: Sequence[Found]) -> str:
 
 
 def exceptions(found: Sequence[Found]) -> str:
-    """Return the table of what did not pass, program by program, and of programs without tests."""
+    """Return the table of tests that did not pass, by program, and of programs without tests."""
     lines = []
     for each in found:
         head, tests = [f"{each.source}: {each.program}", each.chip], sum(each.outcomes.values())

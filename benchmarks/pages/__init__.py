@@ -1,7 +1,7 @@
 """Published results, one experiment a module: ``ina experiment benchmarks.pages.loss``, in a clone.
 
-``python -m benchmarks.pages`` runs them by name. One is imported when it is asked for: it takes as long as
-all of the command line.
+``python -m benchmarks.pages`` runs them by name. A module is imported when its page is run: that takes as
+long as the whole command line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
 
 
 def source(name: str) -> str:
-    """Return the module of a page, as `ina experiment` takes it. Raises KeyError if there is no such page."""
+    """Return the module of a page, for `ina experiment`. Raises KeyError if there is no such page."""
     if name not in QUESTIONS:
         raise KeyError(name)
     return f"benchmarks.pages.{name.replace('-', '_')}"

@@ -1,6 +1,6 @@
-"""``python -m benchmarks.pages NAME… [OPTION…]``: what ``ina experiment`` does, for pages by name.
+"""``python -m benchmarks.pages NAME… [OPTION…]``: ``ina experiment`` for pages by name.
 
-``list`` lists them, ``all`` stands for all of them. Options are those of ``ina experiment``, but that without
+``list`` lists them, ``all`` stands for all of them. Options are as for ``ina experiment``; without
 --output, --check compares with the published rows, in docs/results.
 """
 
@@ -27,7 +27,7 @@ def arguments(given: Sequence[str]) -> list[str]:
 
 
 def listing() -> str:
-    """Return the pages and what they ask, one a line."""
+    """Return the pages and their questions, one a line."""
     return "\n".join(f"  {name:<18} {asks}" for name, asks in QUESTIONS.items())
 
 

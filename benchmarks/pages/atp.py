@@ -1,7 +1,7 @@
 """ATP as published against this project's shared slots: cost or gain of each choice in which they differ.
 
-The mixes of the experiment `preemption` under the program `atp`, under `shared`, and under builds of the two
-that differ from them in one choice; and one job alone, with more and more slots and with losses.
+Runs the mixes of the experiment `preemption` with the programs `atp` and `shared`, and with builds of the two
+that differ in one choice; and one job alone, with more and more slots and with losses.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEFT_OUT: Final = (
     "3 equal, computing",
     "short, middle, long",
 )
-"""Mixes that are much like others, so that the sweep stays short."""
+"""Mixes that are left out, as they resemble others: the sweep stays short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def _scenario(labels: ResultRow, jobs: Sequence[Job]) -> Scenario:
 
 
 def measure(report: Report) -> ResultRow:
-    """Return completion times, and what was added, collided and sent again."""
+    """Return completion times, and counts of packets added, collided and sent again."""
     return completion(
         report,
         aggregated_share=fmean(job.aggregated_share for job in report.jobs),
@@ -109,7 +109,7 @@ def measure(report: Report) -> ResultRow:
 
 
 def times(rows: Sequence[ResultRow], choice: str, name: str = "mean_jct_s") -> list[float]:
-    """Return a completion time relative to that under ours in the rows of one setting, seed by seed."""
+    """Return completion times relative to ours in the rows of one setting, seed by seed."""
     ours = {row["seed"]: number(row, name) for row in selected(rows, choice=OURS)}
     return [number(row, name) / ours[row["seed"]] for row in selected(rows, choice=choice)]
 

@@ -1,8 +1,8 @@
 """Validation of the flow-level simulator: completion times beside the packet testbed's.
 
 Each scenario is run packet by packet in the virtual testbed, and as flows: one to sixteen jobs on one switch
-or on two racks, with a policy for switch memory. Nothing is fitted to a scenario: what the flows know of
-packets is the frame's size, the window, and a round trip, from the topology.
+or on two racks, with a policy for switch memory. Nothing is fitted to a scenario: the flows know
+only the frame's size, the window, and a round trip, from the topology.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from controller.vocabulary.graphs import with_memory
 
 PACKETS: Final = "packets"
 FLOWS: Final = "average"
-"""What a run's columns are called: times in packets, and as flows."""
+"""Names of a run's columns: times in packets, and as flows."""
 SHARED: Final = "shared"
 POLICIES: Final = (SHARED, "static", "deadline", "preemptive")
 SWITCH, RACKS, SETS = "switch", "racks", "policies"
@@ -51,17 +51,17 @@ LANES: Final = 64
 COALESCE_S: Final = 5e-6
 PAYLOAD_BITS: Final = LANES * 32
 RESENT: Final = 0.005
-"""Part of the packets of a link that is sent again for each further job that fills it, as was counted in the
-testbed on two racks: 0.5 %, on scenarios with even numbers as on those with odd ones."""
+"""Part of a link's packets that is sent again for each further job that fills it, as counted in the testbed
+on two racks: 0.5 %, in scenarios with even numbers and with odd numbers."""
 FORWARD: Final = 1 / 3
 """Part of computing before gradients can be ready, in the testbed."""
 SAME: Final = 0.01
-"""Times that differ by less are of one rank."""
+"""Times that differ by less have the same rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Jobs on one switch, or on racks (`shape`), with so many slots at each, and deadlines in seconds."""
+    """Jobs on one switch, or on racks (`shape`), with a number of slots at each, and deadlines in seconds."""
 
     name: str
     jobs: tuple[Job, ...]
@@ -131,7 +131,7 @@ def alone_s(job: Job) -> float:
 
 
 def skew(job: Job) -> float:
-    """Return by what part of computing the slowest rank is later than on average: each pass is drawn anew."""
+    """Return the mean delay of the slowest rank, as part of computing: each pass is drawn anew."""
     if not job.jitter:
         return 0.0
     draws = np.random.default_rng(0).uniform(-job.jitter, job.jitter, (4096, job.workers, 2))
@@ -154,7 +154,7 @@ def scenarios(quick: bool) -> Iterator[Call]:
 
 
 def described(case: Case) -> tuple[list[Job], Topology, Topology, tuple[Placement, ...]]:
-    """Return a scenario's jobs and cluster as files would describe them, and the testbed's.
+    """Return a scenario's jobs and cluster as in files, and the testbed's.
 
     A skewed job holds its slots for as long as its whole window takes on the link.
     """
@@ -192,7 +192,7 @@ def as_flows(case: Case) -> NetworkResult:
 
 
 def as_packets(case: Case) -> dict[str, JobReport]:
-    """Run a scenario packet by packet; return what became of the jobs that were done."""
+    """Run a scenario packet by packet; return the results of the completed jobs."""
     jobs, cluster, topology, placements = described(case)
     settings = VirtualSettings(slots=max(case.slots, 1), lanes=LANES, samples=0)
     policy = _Divide(case.memory, jobs, cluster)
@@ -202,7 +202,7 @@ def as_packets(case: Case) -> dict[str, JobReport]:
 
 
 class _Divide:
-    """Has the testbed's controllers do what a memory policy says, when jobs come or go."""
+    """Applies a memory policy to the testbed's controllers, when jobs start or end."""
 
     def __init__(self, memory: str, jobs: Sequence[Job], topology: Topology) -> None:
         self._memory = memory
@@ -264,7 +264,7 @@ def correlation(rows: Sequence[ResultRow]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Return the ranks of values; those that are nearly the same are of one rank."""
+    """Return the ranks of values; nearly equal values have the same rank."""
     return [
         sum(other < value * (1 - SAME) for other in values)
         + (sum(abs(other / value - 1) <= SAME for other in values) - 1) / 2

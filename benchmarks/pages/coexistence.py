@@ -1,4 +1,4 @@
-"""How jobs share a link of 100 Mb/s with TCP and with each other: shares, use of the link, who pays.
+"""How jobs share a link of 100 Mb/s with TCP and with each other: shares, use of the link, costs.
 
 Real processes in network namespaces: two switches and the link between them, workers on both sides, and
 iperf3's flows of TCP in the direction of the jobs' contributions.
@@ -54,7 +54,7 @@ class SharedLink:
     fan_ins: tuple[int, ...] = (2,)
     """Workers of each job, half of them on each side."""
     delays_s: tuple[float, ...] = (0.0,)
-    """Of the links of each job's hosts; the last one's hold for jobs that follow."""
+    """Delays of the links of each job's hosts; further jobs have the last one's."""
     trunk_s: float = 0.0025
     lanes: int = 256
     warm_s: int = 8
@@ -65,7 +65,7 @@ class SharedLink:
 
     @property
     def missing(self) -> str:
-        """What keeps it from being run here."""
+        """The missing requirement for a run here; "": none."""
         return real.missing() or ("" if shutil.which("iperf3") else "TCP's flows need iperf3")
 
     @property

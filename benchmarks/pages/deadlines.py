@@ -1,4 +1,4 @@
-"""Deadlines: who meets them when jobs fight over switch memory, and who pays, by policy for memory.
+"""Deadlines met when jobs compete for switch memory, and their cost to others, by policy for memory.
 
 As flows, over memory and slack, over load, and where jobs also wait for GPUs.
 """
@@ -18,7 +18,7 @@ from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)
-"""Of which the latter half was drawn after the policies were as they are."""
+"""Seeds; the latter half was drawn after the policies were finished."""
 SHARED: Final = "shared"
 POLICIES: Final = (
     "static",
@@ -35,7 +35,7 @@ HOLD_S: Final = 40e-6
 FULL: Final = round(RATE_BPS * HOLD_S / 8 / 256)
 """Slots with which one job is summed at all of its link's rate."""
 SERVERS: Final = 12
-"""Servers that jobs have in common where they wait for GPUs."""
+"""Servers that jobs share in the part in which they wait for GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """What differs between the settings of a part."""
+        """The difference from other settings of the part."""
         if self.gpus:
             return self.scheduler
         return f"{self.memory:g} x, slack {self.slack:g}, {self.load:g} jobs at a time"
@@ -83,7 +83,7 @@ def scenarios(quick: bool) -> Iterator[Call]:
 
 
 def jobs_of(seed: int, setting: Setting) -> tuple[list[Job], Topology]:
-    """Return jobs of four workers, half of them with deadlines of `slack` times what they take alone."""
+    """Return jobs of four workers, half of them with deadlines of `slack` times their times alone."""
     rng = random.Random(seed)
     jobs: list[Job] = []
     now_s = 0.0

@@ -2,9 +2,9 @@
 
 The usual cluster has two spines and four racks of four servers with four GPUs, on links of 100 Gb/s and 200
 Gb/s between switches, of 2,048 slots each. The usual jobs are 24 of ResNet-50, VGG-16 and BERT-base with 2 to
-12 workers, which arrive at random; half of them have deadlines of 1.2 to 3 times what they take alone. Each
-family changes one thing, but for the last, which is of the page on deadlines: jobs of four workers on twelve
-servers at one switch, with deadlines of 1.5 times what they take alone. The fat-tree, the slow links between
+12 workers, which arrive at random; half of them have deadlines of 1.2 to 3 times their times alone. Each
+family changes one thing, except the last one, from the page on deadlines: jobs of four workers on twelve
+servers at one switch, with deadlines of 1.5 times their times alone. The fat-tree, the slow links between
 switches and the overload were added after all policies were made, and before a last change of `joint`.
 """
 
@@ -20,7 +20,7 @@ from controller.simulator.network.generate import generate
 from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (3, 5001, 4, 5002, 5, 5003, 6, 5004, 7, 5005)
-"""Of which every other was drawn after all policies were fixed."""
+"""Seeds; every other one was drawn after all policies were fixed."""
 ONE_SWITCH: Final = "one switch, tight deadlines"
 JOBS: Final = 24
 MODELS: Final = ("resnet50", "vgg16", "bert-base")
@@ -41,7 +41,7 @@ class Family:
         slow: Fraction of servers with links of a tenth of the rate.
         giant: Whether one job in the middle has as many workers as half of the GPUs.
         models: Models of the jobs.
-        slacks: Range of the deadlines, relative to what jobs take alone.
+        slacks: Range of the deadlines, relative to jobs' times alone.
         fat_tree: Whether the servers are in a fat-tree of switches with four ports, two at each edge.
     """
 
@@ -79,7 +79,7 @@ LATER: Final[Mapping[str, Family]] = {
     "single servers and halves": Family(sizes=(1, 2, 24), gap_s=15.0),
     "BERT, little memory": Family(models=("bert-base",), parts=replace(PARTS, slots=512), gap_s=20.0),
 }
-"""Drawn after `joint` and `on-time` had learnt to doubt what they are told."""
+"""Families drawn after `joint` and `on-time` had learnt to doubt given durations."""
 
 
 NAMES: Final = (*FAMILIES, ONE_SWITCH)

@@ -49,7 +49,7 @@ STRAGGLER_S: Final = 2e-3
 def scenarios(quick: bool) -> Iterator[Scenario]:
     """Return the sweep, and runs in which one rank of four computes for longer.
 
-    Nothing is lost there: all that is sent again is for nothing. Their `size_kb` is 0.
+    The latter lose nothing, so that all retransmissions are needless. Their `size_kb` is 0.
     """
     job = Job(name="job", workers=4, numbers="fixed", compute_s=0.0)
     for kind, workers, size_kb in product(
@@ -119,7 +119,7 @@ def by_kind(rows: Sequence[ResultRow]) -> Iterator[tuple[str, str, list[ResultRo
 
 
 def tables(rows: Sequence[ResultRow]) -> str:
-    """Return a table per number of workers, that of the goodput without loss, and that of the straggler."""
+    """Return a table per number of workers, and tables of goodput without loss and of the straggler."""
     parts, without = [], []
     sums = [row for row in rows if row["size_kb"]]
     for (workers,), here in grouped(sums, "workers").items():

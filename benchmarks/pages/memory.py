@@ -2,7 +2,7 @@
 
 Jobs that communicate most of the time, each with eight workers on hosts of their own, share one switch whose
 slots are swept from none to ample. Exclusive regions (SwitchML) limit the window to half a job's slots; in a
-common array, this project's or ATP's, what finds no slot goes to the job's fallback server.
+common array, this project's or ATP's, packets without a slot go to the job's fallback server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROGRAMS: Final = ("shared", "atp", "exclusive")
 
 
 def entries(jobs: int, program: str, *, quick: bool = False) -> tuple[Job, ...]:
-    """Return that many equal jobs."""
+    """Return this number of equal jobs."""
     tensors = (8192, 16384, 8192) if quick else (32768, 65536, 32768)
     return tuple(
         Job(

@@ -1,4 +1,4 @@
-"""MINA (INFOCOM'25), which divides switches among jobs sum by sum: its replica beside what it published."""
+"""MINA (INFOCOM'25), which divides switches among jobs sum by sum: its replica beside published figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIGURES: Final[Mapping[str, Mapping[str, float]]] = {
     "from two hosts": {"": 0.2474, "hosts trees turns": 0.9468},
     "from eight hosts": {"": 0.8995, "hosts trees turns": 0.9989},
 }
-"""Efficiencies in the result files of the public simulator, by mix and by what of MINA is used.
+"""Efficiencies in the result files of the public simulator, by mix and by the used parts of MINA.
 
 The weighted scores of its ablation study and of its large-scale simulation (commit 46c02f4).
 """

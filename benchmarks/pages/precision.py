@@ -21,13 +21,13 @@ BITS: Final = (2, 4, 6, 8, 10, 14, 20, 26, 30, 34, 38)
 """Gradients times 2 to the power of this: the fixed scales."""
 FEEDBACK: Final = " with feedback"
 SCALES: Final = (EXPONENT, *map(str, BITS))
-"""Ways that four workers are tried with."""
+"""Ways to try with four workers."""
 FEW: Final = (
     EXACT,
     f"block16{FEEDBACK}",
     *(f"{b}{kept}" for b in ("block8", "block4") for kept in ("", FEEDBACK)),
 )
-"""Ways that each number of workers is tried with."""
+"""Ways to try with each number of workers."""
 WORKERS: Final = (2, 4, 7, 32)
 USUAL: Final = 4
 SEEDS: Final = (1, 2, 3, 4, 5)
@@ -44,7 +44,7 @@ def block_of(way: str) -> encodings.Block | None:
 
 
 class Sums:
-    """Averages gradients as the switch would, keeps what rounding leaves out, and counts what is lost."""
+    """Averages gradients as the switch would, keeps the errors of rounding, and counts losses."""
 
     def __init__(self, way: str) -> None:
         self._way, self._block = way, block_of(way)
@@ -53,7 +53,7 @@ class Sums:
 
     @property
     def zeros(self) -> float:
-        """Share of gradients that were not zero, and became so."""
+        """Share of gradients that became zero by rounding."""
         return round(self._zeros / max(1, self._values), 4)
 
     @property

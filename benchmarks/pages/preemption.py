@@ -1,10 +1,10 @@
 """Preemption (ESA) against first come first served: mixed jobs on one switch that has too few slots for them.
 
-Each mix runs with all else equal: nobody may preempt; all may, with the priorities that
+Each mix runs with all else equal: without preemption; with it, by the priorities that
 `hostlib.core.priority` measures; with the same priority for all; with the priorities inverted. The favourable
 mix runs with each factor of the priority alone and without each, and with other ageing. One more set of runs
-has a job of the lowest priority among others of the highest. Its time without any slot bounds what it can
-lose.
+has a job of the lowest priority among others of the highest. Its time without any slot bounds its
+loss.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Rows = Sequence[ResultRow]
 
 
 def gains(rows: Rows, policy: str = PREEMPT, over: str = FCFS) -> list[float]:
-    """Return the mean JCT under `over` by that under a policy: of all seeds that both have, then of each."""
+    """Return the mean JCT under `over` divided by a policy's: over all common seeds, then of each."""
     times = [
         {row["seed"]: number(row, "mean_jct_s") for row in selected(rows, policy=name)}
         for name in (over, policy)
@@ -176,7 +176,7 @@ def _scenarios(
 
 
 def measure(report: Report) -> ResultRow:
-    """Return the columns that a run adds to its labels; those of a job are numbered in the mix's order."""
+    """Return the columns that a run adds to its labels; jobs' columns are numbered in the mix's order."""
     row: dict[str, Value] = {
         "mean_jct_s": report.mean_jct_s,
         "aggregated_share": fmean(job.aggregated_share for job in report.jobs),

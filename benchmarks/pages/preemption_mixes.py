@@ -1,12 +1,12 @@
 """Mixes of jobs that compete for the slots of one switch, for the experiment `preemption` and others.
 
 Every job has eight workers on hosts of their own and a fallback server of its own. Windows are fixed, so that
-a mix under two policies differs in nothing but who gets a slot. 64 packets in flight are what a link of
-10 Gb/s carries in a round trip of 17 µs; straggling jobs, which have time to spare, have twice as many.
+a mix under two policies differs only in the division of slots. A link of 10 Gb/s carries 64 packets in a
+round trip of 17 µs; straggling jobs, which have time to spare, have twice as many in flight.
 
 Policies for taking occupied slots, as the experiment `preemption` compares them.
 
-Plain functions of the same arguments: what a rank measures of its job (`hostlib.core.priority.Urgency`), the
+Plain functions of the same arguments: a rank's measurements of its job (`hostlib.core.priority.Urgency`), the
 tensor's layer and the time.
 """
 
@@ -72,7 +72,7 @@ POLICIES: Final[Mapping[str, Policy]] = {
     EQUAL: Policy(equal),
     INVERTED: Policy(inverted),
 }
-"""Policies that every mix is run under."""
+"""Policies for every mix."""
 
 ABLATION: Final[Mapping[str, Policy]] = {
     "position alone": Policy(partial(by_factors, share=False, remaining=False)),
@@ -86,7 +86,7 @@ ABLATION: Final[Mapping[str, Policy]] = {
     "ageing 16 at a time": Policy(ageing=16),
     "ageing 128 at a time": Policy(ageing=128),
 }
-"""Policies that the favourable mix is run under as well."""
+"""Further policies for the favourable mix."""
 
 
 WORKERS: Final = 8
@@ -195,7 +195,7 @@ def completion(report: Report, **more: Value) -> dict[str, Value]:
 
 
 def by_job(mix: str, ratio: Callable[[str], float]) -> tuple[str, float]:
-    """Return the job of a mix for which `ratio`, given the column of its times, is greatest; and that."""
+    """Return the job of a mix with the greatest `ratio`, given the column of its times; and the ratio."""
     found = {job.name: ratio(f"jct_{place}_s") for place, job in enumerate(MIXES[mix], start=1)}
     slowest = max(found, key=lambda job: found[job])
     return slowest, found[slowest]

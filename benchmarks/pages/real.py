@@ -1,4 +1,4 @@
-"""Runs of an experiment on testbeds of network namespaces: what the machine decides.
+"""Runs of an experiment on testbeds of network namespaces, whose results depend on the machine.
 
 Not in virtual time: real processes, the kernel's UDP and TCP, HTB's and the switch's rates.
 """
@@ -35,18 +35,18 @@ WINDOW = 512
 LANES = 256
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 COALESCE_US = 500
-"""Hosts look at their packets so often in virtual time: seldom, for the links are slow."""
+"""Interval at which hosts process packets in virtual time: long, because the links are slow."""
 RTO = RtoLimits()
 
 
 def wire_s(size_bytes: int, rate_bps: float) -> float:
-    """Return how long the data packets of an array take on a link, payload and headers counted."""
+    """Return the time of an array's data packets on a link, payload and headers counted."""
     packets = -(-size_bytes // (4 * LANES))
     return packets * (4 * LANES + FRAME_HEADERS_BYTES) * 8 / rate_bps
 
 
 def missing(*beside: str, target: str = "embedded") -> str:
-    """Return why testbeds of this target, or these libraries, cannot be run here; empty if they can."""
+    """Return the missing requirement for testbeds of this target and these libraries; "": none."""
     if lacks := next(filter(None, (LIBRARIES[name].missing(name) for name in beside)), None):
         return lacks
     if target == "bmv2" and (lacking := bmv2.missing()):
@@ -95,12 +95,12 @@ class Times:
 
     of: RealAllreduce
     found: Mapping[str, ContenderTimes]
-    """By ina, by ina in fewer bits, and by the libraries that were asked for."""
+    """Times by ina, by ina in fewer bits, and by the requested libraries."""
     load: float
-    """Load of the machine when the run began: processes that want a processor, averaged over a minute."""
+    """Load of the machine at the run's start: processes that need a processor, mean over a minute."""
     resent_packets: float
     sent_packets: float
-    """Packets that workers sent in all, of warming up and barriers, too."""
+    """All packets that workers sent, also in warm-up and barriers."""
     switch_s: float
     """Processor time of the switch from its first packet to its last, other libraries' included."""
 
@@ -139,7 +139,7 @@ class RealAllreduce:
     size_bytes: int
     iterations: int
     beside: tuple[str, ...] = ("gloo",)
-    """Libraries of `LIBRARIES` that are measured, too."""
+    """Libraries of `LIBRARIES` to measure, too."""
     blocks: tuple[Block, ...] = ()
     """Encodings in fewer bits to measure, too."""
     delay_s: float = DELAY_S
@@ -148,7 +148,7 @@ class RealAllreduce:
     lanes: int = LANES
     target: str = "embedded"
     operation: Operation = Operation.ALLREDUCE
-    """What is measured in its place, of arrays of that size."""
+    """A function to measure instead, with arrays of that size."""
 
     @property
     def real(self) -> bool:
@@ -157,7 +157,7 @@ class RealAllreduce:
 
     @property
     def missing(self) -> str:
-        """What keeps its testbed from being made here."""
+        """The missing requirement for its testbed; "": none."""
         return missing(*self.beside, target=self.target)
 
     @property
@@ -211,5 +211,5 @@ class RealAllreduce:
 
 
 def to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-    """Show the output of workers: what the command itself prints is its tables."""
+    """Show the output of workers, beside the command's tables."""
     sys.stderr.buffer.write(data)

@@ -11,7 +11,7 @@ from bmv2_topos.harness import Experiment, ResultRow, Run, grouped, markdown, nu
 SIZES: Final = {1e9: 64 << 20, 1e8: 16 << 20}
 """Bytes of the array by the links' rate, bits/s."""
 WINDOWS: Final = {1e9: 1024, 1e8: 512}
-"""Packets in flight: for 9 and 45 ms, for which the scheduler may leave a host out."""
+"""Packets in flight: for 9 and 45 ms, times for which the scheduler may pause a host."""
 WORKERS: Final = (2, 4, 8)
 VIRTUAL, NETNS = "virtual", "netns"
 

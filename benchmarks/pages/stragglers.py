@@ -19,11 +19,11 @@ COMPUTE_S: Final = 200e-6
 SETTLED: Final = 10
 """Iterations of the healthy job that are left out, while windows find their size."""
 COMPUTES, LINK = "worker", "link"
-"""What is slow."""
+"""The slow part."""
 CONTROLS: Final = {COMPUTES: ("aimd", "a2tp"), LINK: ("fixed", "aimd", "a2tp")}
 SLOTS: Final = {COMPUTES: (128, 256, 512), LINK: (128, 512)}
 FACTORS: Final = {COMPUTES: (1, 2, 4, 8), LINK: (1, 4, 16)}
-"""How many times as slow it is."""
+"""Factors of its slowness."""
 ITERATIONS: Final = {COMPUTES: 25, LINK: 20}
 SEEDS: Final = (1, 2, 3, 4, 5)
 RATE_BPS: Final = 10e9
@@ -32,7 +32,7 @@ JOBS: Final = ("healthy", "straggling")
 
 
 def job(name: str, control: Any, iterations: int, factor: int = 1) -> Job:
-    """Return a job, one of whose ranks takes `factor` times as long to compute."""
+    """Return a job with one rank that computes `factor` times as long."""
     return Job(
         name=name,
         workers=WORKERS,
@@ -60,7 +60,7 @@ def scenarios(quick: bool) -> Iterator[Scenario]:
 
 
 def _runs(labels: ResultRow, factors: Sequence[int], iterations: int) -> Iterator[Scenario]:
-    """Return the runs side by side, and those of jobs alone where the straggler is a worker."""
+    """Return the runs side by side, and runs of jobs alone where the straggler is a worker."""
     control, by_link = labels["control"], labels["slow"] == LINK
     settings = VirtualSettings(slots=int(str(labels["slots"])), seed=int(str(labels["seed"])), samples=0)
     healthy = job(JOBS[0], control, iterations)
@@ -82,7 +82,7 @@ def _runs(labels: ResultRow, factors: Sequence[int], iterations: int) -> Iterato
 
 
 def measure(report: Report) -> ResultRow:
-    """Return mean iteration times, shares of contributions that slots took in, and sums pulled."""
+    """Return mean iteration times, shares of contributions added in slots, and sums pulled."""
     jobs = {job.name: job for job in report.jobs}
     row: dict[str, float | int | str | None] = {}
     straggling = jobs.get("straggling")
@@ -98,7 +98,7 @@ def measure(report: Report) -> ResultRow:
 
 
 def _settled(iteration_s: Sequence[float], until_s: float) -> float | None:
-    """Return the mean iteration after the first few, and before the other job has ended."""
+    """Return the mean iteration time after the first few, until the other job has ended."""
     ends_s = 0.0
     taken = []
     for place, took_s in enumerate(iteration_s):
@@ -111,9 +111,9 @@ def _settled(iteration_s: Sequence[float], until_s: float) -> float | None:
 def cost(
     rows: Sequence[ResultRow], slow: str, slots: int, control: str, factor: int, name: str
 ) -> list[float]:
-    """Return the iterations of a job side by side by those of the base, seed by seed.
+    """Return the ratio of a job's iterations side by side to the base's, seed by seed.
 
-    That is the job alone, and, where a link is slow, beside one without a slow link, with fixed windows.
+    The base is the job alone, or, where a link is slow, beside one without a slow link, with fixed windows.
     """
     here = selected(rows, slow=slow, slots=slots)
     base: ResultRow = {"control": control, "jobs": name, "factor": factor * (name == JOBS[1])}

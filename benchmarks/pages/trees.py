@@ -35,7 +35,7 @@ from controller.simulator.network.speed import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)
-"""Of which the latter half was drawn after the policies were as they are."""
+"""Seeds; the latter half was drawn after the policies were finished."""
 NETPACK: Final = "netpack"
 PLACED: Final = (NETPACK, "random", "gpu-balance", "least-fragmentation", "locality", "optimus")
 PLACED_ON_MIXED: Final = (NETPACK, "least-fragmentation", "locality", "locality-fast-links")
@@ -43,7 +43,7 @@ USUAL: Final = (2048, 200e9)
 MEMORY: Final = ((512, 200e9), USUAL, (8192, 200e9), (2048, 100e9))
 """Slots, and bits per second of each link between switches."""
 SHARES: Final = (0.05, 0.2, 0.5, 1.0)
-"""Of the switches, those that sum."""
+"""Shares of switches that sum."""
 ECMP, ECMP_EVERYWHERE, GRID = "ecmp", "ecmp-everywhere", "grid"
 DRAWN, REFINED = "grid, not refined", "grid, without its program"
 ROUTED: Final = ("tor-only", "shortest-path", ECMP, ECMP_EVERYWHERE, REFINED, DRAWN, GRID)
@@ -56,7 +56,7 @@ PLACEMENT, MIXED, ROUTING = "placement", "mixed", "routing"
 
 
 def scenarios(quick: bool) -> Iterator[Call]:
-    """Return all runs; those that route take a second and more each, all others a fraction of one."""
+    """Return all runs: of routing, of a second and more each; all others, of a fraction of one."""
     seeds, memory, placed = (SEEDS[:1], (USUAL,), PLACED[:3]) if quick else (SEEDS, MEMORY, PLACED)
     for seed in seeds:
         for (slots, trunk_bps), name in product(memory, placed):
@@ -99,7 +99,7 @@ def simulated(placement: str, slots: int, trunk_bps: float, seed: int) -> Result
 
 
 def on_mixed_links(placement: str, odd: bool, seed: int) -> ResultRow:
-    """Return it where half of the servers have slow links; `odd`: and sizes are odd."""
+    """Return the same for a cluster with half of the servers on slow links; `odd`: with odd sizes."""
     rng = random.Random(seed)
     plain = cluster(*USUAL)
     slow = {*rng.sample([server.name for server in plain.servers], len(plain.servers) // 2)}
@@ -173,7 +173,7 @@ def tables(rows: Sequence[ResultRow]) -> str:
 
 
 def gain(rows: Sequence[ResultRow], over: str) -> float:
-    """Return the mean gain of GRID's rates over those of another policy, seed by seed."""
+    """Return the mean gain of GRID's rates over another policy's, seed by seed."""
     pairs = zip(column(rows, GRID), column(rows, over), strict=True)
     return statistics.fmean(grid / other - 1 for grid, other in pairs)
 

@@ -40,15 +40,15 @@ STACKS: Final = (*SIMPLE, OURS)
 PLAIN: Final = SIMPLE[4]
 """The simple policies that miss fewest deadlines of all kinds together."""
 DOUBTING: Final = (PLAIN, SIMPLE[-1], OURS)
-"""Compared where what is told is wrong, or starts cost time; the first is what others are compared with."""
+"""Compared with wrong durations, or starts that cost time; the first is the reference."""
 CONDITIONS: Final = ((0.0, 0.0), (0.25, 0.0), (0.5, 0.0), (1.0, 0.0), (0.0, 10.0), (0.0, 30.0), (0.5, 30.0))
-"""Errors of told durations (standard deviation of the logarithm), and seconds that each start costs."""
+"""Errors of given durations (standard deviation of the logarithm), and seconds that each start costs."""
 DOUBTED: Final = SEEDS[:5]
-"""Seeds with which they are tried."""
+"""Seeds for these errors and costs."""
 SLOWER: Final = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
 CLOSE: Final = 0.03
-"""Part by which times may differ and count as the same: then the simpler policies are to be used."""
+"""Relative difference of times that count as the same: then the page recommends the simpler policies."""
 ALL: Final = "all"
 DOUBT: Final = "doubt"
 
@@ -75,10 +75,10 @@ def compared(
 
     Args:
         family: The family's name.
-        seed: Of its jobs.
+        seed: Seed of its jobs.
         stacks: The policies.
-        error: Of told durations, for policies that are told any.
-        start_s: What each start of a job costs, in seconds.
+        error: Error of given durations, for policies that use them.
+        start_s: Cost of each start of a job, in seconds.
     """
     jobs, topology = workload(family, seed)
     due = {job.name for job in jobs if job.deadline_s is not None}
@@ -106,7 +106,7 @@ def compared(
 
 
 def label(names: Names) -> str:
-    """Return the names as they are shown."""
+    """Return the names for tables."""
     scheduler, placement, memory, routing = names
     shown = [scheduler, *([placement] if placement != SCHEDULER else []), memory]
     return " + ".join([*shown, *([routing] if routing != STRAIGHT else [])])
@@ -130,7 +130,7 @@ def _others(rows: Rows, names: Names, beside: Names = SIMPLEST) -> float:
 
 
 def best_simple(rows: Rows) -> Names:
-    """Return the simple policies that miss fewest deadlines, and among those delay the others least."""
+    """Return the simple policies with the fewest missed deadlines; of equals, with the least delay."""
     return min(SIMPLE, key=lambda names: (_missed(rows, names), _mean(rows, names, "others_s")))
 
 
@@ -143,7 +143,7 @@ def to_use(rows: Rows) -> Names:
 
 
 def tables(rows: Rows) -> str:
-    """Return the table by family, that of all policies, and those of errors and costs of starts."""
+    """Return the tables by family, of all policies, and of errors and costs of starts."""
     whole, doubts = selected(rows, part=ALL), selected(rows, part=DOUBT)
     families = []
     for (family,), here in grouped(whole, "family").items():
@@ -179,7 +179,7 @@ def _called(error: float, start_s: float) -> str:
 
 
 def _table_of_doubts(conditions: Mapping[tuple[float, float], Rows]) -> str:
-    """Return missed deadlines, and who pays: the others' times, and the part of jobs that take longer."""
+    """Return missed deadlines, and the cost: the others' times, and the part of jobs that take longer."""
     lines = [
         [
             _called(*condition),

@@ -1,14 +1,14 @@
 """Replicas of published simulators: their rules to the digit, so that their figures can be checked.
 
-Each has a folder with its policies, its speed models, how its time goes, and mostly its `Family`:
+Each has a folder with its policies, its speed models, its loop, and mostly its `Family`:
 
-- `muri`: Muri's, with an event loop of its own, for there every event touches every running job;
+- `muri`: Muri's, with an event loop of its own, because there every event touches every running job;
 - `synergy` and `lucid`: Synergy's and Lucid's, which go in steps (`steps`);
-- `mina`: MINA's, which has no `Family`, for its jobs are no submissions: their sums take turns at switches.
+- `mina`: MINA's, without a `Family`, because its jobs are not submitted: their sums take turns at switches.
 
 Commands take ``benchmarks.replicas.muri:srtf`` as a policy, in a folder from which `benchmarks` can be
-imported; tables call it ``muri-replica:srtf``. Constants are those of the public code: they stay when the
-product's change.
+imported; tables call it ``muri-replica:srtf``. Constants are the public code's: they stay when the product's
+change.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from controller.policies.registry import find_family
 
 MURI, SYNERGY, LUCID = (f"benchmarks.replicas.{name}" for name in ("muri", "synergy", "lucid"))
 TABLES: Final[Mapping[str, str]] = {"muri-replica": MURI, "synergy-replica": SYNERGY, "lucid-replica": LUCID}
-"""Families of replicas by what tables call them."""
+"""Families of replicas by their names in tables."""
 
 
 def full_name(name: str) -> str:
-    """Return a policy's name for commands, given the one in tables; names of the product's are the same.
+    """Return a policy's name for commands, given its name in tables; the product's policies have one name.
 
     >>> full_name("muri-replica:srtf"), full_name("synergy:fifo+tune")
     ('benchmarks.replicas.muri:srtf', 'synergy:fifo+tune')

@@ -16,7 +16,7 @@ from controller.vocabulary import Cluster
 class SteppedRun(PolicyRun):
     """As `PolicyRun`; `interval_s`, which must be positive, is the step.
 
-    `prepare` returns what becomes of the jobs before they are run.
+    `prepare` returns the jobs to run, made from the given ones.
     """
 
     prepare: Callable[[Sequence[Submission]], Sequence[Submission]] = list

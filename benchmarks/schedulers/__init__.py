@@ -1,1 +1,1 @@
-"""Makers of the pages on scheduling: policies on traces, beside what the public simulators print."""
+"""Makers of the pages on scheduling: policies on traces, beside the public simulators' results."""

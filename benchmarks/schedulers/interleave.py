@@ -1,7 +1,7 @@
-"""Fill the page of results with what `ina schedule interleave` measured.
+"""Fill the page of results with the measurements of `ina schedule interleave`.
 
-`python -m benchmarks.schedulers.interleave FILE docs/results/interleave.md` writes what the command has
-printed with ``--json``, into FILE, between the marks of that page.
+`python -m benchmarks.schedulers.interleave FILE docs/results/interleave.md` writes the command's
+output with ``--json``, which is in FILE, between the marks of that page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hostlib.interleave import STAGES
 
 
 def tables(measured: Mapping[str, Any]) -> str:
-    """Return the tables of what the command measured."""
+    """Return the tables of the command's measurements."""
     setup = measured["setup"]
     jobs = [
         [kind, *(f"{1e3 * stage_s:.1f}" for stage_s in (*each["stages_s"], each["iteration_s"]))]
@@ -59,8 +59,8 @@ def main() -> None:
     """Write the tables of a file of measurements into a page."""
     given = asked(
         __doc__,
-        option("measured", type=Path, help="output of 'ina schedule interleave --json'"),
-        option("page", type=Path, help="with marks for the tables"),
+        option("measured", type=Path, help="read this output of 'ina schedule interleave --json'"),
+        option("page", type=Path, help="fill this page, which has marks for the tables"),
     )
     fill(given.page, tables(json.loads(given.measured.read_text())))
 

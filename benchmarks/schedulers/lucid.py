@@ -2,8 +2,8 @@
 
 `python -m benchmarks.schedulers.lucid schedule [--folder DIR --profiles FILE --pairs FILE]`: Lucid against
 baselines on one speed model. A folder has a `cluster_full_log.csv` and the predictions `Philly_ebm.csv` and
-`Philly_lgb.csv`. `--replica` takes the rules of the public simulator. Policies are those that `ina schedule`
-calls `lucid:`.
+`Philly_lgb.csv`. `--replica` takes the rules of the public simulator. Policies are `ina schedule`'s policies
+`lucid:`.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ REPLICA = ("fifo", "sjf", "qssf", "srtf", "tiresias", "lucid")
 def main() -> None:
     """Measure, print a table, and JSON on request."""
     options = (
-        option("--folder", type=Path, help="a trace with its predictions"),
-        option("--replica", action="store_true", help="the public simulator's rules"),
+        option("--folder", type=Path, help="read a trace with its predictions from this folder"),
+        option("--replica", action="store_true", help="use the public simulator's rules"),
         option("--profiles", type=Path),
         option("--pairs", type=Path),
         option("--seed", type=int, default=0),
@@ -99,7 +99,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
 
 
 def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> list[Submission]:
-    """Read a trace with what a predictor expects of its jobs, or make one up."""
+    """Read a trace with predictions of its jobs, or make one up."""
     if folder is None:
         return make_jobs(1000, measurements(config)[0], gap_s=100, seed=config.seed)
     estimates = folder / f"Philly_{predictor}.csv"
@@ -107,7 +107,7 @@ def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> li
 
 
 def run(name: str, policy: str, specs: Sequence[Submission], config: SimulationConfig) -> ResultRow:
-    """Simulate one policy; the figures are those that the public simulator's results are compared by."""
+    """Simulate one policy; return the figures that are compared with the public simulator's."""
     policy, settings = resolved(policy)
     policy_run = make(policy, replace(config, settings=settings))
     began = time.perf_counter()

@@ -1,7 +1,7 @@
 """Figures of the public simulators, run unmodified unless stated otherwise, or printed by their authors.
 
 Muri: Rivendile/Muri, commit 4e69a78; Lucid: S-Lab-System-Group/Lucid, 63685a3; Synergy: msr-fiddle/synergy,
-1bb2bed. Times are theirs, on another machine than a reader's, two cores under load: they tell the order of
+1bb2bed. Times are theirs, on a machine with two cores under load: they show the order of
 magnitude.
 """
 
@@ -164,10 +164,10 @@ SYNERGY: dict[tuple[str, str], Reference] = {
 }
 """By workload (`benchmarks.schedulers.reproduce.WORKLOADS`) and policy.
 
-`greedy` is what the public simulator calls by the order's name alone. Its times on the replays are without
+The public simulator calls `greedy` by the order's name alone. Its times on the replays are without
 its statistics of use and its plots: with these it took 1.1 to 1.4 s for 100 jobs and 25 to 34 s for c1000.
-OPT ran with HiGHS in the place of a GLPK that comes to no end, and takes the nearest point of the grid where
-the solver is off by rounding. Replays, which end there at the first round without a job, were made to go on.
+OPT ran with HiGHS instead of a GLPK that does not end, and takes the nearest point of the grid where the
+solver is off by rounding. Replays, which end there at the first round without a job, were made to continue.
 """
 
 LUCID: dict[str, Reference] = {

@@ -1,4 +1,4 @@
-"""The tables of docs/results/schedulers.md: all policies, beside what the public simulators print.
+"""The tables of docs/results/schedulers.md: all policies, beside the public simulators' results.
 
 `python -m benchmarks.schedulers.reproduce --traces DIR` runs on the public traces below DIR
 (`muri/trace3.csv`, `common/c1000/...`, `lucid/...`, `synergy/...`), without `--traces` on small ones that are
@@ -28,11 +28,11 @@ from controller.vocabulary import Cluster
 
 NAME = "schedulers"
 FIRST = ("sample", "trace3")
-"""The traces that all policies run on, ablations too."""
+"""The traces for all policies, ablations too."""
 PAPER = (*FIRST, "trace3_pr", "trace1", "c1000")
-"""The traces that the papers' rules run on."""
+"""The traces for the papers' rules."""
 BY_DEADLINE = ("edf", "on-time")
-"""None of these traces has deadlines: these would be srsf."""
+"""Left out: these traces have no deadlines, without which these policies are srsf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,15 @@ MIXES = ("20,70,10", "30,60,10", "60,30,10", "33,33,33", "50,0,50")
 """Weights of image, text and sound jobs; the first is the published default."""
 SIZES = ("1", "1,1,1,1,2,4,8,16")
 LOADS = (0, 8, 10)
-"""Jobs per hour on 128 GPUs; 0: all are there at once."""
+"""Jobs per hour on 128 GPUs; 0: all arrive at once."""
 
 
 def main() -> None:
     """Make tables, print them, and write the page on request."""
     given = asked(
         __doc__,
-        option("--traces", type=Path, metavar="DIR", help="folder with the public traces"),
-        option("--only", default=",".join(MAKE), help=f"tables, by comma: {', '.join(MAKE)}"),
+        option("--traces", type=Path, metavar="DIR", help="read the public traces in this folder"),
+        option("--only", default=",".join(MAKE), help=f"make these tables, by comma: {', '.join(MAKE)}"),
         option("--slow", action="store_true", help="also run the slow parts (minutes)"),
         option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
         option("--json", action="store_true", help="print the rows"),
@@ -120,7 +120,7 @@ def replicas(options: argparse.Namespace) -> list[ResultRow]:
 
 
 def paper(options: argparse.Namespace) -> list[ResultRow]:
-    """Run all policies that are as the papers have them; Muri's ablations on the first trace only."""
+    """Run all policies by the papers' rules; Muri's ablations on the first trace only."""
     first, *others = [trace for trace in traces(options.traces) if trace.name in PAPER] or traces(
         options.traces
     )[:1]
@@ -132,7 +132,7 @@ def paper(options: argparse.Namespace) -> list[ResultRow]:
 
 
 def synergy(options: argparse.Namespace) -> list[ResultRow]:
-    """Set TUNE beside OPT, in one round and over traces; and the replica beside the public simulator."""
+    """Compare TUNE with OPT, in one round and over traces, and the replica with the public simulator."""
     folder = options.traces
     if folder is None:
         return [*_rounds("made-up", MIXES[:1]), *_traces("made-up", jobs=200, loads=LOADS[:1])]

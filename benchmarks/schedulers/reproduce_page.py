@@ -1,4 +1,4 @@
-"""The tables made of the rows of `benchmarks.schedulers.reproduce`."""
+"""The tables of the rows of `benchmarks.schedulers.reproduce`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ LUCID_CODED: Sequence[Column] = (
 
 
 def by(rows: Sequence[ResultRow], key: str) -> dict[str, list[ResultRow]]:
-    """Return the rows by the value of `key`, in the order in which the values turn up."""
+    """Return the rows by the value of `key`, in the order of their first occurrence."""
     found: dict[str, list[ResultRow]] = {}
     for row in rows:
         found.setdefault(row[key], []).append(row)
@@ -142,7 +142,7 @@ def _kinds(columns: Mapping[str, tuple[str, Sequence[Column]]]) -> Callable[[Seq
 
 
 def pivot(rows: Sequence[ResultRow], over: Sequence[str], by_value_of: str) -> list[ResultRow]:
-    """Return a row for each combination of `over`; before its other keys stands the value of `by_value_of`.
+    """Return a row for each combination of `over`, with the value of `by_value_of` before its other keys.
 
     >>> pivot([{"a": 1, "b": "x", "c": 5}, {"a": 1, "b": "y", "c": 6}], ["a"], "b")
     [{'a': 1, 'x c': 5, 'y c': 6}]

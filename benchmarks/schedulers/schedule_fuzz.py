@@ -1,18 +1,18 @@
-"""Thousands of small simulations, drawn at random, each of which has to come out right.
+"""Thousands of small random simulations, with checks of each result.
 
 `python -m benchmarks.schedulers.schedule_fuzz --cases 10000` draws a cluster (of unequal servers and in
-racks, too), jobs, costs of restarts and a policy for each case, simulates, and checks what must hold whatever
-the policy does:
+racks, too), jobs, costs of restarts and a policy for each case, simulates, and checks invariants of all
+policies:
 
-- it ends, or says in one of the errors that are meant for it why not (`EXPECTED`);
+- it ends, or raises one of the errors for a policy that cannot (`EXPECTED`);
 - no GPU and no job is used twice in any decision (`verify`), and no more GPUs in all than there are;
-- no job is forgotten, none ends before it came or sooner than it could alone;
-- work is conserved: a job's life is waiting and holding GPUs, and on GPUs of its own it holds them for what
-  it takes alone and for its starts, no longer;
+- no job is forgotten, none ends before its arrival or sooner than it could alone;
+- work is conserved: a job's life is the time of waiting and of holding GPUs, and it holds GPUs of its own for
+  its time alone and for its starts, no longer;
 - by the rules of the papers, no job larger than a server starts across racks beside a rack that is idle and
   large enough.
 
-A case is its number: `--only 4711` repeats one. Ends with status 1 if one fails.
+A case follows from its number: `--only 4711` repeats one. Ends with status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ EXPECTED = {
     LUCID: ("beside the profiler's nodes are", "the profiler takes"),
     SYNERGY: ("granted",),  # OPT's first program overcommits servers, as in the original
 }
-"""What policies and families may say instead of an end, by a part of the sentence."""
+"""Errors that policies and families may raise instead of an end, by a part of the sentence."""
 
 SLOW = ("lucid:online",)
-"""Policies that train models for a second or more: they get every hundredth case that falls to them."""
+"""Policies that train models for a second or more: they run every hundredth of their cases."""
 
 FASTER = ("synergy", SYNERGY, "lucid", LUCID)
-"""Families in which a job may be faster than what counts as alone."""
+"""Families in which a job may be faster than its speed alone."""
 
 TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One simulation that was drawn."""
+    """One random simulation."""
 
     number: int
     policy: str
@@ -77,7 +77,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A case that came out wrong, and how."""
+    """A case with a wrong result, and the error."""
 
     policy: str
     case: str
@@ -85,7 +85,7 @@ class Failed:
 
 
 def draw(number: int, policies: Sequence[str]) -> Case:
-    """Return case `number`: always the same for the same policies."""
+    """Return case `number`, the same for the same policies."""
     rng = random.Random(number)
     policy = rng.choice(policies)
     if policy in SLOW and rng.randrange(100):
@@ -122,7 +122,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
 
 
 def failure(case: Case) -> str | None:
-    """Run the case; return what is wrong, None if nothing is."""
+    """Run the case; return the error, or None."""
     cluster = case.config.cluster
     watched = None
     try:
@@ -134,7 +134,7 @@ def failure(case: Case) -> str | None:
     except ControllerError as error:
         said = EXPECTED.get(case.policy, EXPECTED.get(family(case.policy), ()))
         return None if any(part in str(error) for part in said) else f"{type(error).__name__}: {error}"
-    except Exception as error:  # whatever else comes is a finding too
+    except Exception as error:  # any other exception is a finding, too
         return f"{type(error).__name__}: {error}"
     if watched is not None and watched.across:
         return watched.across[0]
@@ -143,7 +143,7 @@ def failure(case: Case) -> str | None:
 
 
 class Watched:
-    """A policy; notes in `across` which large jobs it starts across racks though one was idle for them."""
+    """A policy; records in `across` the large jobs that it starts across racks though one rack was idle."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -158,7 +158,7 @@ class Watched:
 
 
 def across_racks(decision: Decision, view: View) -> Iterator[str]:
-    """Yield the groups that start across racks though one that is large enough has nobody else in it."""
+    """Yield the groups that start across racks although one idle rack is large enough."""
     cluster, before = view.cluster, {group.gpus for group in view.groups}
     nodes = [{cluster.node_of[gpu] for gpu in group.gpus} for group in decision.groups]
     used = Counter(itertools.chain.from_iterable(nodes))
@@ -173,7 +173,7 @@ def across_racks(decision: Decision, view: View) -> Iterator[str]:
 
 
 def wrong(case: Case, result: SimulationResult, *, exclusive: bool) -> Iterator[str]:
-    """Yield what does not hold of the result; `exclusive`: every job had GPUs of its own."""
+    """Yield the broken invariants of the result; `exclusive`: every job had GPUs of its own."""
     counts = Counter(job.spec.name for job in result.jobs)
     if counts != Counter(job.name for job in case.jobs):
         yield f"jobs ended: {sorted(counts.items())}"
@@ -257,9 +257,9 @@ def main() -> int:
     options = asked(
         __doc__,
         option("--cases", type=int, default=10_000),
-        option("--first", type=int, default=0, help="number of the first case"),
-        option("--only", type=int, help="one case, and what was drawn for it"),
-        option("--policy", help="names by comma; all by default"),
+        option("--first", type=int, default=0, help="begin with the case of this number"),
+        option("--only", type=int, help="run this case alone, and print its draws"),
+        option("--policy", help="draw from these policies, separated by commas; all by default"),
         option("--processes", type=int, default=1),
         prog="python -m benchmarks.schedulers.schedule_fuzz",
     )

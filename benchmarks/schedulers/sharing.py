@@ -1,13 +1,13 @@
-"""Sharing for heterogeneous job sizes: how well interference is predicted, and what each part is worth.
+"""Sharing for heterogeneous job sizes: accuracy of predicted interference, and the gain of each part.
 
-`python -m benchmarks.schedulers.sharing models [--lucid FILE | --gavel FILE]`: the four forests on jobs that
-they have not seen, by number of reference jobs.
+`python -m benchmarks.schedulers.sharing models [--lucid FILE | --gavel FILE]`: the four forests on unseen
+jobs, by number of reference jobs.
 
 `python -m benchmarks.schedulers.sharing schedule [--trace FILE --lucid FILE]`: the policy, itself without
 each of its parts, and baselines, all on one speed model, over several seeds.
 
-Policies are those that `ina schedule` calls `sharing:`. Without files, pairs and traces are made up. Of pair
-files those of Lucid's authors (`colocate_info.csv`) and Gavel's (`simulation_throughputs.json`) can be read.
+Policies are `ina schedule`'s policies `sharing:`. Without files, pairs and traces are made up. Pair files of
+Lucid's authors (`colocate_info.csv`) and Gavel's (`simulation_throughputs.json`) can be read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Blind:
         )
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the mean, whoever it is."""
+        """Return the mean for any job."""
         return self._means[model_for(load, beside)] if beside else 1.0
 
 
@@ -119,7 +119,7 @@ def blind(scenario: PairScenario) -> Blind:
 def _without(
     needs: SharingConfig, believed: InterferenceModel, ledger: Charges | None = None, **changed: Any
 ) -> SharingPolicy:
-    """Return the scheduler, which believes such speeds, with another ledger or packer than usual."""
+    """Return the scheduler with these believed speeds, and another ledger or packer than usual."""
     return SharingPolicy(Packer(believed, load_of=needs.load_of, **changed), needs.options, ledger)
 
 
@@ -153,7 +153,7 @@ ABLATIONS: Mapping[str, NamedPolicy] = {
     ),
     **{f"interval-{s}": _every(s, SharingConfig.sharing) for s in FIXED_S},
     "preemptions-not-counted": NamedPolicy(
-        "who was preempted is not spared",
+        "preempted jobs are not spared",
         lambda n: _without(n, n.scenario.forests.fresh(), ledger=Charges(aging=False)),
     ),
     "no-profiling-time": NamedPolicy("profiling takes no time", lambda n: _with(n, profile_s=0.0).sharing()),
@@ -165,20 +165,20 @@ ALL: Mapping[str, NamedPolicy] = {**POLICIES, **ABLATIONS}
 
 
 def make(name: str, needs: SharingConfig) -> Policy:
-    """Return a fresh policy. Raises BadSpec for an unknown name, and what its scenario raises."""
+    """Return a fresh policy. Raises BadSpec for an unknown name, and its scenario's errors."""
     if name not in ALL:
         raise BadSpec(f"policy {name!r} is unknown; known are {', '.join(ALL)}")
     return ALL[name].make(needs)
 
 
 NODES, GPUS = 8, 8
-MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the one that is asked for
+MODEL_COUNTS = (1, 2, 8)  # of reference jobs, beside the requested number
 
 ResultRow = dict[str, object]
 
 
 def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> PairScenario:
-    """Read measured pairs, or have some made up."""
+    """Read measured pairs, or make some up."""
     pairs: Pairs | None = None
     if options.lucid is not None and options.gavel is not None:
         raise ValueError("--lucid and --gavel are mutually exclusive")
@@ -190,7 +190,7 @@ def setting_of(options: argparse.Namespace, seed: int, *, references: int) -> Pa
 
 
 def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
-    """Train on two kinds in three, and ask for groups with one of the others."""
+    """Train on two thirds of the kinds, and predict groups with one of the others."""
     rows: list[ResultRow] = []
     for count in sorted({*MODEL_COUNTS, options.references}):
         found: dict[Model, list[tuple[float, float, float, float]]] = {model: [] for model in Model}
@@ -215,7 +215,7 @@ def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
 def jobs_of(
     options: argparse.Namespace, cluster: Cluster, kinds: Sequence[str], seed: int
 ) -> list[Submission]:
-    """Return the trace with kinds drawn from those that are known."""
+    """Return the trace with kinds drawn from the known ones."""
     if options.trace is None:
         specs = generate(options.jobs, cluster, load=options.load, seed=seed)
     else:
@@ -276,11 +276,11 @@ def run(
 def main() -> None:
     """Measure, print a table, and JSON on request."""
     common = (
-        option("--lucid", type=Path, help="measured pairs; excludes --gavel"),
-        option("--gavel", type=Path, help="measured pairs; excludes --lucid"),
+        option("--lucid", type=Path, help="read these measured pairs; excludes --gavel"),
+        option("--gavel", type=Path, help="read these measured pairs; excludes --lucid"),
         option("--seeds", type=int, default=3),
         option("--first-seed", type=int, default=0),
-        option("--samples", type=int, default=1500, help="measured groups per forest"),
+        option("--samples", type=int, default=1500, help="train each forest on this many groups"),
         option("--references", type=int, default=4),
     )
     serve(
@@ -292,11 +292,11 @@ def main() -> None:
             about="the policy against baselines and itself without its parts",
             run=run_schedule,
             options=(
-                option("--trace", type=Path, help="jobs; their kinds are drawn from the pairs'"),
-                option("--jobs", type=int, default=600, help="or so many of our own"),
-                option("--load", type=float, default=1.6, help="that these offer"),
-                option("--preemption-s", type=float, default=40.0, help="within a node; beyond: x 1.5"),
-                option("--only", default="", help="policies, by comma"),
+                option("--trace", type=Path, help="read the jobs; their kinds are drawn from the pairs'"),
+                option("--jobs", type=int, default=600, help="without --trace: generate N jobs"),
+                option("--load", type=float, default=1.6, help="load of generated jobs"),
+                option("--preemption-s", type=float, default=40.0, help="cost within a node; beyond: x 1.5"),
+                option("--only", default="", help="run these policies, by comma"),
                 *common,
             ),
             epilog="policies:\n" + "\n".join(f"  {name:24} {known.about}" for name, known in ALL.items()),

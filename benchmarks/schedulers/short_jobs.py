@@ -1,9 +1,9 @@
-"""The tables of docs/results/short-jobs.md: who pays for a good average?
+"""The tables of docs/results/short-jobs.md: the cost of a good average to other jobs.
 
 `python -m benchmarks.schedulers.short_jobs --output docs/results` runs SRSF, Muri-S and weave-s under the
 rules of the papers on 40 generated workloads (eight loads, five seeds), and on 20 of one-GPU jobs of 30 to
 600 s, once with exact profiles and durations and once with errors in both, the same for all. `--jobs` is the
-length of the generated ones.
+number of jobs of each generated workload.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     given = asked(
         __doc__,
         option("--output", type=Path, metavar="DIR", help=f"write into {NAME}.md"),
-        option("--jobs", type=int, default=80, help="of each generated workload"),
+        option("--jobs", type=int, default=80, help="jobs of each generated workload"),
         option("--processes", type=int, default=0),
     )
     if given.output is not None:
@@ -62,7 +62,7 @@ def measured(jobs: int, processes: int, scratch: Path) -> list[Row]:
 
     Args:
         jobs: Jobs of each generated workload.
-        processes: Simulations at a time; 0: as many as there are processors.
+        processes: Simulations at a time; 0: one per processor.
         scratch: Folder for the traces of short jobs.
     """
     workloads = [
@@ -93,7 +93,7 @@ def measured(jobs: int, processes: int, scratch: Path) -> list[Row]:
 
 
 def _short(folder: Path, jobs: int, load: float, seed: int) -> Source:
-    """Return jobs of 30 to 600 s on one GPU each, as a trace in `folder`: starts take long beside them."""
+    """Return a trace in `folder` of jobs of 30 to 600 s on one GPU each: their starts are relatively long."""
     cluster = Cluster.uniform(NODES, 8)
     drawn = generate(jobs, cluster, load=load, seed=seed, shortest_s=30, longest_s=600)
     gpus = sum(spec.gpus for spec in drawn) / len(drawn)
@@ -108,7 +108,7 @@ def _row(name: str, case: str, outcome: SimulationOutcome) -> Row:
 
 
 def _mean_s(outcome: SimulationOutcome, least_s: float, most_s: float) -> float | None:
-    """Return the mean completion time of jobs that take so long alone; None if there are none."""
+    """Return the mean completion time of jobs of this length alone; None if there are none."""
     alone, jct = JOB_COLUMNS.index("alone_s"), JOB_COLUMNS.index("jct_s")
     found = [float(row[jct]) for row in outcome.rows if least_s <= float(row[alone]) < most_s]
     return statistics.fmean(found) if found else None
@@ -171,7 +171,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _counts(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
-    """Return on how many workloads ours is better, and its worst change, in both figures."""
+    """Return the number of workloads on which ours is better, and its worst change, in both figures."""
     changes = [
         [ours[key] / theirs[key] - 1 for theirs, ours in pairs] for key in ("avg_jct_s", "avg_slowdown")
     ]

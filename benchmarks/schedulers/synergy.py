@@ -10,9 +10,9 @@ of their differences on completion times.
 `python -m benchmarks.schedulers.synergy published`: policies of the public simulator, by its rules, on its
 Philly-derived workload or on a replay trace.
 
-The "Philly-derived" workload of Synergy's public simulator, drawn as it is drawn there.
+The "Philly-derived" workload of Synergy's public simulator, drawn as there.
 
-What comes from Philly is the shape only: durations (80 % of 60·10^U(1.5, 3) s, the others of 60·10^U(3, 4)
+Only the shape comes from Philly: durations (80 % of 60·10^U(1.5, 3) s, the others of 60·10^U(3, 4)
 s), Poisson arrivals and models are synthetic, and all jobs have one GPU. The random generator is Python's,
 asked in the order in which the public simulator asks it once it has cached its durations, so that equal seeds
 give equal jobs.
@@ -88,11 +88,11 @@ def draw(
         matrices: Sensitivity matrices by name.
         kinds: Names of the matrices of each kind.
         mix: Weight of each kind.
-        gpus: Number of GPUs that the jobs have together.
+        gpus: Number of GPUs of all jobs together.
         server: The shape of the servers.
-        seed: Of the draws.
+        seed: Seed of the draws.
         sizes: Numbers of GPUs of a job.
-        prune: Leave out pointless options; see `demand`.
+        prune: Omit options that cannot be optimal; see `demand`.
 
     Raises BadDemand if the mix names no kind.
     """
@@ -126,11 +126,11 @@ def philly_derived(
 
     Args:
         iteration_s: Seconds per iteration at the fair share of each model in `classes`.
-        jobs: How many to draw.
+        jobs: Number of jobs.
         jobs_per_hour: Load.
         split: Percent of the jobs of each class.
         classes: Models by class, in the order of `split`.
-        seed: Of the generator.
+        seed: Seed of the generator.
 
     A job is of the class that is furthest behind its percentage, and takes its class's models in turn. Raises
     BadSpec for a bad load or split.
@@ -148,7 +148,7 @@ def philly_derived(
     now_s = 0.0
     for number, duration_s in enumerate(durations_s):
         now_s += math.ceil(-math.log(1.0 - rng.random()) / jobs_per_hour * 60 * 60)
-        rng.randint(0, sum(map(len, classes.values())) - 1)  # asked for there, and not used
+        rng.randint(0, sum(map(len, classes.values())) - 1)  # drawn there, and not used
         behind = {
             name: percent / 100 - drawn[name] / number if number else 0.0
             for name, percent in zip(classes, split, strict=True)
@@ -186,7 +186,7 @@ STATIC_S = ROUND_S - 1
 
 PUBLIC_JOBS = 5600
 PUBLIC_COUNTED = range(4000, 5000)
-"""Jobs of the Philly-derived workload that the public simulator needs, and those of them that it measures."""
+"""Jobs of the Philly-derived workload that the public simulator needs, and the measured ones among them."""
 
 
 def sizes(text: str) -> list[int]:
@@ -302,7 +302,7 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
 
 
 def server_shape(cpus_per_gpu: int) -> ServerShape:
-    """Return the published servers, with that many CPUs for each GPU."""
+    """Return the published servers, with this number of CPUs for each GPU."""
     return ServerShape(gpus=8, cpus=8 * cpus_per_gpu, memory_gb=500)
 
 
@@ -381,7 +381,7 @@ def summarise(name: str, values: Sequence[tuple[float, float, float, float, floa
 def main() -> None:
     """Measure, print a table, and JSON on request."""
     cluster = (
-        option("--matrix", type=Path, help="a CSV file of sensitivity matrices"),
+        option("--matrix", type=Path, help="read sensitivity matrices from this CSV file"),
         option("--servers", type=int, default=16),
     )
     drawn = (
@@ -409,7 +409,7 @@ def main() -> None:
             about="TUNE and OPT over whole traces",
             run=run_end_to_end,
             options=(
-                option("--load", type=float, default=0, help="jobs per hour; 0: all are there at once"),
+                option("--load", type=float, default=0, help="jobs per hour; 0: all arrive at once"),
                 option("--jobs", type=int, default=1500),
                 option("--seed", type=int, default=42),
                 replay,
@@ -422,7 +422,7 @@ def main() -> None:
             about="the public simulator's rules on its workloads",
             run=run_published,
             options=(
-                option("--static", action="store_true", help="all jobs of the replay are there at once"),
+                option("--static", action="store_true", help="submit all jobs of the replay at once"),
                 option("--load", type=float, default=9.0, help="jobs per hour, without --replay"),
                 option("--jobs", type=int, help="number of jobs, without --replay; as published"),
                 option("--policies", default="fifo+fair,fifo+greedy,fifo+tune"),

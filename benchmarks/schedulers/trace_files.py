@@ -1,6 +1,6 @@
-"""The public traces in Muri's format that are found in a folder, with the number of servers of each.
+"""The public traces in Muri's format in a folder, with the number of servers of each.
 
-Replicas and ablations by the names that tables print: a policy, and what is set of it.
+Replicas and ablations by the names that tables print: a policy, and its settings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALL = {**MURI, **REPLICA, **LUCID}
 
 
 def resolved(name: str) -> tuple[str, tuple[tuple[str, float], ...]]:
-    """Return the policy that goes by `name` in tables, and its settings.
+    """Return the policy with this name in tables, and its settings.
 
     >>> resolved("muri-replica:muri-s-keep"), resolved("fifo")
     (('benchmarks.replicas.muri:muri-s', (('unpack', 0),)), ('fifo', ()))
@@ -83,7 +83,7 @@ def takes_minutes(trace: Trace, policy: str) -> bool:
 
 
 def traces(folder: Path | None) -> list[Trace]:
-    """Return the traces below `folder`, first the one that all policies run on; None: the shipped sample.
+    """Return the traces below `folder`, first the one for all policies; None: the shipped sample.
 
     Raises SimulationFailed if there is none.
     """

@@ -1,4 +1,4 @@
-"""The same eight jobs simulated and live: completion times, decisions, and what the difference is made of.
+"""The same eight jobs simulated and live: completion times, decisions, and the parts of the difference.
 
 ``python -m benchmarks.service.compare --output docs/results`` fills service-simulated.md; it needs root.
 ``--quick`` has shorter jobs. It exits with status 1 if a live job did not complete.
@@ -45,9 +45,9 @@ from ina.service.views import DecisionView, JobView
 NAME: Final = "service-simulated"
 MOST_S: Final = 600.0
 HOLD_S: Final = 0.05
-"""How long a slot is held, by the file: on a busy machine, a rank is that much later than another."""
+"""Time for which a slot is held, in the file: on a busy machine, ranks are so far apart."""
 WIDE: Final = (("left1", "right1"), ("left2", "right2"))
-"""Servers of jobs with one in each rack, so that their trees go over a spine."""
+"""Servers of jobs with one in each rack, so that their trees cross a spine."""
 JOBS: Final[Mapping[str, tuple[int, float | None, tuple[str, ...]]]] = {
     "urgent": (20, 60, WIDE[0]),
     "wide": (25, None, WIDE[1]),
@@ -63,7 +63,7 @@ Row = Mapping[str, float]
 
 
 def jobs_file(saved: Path, *, quick: bool) -> str:
-    """Return the file of the jobs, which save how far they are in a folder; `quick`: of seconds."""
+    """Return the file of the jobs, which save their progress in a folder; `quick`: jobs of seconds."""
     compute_s, size_bytes = (0.05, SIZE_BYTES // 4) if quick else (0.08, SIZE_BYTES)
     tables = []
     for name, (tens, deadline_s, servers) in JOBS.items():
@@ -83,7 +83,7 @@ def jobs_file(saved: Path, *, quick: bool) -> str:
 
 @dataclass(slots=True)
 class Decided:
-    """What was decided, in the words of the core's log: jobs in the order of starts, and their slots."""
+    """Decisions, from the core's log: jobs in the order of starts, and their slots."""
 
     places: dict[str, str] = field(default_factory=dict)
     slots: dict[str, list[str]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The jobs at the end, the log, what rank 0 of each reports, when the service began, and the load."""
+    """The jobs at the end, the log, the report of each rank 0, the start of the service, and the load."""
 
     jobs: Mapping[str, JobView]
     decisions: Sequence[DecisionView]
@@ -112,7 +112,7 @@ class Live:
 
 
 def compare(name: str, *, quick: bool) -> str:
-    """Simulate the jobs, and run them on a testbed of this name, which is gone afterwards.
+    """Simulate the jobs, and run them on a testbed of this name, which is removed afterwards.
 
     Returns times, decisions and the parts of the difference as Markdown. Raises TrialFailed.
     """
@@ -164,7 +164,7 @@ def _simulate(jobs: Sequence[Job], topology: Topology) -> NetworkResult:
 
 
 def _row(job: Job, simulated: NetworkResult, live: Live) -> Row:
-    """Return a job's times from submission to end in seconds, and of the live one those by its rank 0."""
+    """Return a job's times from submission to end in seconds, and a live job's times by its rank 0."""
     model = next(each for each in simulated.result.jobs if each.spec.name == job.name)
     real, report = live.jobs[job.name], live.reports[job.name]
     return {
@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = asked(
         __doc__,
         option("--output", type=Path, required=True, help=f"folder of {NAME}.md"),
-        option("--quick", action="store_true", help="have shorter jobs"),
+        option("--quick", action="store_true", help="run shorter jobs"),
         words=arguments,
     )
     page = given.output / f"{NAME}.md"

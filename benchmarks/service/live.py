@@ -1,4 +1,4 @@
-"""A testbed of namespaces, a controller on it, and what is done to both."""
+"""A testbed of namespaces, a controller on it, and faults of both."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ina.service.client import Client
 ROOT = Path(__file__).parents[2]
 SPINES, LEAVES = ("s1", "s2"), ("s3", "s4")
 RATE_BPS = 100e6
-"""Of all links: slow, so that two cores suffice for all switches and hosts."""
+"""Rate of all links: slow, so that two cores suffice for all switches and hosts."""
 SIZE_BYTES = 100_000
-"""Of a gradient."""
+"""Size of a gradient."""
 SIZES = {"embedded": SIZE_BYTES, "bmv2": 10_000}
 """The same by the kind of switches: BMv2 takes a few thousand packets a second, of 32 values each."""
 SLOTS = 256
-"""Of each switch: few, so that jobs without a deadline notice what those with one get."""
+"""Slots of each switch: few, so that slots for deadlines are missing for other jobs."""
 CLUSTER = "\n".join(
     [
         'name = "two racks under two spines"',
@@ -55,7 +55,7 @@ POLICIES: Mapping[str, str] = {
     "routing": "shortest-path",
     "memory": "deadline",
 }
-"""Of both, the service and the simulation."""
+"""Policies of both, the service and the simulation."""
 PERIOD_S = 60.0
 """Interval at which both divide memory again."""
 TICK_S = 0.02
@@ -66,11 +66,11 @@ PATIENCE_S = 120.0
 
 
 class TrialFailed(Exception):
-    """Something that a trial needs did not happen; says what."""
+    """An event that a trial needs did not happen; the text names it."""
 
 
 def until(holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
-    """Wait until something holds. Raises TrialFailed, with `what` did not happen."""
+    """Wait until a condition holds. Raises TrialFailed, with `what` did not happen."""
     give_up_s = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > give_up_s:
@@ -115,7 +115,7 @@ class Controller:
 
     @property
     def url(self) -> str:
-        """Where it serves."""
+        """The address of its API."""
         return f"unix:{self.folder / 'api'}"
 
     def start(self) -> None:
@@ -149,7 +149,7 @@ class Controller:
             raise TrialFailed(f"the controller has ended with {self._process.returncode}: {log[-2000:]}")
         path = str(self.folder / "api")
         with contextlib.suppress(OSError, httpx.HTTPError):
-            with socket.socket(socket.AF_UNIX) as probe:  # httpx leaves one open where nobody listens
+            with socket.socket(socket.AF_UNIX) as probe:  # httpx leaves one open if no process listens
                 probe.connect(path)
             with httpx.Client(transport=httpx.HTTPTransport(uds=path)) as client:
                 return client.get("http://localhost/readyz").is_success
@@ -184,7 +184,7 @@ class Bed:
         else:
             os.kill(process, signal.SIGKILL)
         time.sleep(down_s)
-        if argv[:3] != ["ip", "netns", "exec"]:  # it is what that has become
+        if argv[:3] != ["ip", "netns", "exec"]:  # the process of `ip` has become it
             argv = ["ip", "netns", "exec", namespace(self.name, switch), *argv]
         self._again[switch] = started = start_switch(argv, state.log(switch))
         await_service(switch, started, state.socket(switch), state.log(switch))
@@ -208,7 +208,7 @@ class Bed:
         return found
 
     def reap(self) -> None:
-        """End the switches that were started again: they are this process's children."""
+        """End the restarted switches, which are children of this process."""
         for process in self._again.values():
             process.kill()
             process.wait()
@@ -216,7 +216,7 @@ class Bed:
 
 @contextlib.contextmanager
 def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
-    """Have a testbed of the program `shared` on switches of a kind for as long as the block lasts.
+    """Run a testbed of the program `shared` on switches of a kind for the time of the block.
 
     Raises TrialFailed.
     """
@@ -237,7 +237,7 @@ def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
 
 @contextlib.contextmanager
 def running(controller: Controller) -> Iterator[None]:
-    """Have a controller for as long as the block lasts. Jobs that still run then are cancelled."""
+    """Run a controller for the time of the block. Jobs that still run at its end are cancelled."""
     controller.start()
     try:
         yield

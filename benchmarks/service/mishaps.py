@@ -1,8 +1,8 @@
-"""What happens to a controller, its switches, links, jobs and disk in the soak of real processes.
+"""Mishaps of a controller, its switches, links, jobs and disk in the soak of real processes.
 
-Each mishap is a method of `Mishaps`; what it breaks it also mends, a few seconds later or at the end.
+Each mishap is a method of `Mishaps`; it repairs its damage a few seconds later, or at the end.
 
-What processes have open and hold in memory, and what is left of jobs when all are over.
+Sizes of processes, and the remains of jobs when all are over.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ina.service.client import Client, Refused, Unreachable
 MOST_FILES = 8
 """File descriptors that a process at rest may have more than a new one: streams that are not yet closed."""
 MOST_MEMORY = 1.5
-"""Times the memory of a new process that one at rest may have."""
+"""Most memory of a process at rest, relative to a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a process has: open files, threads, and resident memory in KiB."""
+    """Size of a process: open files, threads, and resident memory in KiB."""
 
     files: int
     threads: int
@@ -59,7 +59,7 @@ def size_of(process: int) -> Size | None:
 
 
 def grown(name: str, rests: Size, new: Size) -> Iterator[str]:
-    """Say what a process at rest has too much of, compared with a new one on the same state."""
+    """Yield the excess sizes of a process at rest, compared with a new one on the same state."""
     if rests.files > new.files + MOST_FILES:
         yield f"{name} has {rests.files} files open at rest, and {new.files} when it is new"
     if rests.memory_kib > MOST_MEMORY * new.memory_kib:
@@ -83,7 +83,7 @@ def fallback_servers(testbed: str, server: str = "") -> list[int]:
 
 
 def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
-    """Return the names of all that is left on switches, at servers and in the state when no job is there.
+    """Return the names of all remains on switches, at servers and in the state when there is no job.
 
     Args:
         bed: The testbed.
@@ -106,7 +106,7 @@ def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
 
 
 MOST_GOING = 10
-"""Jobs that are not over at once; above it none are submitted."""
+"""Most unfinished jobs; above it none are submitted."""
 BURST = 12
 """Jobs of a burst, most of which are cancelled at once."""
 WEIGHTS = {
@@ -132,7 +132,7 @@ WEIGHTS = {
     "slow_reader": 2,
     "look": 6,
 }
-"""How often each happens, against the others."""
+"""Relative frequency of each mishap."""
 
 NONSENSE: tuple[tuple[str, object], ...] = (
     ("workers", 0),
@@ -146,11 +146,11 @@ NONSENSE: tuple[tuple[str, object], ...] = (
 
 @dataclass(slots=True)
 class Told:
-    """What the soak knows of a job that it has submitted.
+    """The soak's knowledge of a job that it has submitted.
 
     Attributes:
-        fails: It may fail: a worker was killed, or never joined.
-        sums: Whether its workers sum; those of a burst do not.
+        fails: Whether it may fail: a worker was killed, or never joined.
+        sums: Whether its workers sum; a burst's workers do not.
     """
 
     fails: bool = False
@@ -159,7 +159,7 @@ class Told:
 
 @dataclass(slots=True)
 class Mishaps:
-    """Does things to a testbed and its controller, and remembers what has to be mended."""
+    """Causes faults of a testbed and its controller, and remembers the pending repairs."""
 
     bed: Bed
     controller: Controller
@@ -176,7 +176,7 @@ class Mishaps:
     _number: int = 0
 
     def one(self) -> None:
-        """Have something happen."""
+        """Cause a random mishap."""
         name = self.rng.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
         with (self.folder / "mishaps.log").open("a") as log:
             log.write(f"{datetime.now(UTC):%H:%M:%S.%f} {name}\n")
@@ -190,7 +190,7 @@ class Mishaps:
             self.wrong.append(f"{name}: {error}")
 
     def mend(self, *, all_of_it: bool = False) -> None:
-        """Mend what it is time to, or all."""
+        """Make the due repairs, or all."""
         while self._later and (all_of_it or self._later[0][0] <= time.monotonic()):
             heapq.heappop(self._later)[2]()
 
@@ -385,7 +385,7 @@ class Mishaps:
         return True
 
     def _forget_job(self) -> bool:
-        """Take a job off its switches behind the controller's back."""
+        """Remove a job from its switches without the controller."""
         if self._broken & {each.name for each in self.bed.state.topology.switches}:
             return False
         with controllers(self.bed.state) as at:
@@ -448,7 +448,7 @@ class Mishaps:
         self._ballast.unlink(missing_ok=True)
 
     def _slow_reader(self) -> bool:
-        """Ask for all events, and read none of them."""
+        """Request all events, and read none of them."""
         reader = socket.socket(socket.AF_UNIX)
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.connect(self.controller.url.removeprefix("unix:"))
@@ -457,7 +457,7 @@ class Mishaps:
         return True
 
     def _look(self) -> bool:
-        """Ask what the page asks."""
+        """Send the page's requests."""
         self.client.cluster()
         self.client.memory()
         for job in self.client.jobs(states=["running"])[:3]:

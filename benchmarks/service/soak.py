@@ -1,8 +1,8 @@
-"""Random mishaps for a controller with real switches and real jobs, and what is left of them at the end.
+"""Random mishaps for a controller with real switches and real jobs, and their remains at the end.
 
 ``python -m benchmarks.service.soak --minutes 60 --output docs/results`` fills service-soak.md; it needs root.
 Jobs come and go on a testbed of namespaces, while controller, switches, links, runners, workers and fallback
-servers are killed or stopped, jobs are taken off switches behind the controller's back, the disk of its state
+servers are killed or stopped, jobs are removed from switches without the controller, the disk of its state
 is full, nodes are drained, and readers do not read. It exits with status 1 if a job did not end as it should,
 a sum was wrong, or something is left: a row of a switch or of the state, a process, an open file, memory.
 """
@@ -35,29 +35,29 @@ from ina.service.views import JobView
 MEAN_S = 3.0
 """Mean time between two mishaps."""
 SAMPLE_S = 5.0
-"""Interval at which the processes that go on are measured."""
+"""Interval at which the sizes of processes are measured."""
 END_S = 900.0
 """Longest time for all jobs to be over after the last mishap."""
 CLEAN_S = 120.0
-"""Longest time for nothing to be left then. Fallback servers stay for 20 s without jobs."""
+"""Longest time until all remains are gone. Fallback servers stay for 20 s without jobs."""
 STATE_MIB = 64
-"""Of the file system that the state is on."""
+"""Size of the file system of the state."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a soak.
+    """Result of a soak.
 
     Attributes:
-        seed: Of the mishaps.
-        minutes: For which mishaps came.
-        load: Of the machine: when it began, and when it ended.
+        seed: Seed of the mishaps.
+        minutes: Time with mishaps.
+        load: Load of the machine at the beginning and at the end.
         happened: Mishaps, by name.
-        states: Jobs by how they ended.
-        sums: That the ranks of completed jobs have compared since their last starts.
-        starts: Of all jobs.
+        states: Number of jobs by final state.
+        sums: Sums that the ranks of completed jobs have compared since their last starts.
+        starts: Starts of all jobs.
         sizes: Largest and last size of controller and switches, and of a new controller on the same state.
-        problems: What was not as it should be.
+        problems: Deviations from the expected state.
     """
 
     seed: int
@@ -72,13 +72,13 @@ class Outcome:
 
 
 def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embedded") -> Outcome:
-    """Run a soak on a testbed of this name, which is gone afterwards. Raises TrialFailed.
+    """Run a soak on a testbed of this name, which is removed afterwards. Raises TrialFailed.
 
     Args:
-        minutes: For which mishaps come.
-        seed: Of the mishaps.
-        name: Of the testbed.
-        folder: For logs, what jobs save, and the state as it is at the end; empty.
+        minutes: Time with mishaps.
+        seed: Seed of the mishaps.
+        name: Name of the testbed.
+        folder: An empty folder for logs, jobs' checkpoints, and the state at the end.
         target: Kind of switches.
     """
     outcome = Outcome(seed)
@@ -113,7 +113,7 @@ def soak(minutes: float, seed: int, name: str, folder: Path, target: str = "embe
 
 @contextlib.contextmanager
 def _small_disk(folder: Path) -> Iterator[None]:
-    """Have a file system of its own at a folder; what is in it at the end is copied beside it."""
+    """Mount a file system at a folder for the time of the block; copy its files beside it at the end."""
     folder.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATE_MIB}m", "tmpfs", folder], check=True)
     try:
@@ -124,7 +124,7 @@ def _small_disk(folder: Path) -> Iterator[None]:
 
 
 def _happen(mishaps: Mishaps, outcome: Outcome, until_s: float) -> None:
-    """Have one mishap after the other until a time."""
+    """Cause one mishap after the other until a time."""
     sample_s = 0.0
     most: dict[str, Size] = {}
     while time.monotonic() < until_s:
@@ -148,7 +148,7 @@ def _processes(mishaps: Mishaps) -> dict[int, str]:
 
 
 def _revive(mishaps: Mishaps, outcome: Outcome) -> None:
-    """Note that the controller has ended of itself, if it has, and start it again."""
+    """Restart the controller if it has ended by itself, and record that."""
     if mishaps.controller.process is None:
         log = (mishaps.folder / "controller.log").read_text()[-2000:]
         outcome.problems.append(f"the controller has ended: {log}")
@@ -156,7 +156,7 @@ def _revive(mishaps: Mishaps, outcome: Outcome) -> None:
 
 
 def _end(mishaps: Mishaps, outcome: Outcome) -> None:
-    """Mend all, wait for all jobs to be over, and look at what has become of them, and what is left."""
+    """Make all repairs, wait until all jobs are over, and check their ends and the remains."""
     mishaps.mend(all_of_it=True)
     client = mishaps.client
     give_up_s = time.monotonic() + END_S
@@ -191,7 +191,7 @@ def _differences(client: Client) -> list[str]:
 
 
 def _judge(job: JobView, told: Told, mishaps: Mishaps, outcome: Outcome) -> None:
-    """See whether a job has ended as it should."""
+    """Check that a job has ended as expected."""
     name, state = job["name"], job["state"]
     outcome.states[state] += 1
     outcome.starts += job["starts"]
@@ -258,8 +258,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a soak, and write its page."""
     given = asked(
         __doc__,
-        option("--minutes", type=float, default=60.0, help="for which mishaps come; 60 by default"),
-        option("--seed", type=int, default=1, help="of the mishaps; 1 by default"),
+        option("--minutes", type=float, default=60.0, help="cause mishaps for this time; 60 by default"),
+        option("--seed", type=int, default=1, help="seed of the mishaps; 1 by default"),
         option("--target", choices=list(SIZES), default="embedded", help="kind of switches"),
         option("--output", type=Path, required=True, help="folder of service-soak.md"),
         option(

@@ -1,9 +1,9 @@
-r"""A worker of known length: computes (asleep), sums, compares every sum, and saves how far it is.
+r"""A worker of known length: computes (asleep), sums, compares every sum, and saves its progress.
 
     ina run -np 2 -- python -m benchmarks.service.worker \
         --iterations 50 --compute 0.05 --bytes 100000 --saved FILE
 
-A job that starts again goes on after the last iteration in FILE. At the end each
+A job that starts again continues after the last iteration in FILE. At the end each
 rank writes a line of JSON, which `last_report` finds in its log. A wrong sum ends it with status 6.
 """
 
@@ -26,7 +26,7 @@ from hostlib.demos.steps import WRONG_SUM, values
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a rank did since its last start.
+    """Report of a rank since its last start.
 
     Attributes:
         sums: Sums that it has compared, all right.
@@ -46,13 +46,13 @@ class Report:
 
 
 def last_report(log: str) -> Report | None:
-    """Return the report in what a rank wrote; None: it has not ended well."""
+    """Return the report in a rank's output; None: it has not ended well."""
     lines = [line for line in log.splitlines() if line.startswith("{")]
     return Report(**json.loads(lines[-1])) if lines else None
 
 
 def train(iterations: int, compute_s: float, elements: int, saved: Path) -> Report:
-    """Do the iterations that are left; `saved` has their number. Exits with status 6 at a wrong sum."""
+    """Do the remaining iterations, counted in `saved`. Exits with status 6 at a wrong sum."""
     rank = ina.rank()
     first = int(saved.read_text()) if saved.exists() else 0
     spent = dict.fromkeys(("gpu", "network"), 0.0)
@@ -81,15 +81,15 @@ def train(iterations: int, compute_s: float, elements: int, saved: Path) -> Repo
 
 
 def main() -> None:
-    """Do what the options say."""
+    """Run the worker with the options."""
     given = asked(
         __doc__,
         option("--iterations", type=int, required=True),
-        option("--compute", type=float, required=True, metavar="SECONDS", help="of each iteration"),
-        option("--bytes", type=int, required=True, help="of the gradient"),
-        option("--saved", type=Path, required=True, help="file of the iterations that are done"),
-        option("--marks", type=Path, help="file that rank 0 adds a mark to when all is done"),
-        option("--absent", action="store_true", help="have rank 1 never join the job"),
+        option("--compute", type=float, required=True, metavar="SECONDS", help="computing per iteration"),
+        option("--bytes", type=int, required=True, help="size of the gradient"),
+        option("--saved", type=Path, required=True, help="file with the number of finished iterations"),
+        option("--marks", type=Path, help="file to which rank 0 adds a mark at the end"),
+        option("--absent", action="store_true", help="rank 1 sleeps, and never joins the job"),
     )
     if given.absent and json.loads(os.environ["INA_JOB"])["rank"] == 1:
         time.sleep(3600.0)

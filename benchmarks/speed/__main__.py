@@ -24,7 +24,7 @@ except ImportError as error:
 
     @app.command("controller", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def _lacking() -> None:
-        """Say what the measurement of a controller lacks."""
+        """Raise Failure for the package that the measurement of a controller lacks."""
         raise Failure(f"benchmarks.speed controller needs {missing}: pip install 'ina[service]'")
 else:
     app.command()(controller)

@@ -1,4 +1,4 @@
-"""Measures a controller with ten switches and two hundred jobs, over HTTP, as those who ask it would."""
+"""Measures a controller with ten switches and two hundred jobs, over HTTP, as its clients do."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Figure = dict[str, Any]
 
 
 def storm(url: str, jobs: Sequence[Mapping[str, Any]], senders: int = SENDERS) -> Figure:
-    """Submit jobs, each in a request of its own, over some connections at once; look for them afterwards.
+    """Submit jobs, each in a request of its own, over several connections at once; then look them up.
 
-    Returns the seconds until the last answer, the numbers of those that are jobs now, were refused with a
-    reason, and are lost, and the refusals by status code.
+    Returns the seconds until the last answer, the numbers of accepted jobs, of refused ones and of lost ones,
+    and the refusals by status code.
     """
 
     def send(part: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
@@ -84,11 +84,11 @@ LEAVES, HOSTS = 8, 8
 PATIENCE_S = 120.0
 LOOK_S = 0.01
 PAUSE_S = 0.5
-"""Between two admissions, so that what the first one causes is over."""
+"""Pause between two admissions, until the effects of the first one are over."""
 
 
 class _Daemon:
-    """The controller that is measured, as a process."""
+    """The measured controller, as a process."""
 
     def __init__(self, folder: Path, order: Order) -> None:
         path = folder / "order.json"
@@ -133,16 +133,16 @@ class _Daemon:
         return (self.processor_s() - before) / (time.perf_counter() - begin)
 
     def processor_s(self) -> float:
-        """Return the processor time that it has had."""
+        """Return its processor time so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self, name: str = "VmRSS") -> int:
-        """Return its memory, in bytes; `name` "VmHWM": the most so far."""
+        """Return its memory in bytes; with `name` "VmHWM" the peak."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-        raise ProcessFailed("this system does not tell memory of processes")
+        raise ProcessFailed("this system does not report the memory of processes")
 
 
 def job(number: int, name: str) -> dict[str, Any]:
@@ -175,10 +175,10 @@ def measure(
         resident: Jobs that run.
         submissions: Submissions at once.
         admissions: Jobs that are admitted beside the resident ones, one after the other.
-        seconds: For which shares of a processor are measured.
-        say: Told what is measured next.
+        seconds: Time of each measurement of the processor share.
+        say: Called with the name of the next measurement.
 
-    Raises ProcessFailed, and ClientError where the controller refuses what it should not.
+    Raises ProcessFailed, and ClientError if the controller refuses a valid request.
     """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="ina-bench-"))
@@ -251,9 +251,9 @@ def controller(
 ) -> None:
     """Measure a controller of ten switches (processes, over P4Runtime), asked over HTTP.
 
-    Jobs have no workers: what is measured is the controller. Times are in seconds, each beside its target and
-    the ratio of both: below 1 the target is met. Other load on the machine counts, also that of the switches
-    and clients, so the machine's load is printed, too.
+    Jobs have no workers: only the controller is measured. Times are in seconds, each beside its target and
+    the ratio of both: below 1 the target is met. Other load on the machine counts, also from switches and
+    clients, so the machine's load is printed, too.
     """
     found = measure(
         resident=jobs,
@@ -291,12 +291,12 @@ def _until(true: Callable[[], bool]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not true():
         if time.monotonic() > until:
-            raise ProcessFailed(f"the controller has not come there within {PATIENCE_S:g} s")
+            raise ProcessFailed(f"the controller has not reached that state within {PATIENCE_S:g} s")
         time.sleep(LOOK_S)
 
 
 def _settle(daemon: _Daemon) -> None:
-    """Let what a start causes be over."""
+    """Wait until the effects of a start are over."""
     with Client(daemon.url) as client:
         _until(lambda: client.cluster()["jobs"].get("running", 0) > 0)
     time.sleep(2.0)

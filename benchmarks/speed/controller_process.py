@@ -1,7 +1,7 @@
-"""The controller that is measured: ``python -m benchmarks.speed.controller_process ORDER.json``.
+"""The measured controller: ``python -m benchmarks.speed.controller_process ORDER.json``.
 
-All of it is the product's, except that jobs have no workers: a run is a file, so that what is measured is the
-controller, and not four hundred Python programs on one machine.
+All of it is the product's, except that jobs have no workers: a run is a file, so that only the controller is
+measured, and not four hundred Python programs on one machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SPINES = 2
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is measured: the state's folder, the cluster's size, and the address of each switch."""
+    """Order of a measurement: the state's folder, the cluster's size, and the address of each switch."""
 
     state: str
     leaves: int
@@ -54,7 +54,7 @@ class Order:
 
 
 def cluster(leaves: int, hosts: int) -> Topology:
-    """Return the cluster that jobs are submitted to."""
+    """Return the cluster for the jobs."""
     return fabrics.leaf_spine(SPINES, leaves, hosts, fabrics.Parts(gpus=8, lanes=LANES))
 
 
@@ -70,14 +70,14 @@ class NoWorkers(Executor):
         (self._folder / str(order.number)).touch()
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Do nothing: nobody sends."""
+        """Do nothing: there are no workers."""
 
     def stop(self, number: int) -> None:
         """End a run."""
         (self._folder / str(number)).unlink(missing_ok=True)
 
     def status(self, number: int) -> RunStatus | None:
-        """Return that it runs, if it does."""
+        """Return the status of a running run, or None."""
         return RunStatus() if self.lives(number) else None
 
     def lives(self, number: int) -> bool:
@@ -109,7 +109,7 @@ async def _serve(order: Order) -> None:
             testbed="bench",
             switches=network,
             executor=NoWorkers(Path(order.state) / "runs"),
-            fallbacks=None,  # nobody sends
+            fallbacks=None,  # there are no workers
             blocking=Threads(),
         )
         async with speaking(daemon, Address(), Tokens(Path(order.state))) as url:

@@ -1,4 +1,4 @@
-"""Speed of what decides and simulates, on clusters of the sizes that papers use."""
+"""Speed of schedulers and simulators, on clusters of the sizes in papers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def profiles(jobs: int, resources: int, kinds: int, seed: int) -> list[Profile]:
         jobs: Number of jobs.
         resources: Number of stages of each.
         kinds: Number of different profiles; 0: all differ.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
     """
     rng = random.Random(seed)
     some = [tuple(rng.random() for _ in range(resources)) for _ in range(kinds or jobs)]
@@ -140,7 +140,7 @@ CASES = (
     Case("fifo-backfill", 10_000, 8.0, servers=256),
 )
 LARGE = Case("fifo-backfill", 100_000, 600.0, servers=2048)
-"""A cluster that takes minutes; jobs arrive eight times as fast, for eight times as many servers."""
+"""A simulation that takes minutes; jobs arrive eight times as fast, for eight times as many servers."""
 
 
 def schedulers(
@@ -237,12 +237,12 @@ def simulation(
 
 
 def _apart(work: Callable[..., float], *arguments: Any) -> tuple[float, int]:
-    """Call a function in a new process; return what it returns, and the most memory of that, in bytes."""
+    """Call a function in a new process; return its result, and the process's peak memory in bytes."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result(), pool.submit(most_memory).result()
 
 
 def most_memory() -> int:
-    """Return the most memory that this process has had, in bytes."""
+    """Return the peak memory of this process in bytes."""
     unit = 1024 if sys.platform != "darwin" else 1  # kilobytes, on macOS bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -32,7 +32,7 @@ EPOCH = 1
 BATCH_BYTES = 60_000
 MAX_BATCH = 64
 BASES = 64
-"""Different contents of packets; the sums of PSNs that are equal modulo it are equal."""
+"""Number of different contents of packets; PSNs that are equal modulo this number have equal sums."""
 
 
 class _Driver:
@@ -139,7 +139,7 @@ def measure(
         lanes: values per packet.
         workers: contributions to each sum, 1 to 32.
         contributions: packets to send.
-        window: how many packets may be ahead of the results.
+        window: most packets ahead of the results.
         batch: packets that the driver sends at once; 1 is the worst case.
 
     Returns:

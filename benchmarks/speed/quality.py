@@ -13,7 +13,7 @@ from controller.policies.grouping.rounds import group
 
 
 def losses_against_exact(profiles: Sequence[Profile], *, members: int | None = None) -> list[float]:
-    """Group `profiles`; return what part of an exact matching's weight each round loses.
+    """Group `profiles`; return the part of an exact matching's weight that each round loses.
 
     Takes as long as the exact matching: a few seconds for 1,000 jobs, growing with n^3. Raises as `group`.
     """

@@ -1,4 +1,4 @@
-"""How the commands show what they measured, and the options that they share."""
+"""Output of the commands' measurements, and their common options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed the random numbers; the sam
 
 
 def show(name: str, setup: Mapping[str, object], found: Mapping[str, object], *, json: bool) -> None:
-    """Print figures by name: as one JSON object, or as a table; those that are mappings are rows of one."""
+    """Print figures by name: as one JSON object, or as a table; mappings are rows of one table."""
     if json:
         print_json(Result(f"speed {name}", setup, found))
         return

@@ -4,7 +4,7 @@
 backend, in this process and the ranks that it forks. It needs the package expecttest, as all tests of PyTorch
 do. ``… horovod FILE RANKS LINES [PATTERN…]`` runs ``test_torch.py`` of github.com/horovod/horovod, in its
 folder ``test/parallel``, with `hostlib.horovod` in place of ``horovod.torch``. There each test has ranks of
-its own, with the variables that torchrun and horovodrun set, so that one that fails disturbs no other. Both
+its own, with the variables that torchrun and horovodrun set, so that a failure disturbs no other test. Both
 write a line for each outcome.
 """
 
@@ -37,12 +37,12 @@ KINDS: tuple[Kind, ...] = ("passed", "failed", "skipped")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one test."""
+    """Outcome of one test."""
 
     test: str
     kind: Kind
     why: str = ""
-    """Why it was skipped, or the traceback of its failure."""
+    """The reason for which it was skipped, or the traceback of its failure."""
     seconds: float = 0.0
 
     @classmethod
@@ -86,7 +86,7 @@ class Writer(unittest.TestResult):
         self._kind, self._why = "failed", self.errors[-1][1]
 
     def stopTest(self, test: unittest.TestCase) -> None:
-        """Write what became of it."""
+        """Write its outcome."""
         super().stopTest(test)
         name, seconds = test.id().rsplit(".", 1)[-1], round(time.monotonic() - self._begun_s, 2)
         print(Outcome(name, self._kind, self._why, seconds).to_json(), file=self._lines, flush=True)
@@ -98,7 +98,7 @@ TORCH_LIMIT_S = 120
 
 
 class _LikeGloo(str):
-    """A backend's name that the tests, which ask for it to choose what to do, take for gloo's."""
+    """A backend's name that equals gloo's for the tests, which choose their steps by it."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ def _named(published: type[unittest.TestCase], patterns: Sequence[str]) -> list[
 
 
 LIMIT_S = 180
-"""Longest time of a test, for the switch that it starts included."""
+"""Longest time of a test, with the start of its switch."""
 
 
 @contextlib.contextmanager
@@ -162,7 +162,7 @@ def horovod_cases(path: Path) -> type[unittest.TestCase]:
 
     horovod = types.ModuleType("horovod")
     horovod.torch = hostlib.horovod  # type: ignore[attr-defined]
-    common = types.ModuleType("common")  # what the file takes of Horovod's own helpers of this name
+    common = types.ModuleType("common")  # the parts that the file needs of Horovod's own helpers of this name
     common.mpi_env_rank_and_size = lambda: (0, 1)  # type: ignore[attr-defined]  # as without MPI
     common.skip_or_fail_gpu_test = _skip  # type: ignore[attr-defined]
     common.temppath = _temppath  # type: ignore[attr-defined]
@@ -187,13 +187,13 @@ def run_horovod(path: str, ranks: int, lines: Path, patterns: Sequence[str]) -> 
 
 
 def _marked(test: Callable[..., None]) -> str:
-    """Return why pytest, which Horovod runs the file with, skips a test by its mark; "": it does not."""
+    """Return the reason for which pytest, which Horovod uses, skips a test by its mark; "": none."""
     marks = [mark for mark in getattr(test, "pytestmark", ()) if mark.name == "skip"]
     return next((str(mark.kwargs.get("reason") or "marked so") for mark in marks), "")
 
 
 def _outcome(test: unittest.TestCase, ranks: int) -> Outcome:
-    """Return the outcome of a test: it passes, or is skipped, if it is at all ranks."""
+    """Return the outcome of a test: passed, or skipped, only if that is so at all ranks."""
     name = test.id().rsplit(".", 1)[-1]
     with server_address("127.0.0.1") as store:
         running = [_start(test, torch_variables(rank, ranks, store.getsockname())) for rank in range(ranks)]
@@ -208,7 +208,7 @@ def _outcome(test: unittest.TestCase, ranks: int) -> Outcome:
 
 
 def _start(test: unittest.TestCase, variables: dict[str, str]) -> tuple[int, int]:
-    """Fork a rank that runs a test; return its process, and where it writes what became of it."""
+    """Fork a rank that runs a test; return its process, and the end of the pipe with its outcome."""
     reader, writer = os.pipe()
     process = os.fork()
     if process:

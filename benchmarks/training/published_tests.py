@@ -1,4 +1,4 @@
-"""Run published tests, and print what became of them.
+"""Run published tests, and print their outcomes.
 
 ``torch`` runs PyTorch's distributed tests, of the installed package, with gloo and with ina; ``horovod FILE``
 runs Horovod's ``test_torch.py``. Exits with 1 if a test fails that does not fail with gloo.
@@ -23,7 +23,7 @@ from benchmarks.training.published_ranks import KINDS, Outcome
 
 GLOO, INA = "gloo", "ina"
 Outcomes = Mapping[str, Sequence[Outcome]]
-"""What became of the tests, by what they ran with."""
+"""Outcomes of the tests, by backend."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def _torch(asked: argparse.Namespace) -> Outcomes:
 
 
 def _run(arguments: Sequence[str], asked: argparse.Namespace, only: Sequence[str]) -> list[Outcome]:
-    """Run the tests in a process of their own, for they set the environment and load modules."""
+    """Run the tests in a process of their own, because they set the environment and load modules."""
     with TemporaryDirectory() as folder, (asked.log or Path("/dev/null")).open("ab") as output:
         lines = Path(folder) / "lines"
         command = [
@@ -106,7 +106,7 @@ def _arguments() -> argparse.Namespace:
         )
         command.add_argument("--ranks", type=int, default=2, help="number of ranks (default: 2)")
         command.add_argument("--json", type=Path, help="write all outcomes to this file")
-        command.add_argument("--log", type=Path, help="append what the tests print to this file")
+        command.add_argument("--log", type=Path, help="append the tests' output to this file")
     return parser.parse_args()
 
 

@@ -1,10 +1,10 @@
 """Samples per second of training on shaped links, gradients summed by gloo and in the switch.
 
 ``python -m benchmarks.training.speed --output docs/results`` makes a testbed of network namespaces for each
-rate, and has a rank on each of its hosts train a character-level transformer by DistributedDataParallel: by
-gloo, in the switch, and in 16 bits there, all in turn in the same processes on the same links. ``--sharded``
-has FSDP2 instead, by gloo and in the switch, and its collectives beside what links allow: a rank's link
-carries the shards of all other ranks, in one direction. Needs root and torch; ``--quick`` tries it in short.
+rate. A rank on each host trains a character-level transformer by DistributedDataParallel: by gloo, in the
+switch, and in 16 bits there, all in turn in the same processes on the same links. ``--sharded`` uses FSDP2
+instead, by gloo and in the switch, and compares its collectives with the links' limit: a rank's link carries
+the shards of all other ranks, in one direction. Needs root and torch; ``--quick`` makes a short trial.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ina.launch.spec import NAMELESS, LaunchSpec
 from ina.service.live import WorkerOptions, run_one
 from ina.switches.testbeds import opened
 
-if TYPE_CHECKING:  # the command needs no torch to say what it needs
+if TYPE_CHECKING:  # the command can report without torch that it needs it
     import torch
 
 NAME: Final = "benchmarks.training.speed"
 GLOO: Final = "gloo"
 RATES: Final = (1e9, 1e8)
 WINDOW: Final = 1024
-"""Packets in flight: 9 ms at 1 Gb/s, for which the scheduler may leave a host out."""
+"""Packets in flight: 9 ms at 1 Gb/s, a time for which the scheduler may pause a host."""
 OPERATIONS: Final = (Operation.REDUCE_SCATTER, Operation.ALL_GATHER)
 QUICK: Final = {"turns": 1, "steps": 1, "width": 64, "megabytes": 4, "iterations": 1}
 PASSED: Final = ("turns", "steps", "width", "sharded")
@@ -54,12 +54,12 @@ def main() -> None:
         option("--sharded", action="store_true", help="train by FSDP2, and move its collectives"),
         option("--hosts", type=int, default=4),
         option("--rates", type=float, nargs="+", default=RATES, metavar="BPS", help="bits/s"),
-        option("--turns", type=int, default=7, help="of each way to train"),
-        option("--steps", type=int, default=3, help="of a turn"),
+        option("--turns", type=int, default=7, help="turns of each way to train"),
+        option("--steps", type=int, default=3, help="steps of a turn"),
         option("--width", type=int, default=192, help="size of the model; a multiple of 4"),
         option("--megabytes", type=int, default=64, help="MiB of the collectives' arrays"),
-        option("--iterations", type=int, default=7, help="of each collective"),
-        option("--quick", action="store_true", help="try all of it in short; no figures to keep"),
+        option("--iterations", type=int, default=7, help="iterations of each collective"),
+        option("--quick", action="store_true", help="make a short trial, whose figures do not count"),
         option("--json", action="store_true", help="print one JSON object"),
         option("--output", type=Path, metavar="DIR", help="fill training.md there, without --sharded"),
         option("--rank", type=Path, metavar="DIR", help=argparse.SUPPRESS),
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def train(rate_bps: float, options: argparse.Namespace) -> Row:
-    """Train on a testbed of that rate. Raises NetnsError, WorkerFailed."""
+    """Train on a testbed of this rate. Raises NetnsError, WorkerFailed."""
     load = os.getloadavg()[0]
     topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
     with (
@@ -126,7 +126,7 @@ def together(ranks: Sequence[Row]) -> dict[str, list[float]]:
 
 
 def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> Row:
-    """Measure a collective on a testbed of that rate. Raises NetnsError, WorkerFailed."""
+    """Measure a collective on a testbed of this rate. Raises NetnsError, WorkerFailed."""
     size = options.megabytes << 20
     times = RealAllreduce(
         labels={},
@@ -151,7 +151,7 @@ def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> 
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """Return medians of the turns, and their ratio to gloo's, with that of the worst and of the best turn."""
+    """Return medians of the turns, and their ratios to gloo's: median, worst and best turn."""
     ways = list(rows[0]["samples_per_s"])
     lines = []
     for row in rows:
@@ -174,7 +174,7 @@ def tables(rows: Sequence[Row]) -> str:
 
 
 def collectives(rows: Sequence[Row]) -> str:
-    """Return the times of collectives beside what links allow, and gloo's."""
+    """Return the times of collectives beside the links' limit and gloo's times."""
     lines = [
         [
             f"{row['rate_bps'] / 1e6:g} Mb/s, {row['hosts']} hosts, {row['operation']}",
@@ -199,7 +199,7 @@ def collectives(rows: Sequence[Row]) -> str:
 
 
 def be_rank(options: argparse.Namespace) -> None:
-    """Train as one rank, and write times, samples, bytes of parameters and paths that collectives took."""
+    """Train as one rank, and write times, samples, bytes of parameters and the paths of collectives."""
     import torch
     import torch.distributed as dist
 

@@ -46,7 +46,7 @@ class Event:
     lanes: int = 0
     """Number of values that it carries, each of 4 bytes, padding included."""
     target: int = wire.TARGET_ALL
-    """The receivers of the lanes of its sum; see docs/reference/protocol.md."""
+    """The receivers of the lanes of its sum; see docs/reference/protocol/collectives.md."""
 
     @property
     def kind_name(self) -> str:

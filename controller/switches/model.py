@@ -184,7 +184,7 @@ class Part:
 
     `slots` are twice the packets that a worker may have in flight (its `window`, which can be given
     instead in shared mode). An exclusive job gets at least that many slots, a power of two
-    (docs/reference/protocol.md). A shared job uses `region`: by default all slots; with size 0 it uses
+    (docs/reference/protocol/switch.md). A shared job uses `region`: by default all slots; with size 0 it uses
     none, and its fallback server does all the work. If it may `preempt`, its packets take slots from
     packets of lower priority, and each that gets none takes `ageing` from the priority of the slot;
     and they take any slot that has received no contribution for `max_age_us`.

@@ -167,10 +167,10 @@ class LocalAverage:
         self.bound += max(float(np.spacing(np.abs(parameter).max())) for parameter in parameters)
 
     def _step_bound(self, stack: Floats) -> float:
-        """Bound |switch average - exact average| of a tensor (docs/reference/protocol.md, Numbers)."""
+        """Bound |switch average - exact average| of one tensor (docs/reference/protocol/numbers.md)."""
         flat = np.abs(stack).max(axis=0).ravel()
         peaks = np.maximum.reduceat(flat, np.arange(0, flat.size, LANES))
-        return max(ina.error_bound(float(peak), self.total) for peak in peaks) / self.total
+        return max(ina.error_bound(float(peak), self.total, named=True) for peak in peaks) / self.total
 
 
 def train(average: SwitchAverage | LocalAverage, epochs: int, batch: int, *, talk: bool) -> Parameters:

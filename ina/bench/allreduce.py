@@ -211,7 +211,7 @@ def measure(contender: Contender, data: Data, barrier: Callable[[], object]) -> 
 
 
 def main() -> None:
-    """Measure as often as it is this rank's turn."""
+    """Measure at each turn of this rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--turns", required=True)

@@ -34,7 +34,7 @@ class Library:
     launcher: tuple[str, ...] = ()
     """Its launcher of processes, before the number of ranks; (): ranks are processes of this one."""
     shared_object: str = ""
-    """Its MPI library, for mpi4py: both may be in the same environment, but for the launcher's usual name."""
+    """Its MPI library, for mpi4py: both can be in one environment, but the launchers' usual names collide."""
 
     def missing(self, name: str) -> str | None:
         """Return the missing requirement and how to install it, or None."""
@@ -86,7 +86,7 @@ class HostPlace:
 
     @property
     def prefix(self) -> list[str]:
-        """What a command is called with, to run there."""
+        """Prefix of a command that runs there."""
         return ["ip", "netns", "exec", self.namespace, "env", f"GLOO_SOCKET_IFNAME={self.interface}"]
 
 
@@ -97,11 +97,11 @@ class Baselines:
         self._running: list[tuple[str, subprocess.Popen[bytes], IO[bytes]]] = []
 
     def failed(self) -> str | None:
-        """Return why one failed, with the first line that it said; None if none did."""
+        """Return the reason for which one failed, with its first line of output; None if none failed."""
         for title, process, output in self._running:
             if process.poll():
                 output.seek(0)
-                said = output.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+                said = output.read().decode(errors="replace").strip().splitlines() or ["no output"]
                 return f"{title} ended with status {process.returncode}: {said[0]}"
         return None
 

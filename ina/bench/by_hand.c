@@ -1,7 +1,7 @@
-/* What exclusive.p4 does at a root to a contribution, and to the result's copies, written by hand: the ceiling for
+/* The steps of exclusive.p4 at a root for a contribution, and for the result's copies, by hand: the ceiling for
  * the compiled program. Every check, checksum, look-up, counter and field of that path is here, and nothing else:
- * sums go from the slot straight into the frame, and what takes another path (raw values, resent packets, results
- * from above) is refused. The byte layout is that of p4src/include/headers.p4, fields big endian.
+ * sums go from the slot straight into the frame, and packets of another path (raw values, resent packets, results
+ * from above) are refused. The byte layout is as in p4src/include/headers.p4, fields big endian.
  */
 #include <time.h>
 
@@ -59,7 +59,7 @@ static uint32_t bucket(uint32_t key)
         (table)[at].used || (free) ? &(table)[at] : NULL; \
     })
 
-/* The checksum of an IPv4 header, of which zero says that it holds, with its bytes exchanged. */
+/* The checksum of an IPv4 header, with its bytes exchanged; zero: it is right. */
 static uint16_t checksum_of(const uint8_t *header)
 {
     return (uint16_t)p4_fold(p4_sum_words(header, 20));
@@ -77,7 +77,7 @@ static uint32_t add(uint32_t *restrict lanes, const uint8_t *restrict values, ui
     return signs >> 31;
 }
 
-/* Let a frame join its slot. Returns the slot if that has the sum, and the result's header in `out`; else NULL. */
+/* Add a frame to its slot. Returns the slot if that has the sum, and the result's header in `out`; else NULL. */
 static struct slot *join(struct by_hand *s, const uint8_t *frame, uint32_t length, uint16_t port, uint8_t *out)
 {
     const uint8_t *ip = frame + IP, *udp = frame + UDP, *ina = frame + INA;
@@ -256,7 +256,7 @@ EXPORT uint64_t by_hand_run(struct by_hand *s, uint8_t *frames, const struct fra
             const struct slot *slot = join(s, bytes, frame[n].length, frame[n].port, out);
             for (uint16_t rid = 1; slot && rid <= copies; rid++) {
                 address(s, slot, rid, 0, out);
-                __asm__ volatile("" : : "r"(out) : "memory");   /* each copy is somebody's */
+                __asm__ volatile("" : : "r"(out) : "memory");   /* each copy has a receiver */
             }
         }
     }

@@ -20,16 +20,16 @@ struct bench_run {
     uint8_t *frames;
     const struct bench_frame *frame;
     uint32_t frame_count;
-    const struct bench_replica *replica;    /* what a multicast makes of a packet */
+    const struct bench_replica *replica;    /* the copies of a multicast packet */
     uint32_t replica_count;
     uint32_t number_offset, number_step;    /* a 32-bit big-endian number in each frame, raised per pass */
     uint32_t passes;
-    uint32_t one_by_one;                    /* do not look ahead */
+    uint32_t one_by_one;                    /* fetch nothing ahead */
     /* results */
     uint64_t sent, nanoseconds;
 };
 
-/* Processor time of this thread: what other processes take does not count. */
+/* Processor time of this thread, without that of other processes. */
 static uint64_t now(void)
 {
     struct timespec t;
@@ -88,7 +88,7 @@ static void scratch_close(struct scratch *scratch)
     free(scratch->memory);
 }
 
-/* Run ingress for a frame and egress for every copy that leaves; returns how many those are. */
+/* Run ingress for a frame and egress for every copy that leaves; return the number of copies. */
 static inline __attribute__((always_inline)) uint64_t process(const struct p4_program *program,
                                                               struct p4_pipeline *state,
                                                               const struct bench_run *run,
@@ -162,7 +162,7 @@ struct bench_sums {
     uint8_t *frames;
     const struct bench_frame *frame;
     uint32_t frame_count;
-    uint32_t values_offset, lanes;          /* where each frame has that many 32-bit big-endian values */
+    uint32_t values_offset, lanes;          /* place and number of the 32-bit big-endian values of a frame */
     uint32_t number_offset, number_step;
     uint32_t slots, contributors;           /* a sum is over frames of the same number */
     uint32_t passes;
@@ -221,7 +221,7 @@ __attribute__((visibility("default"))) int bench_sums(struct bench_sums *run)
                     continue;
                 for (uint32_t copy = 0; copy < run->contributors; copy++) {
                     copy_values(out, slot, lanes);
-                    __asm__ volatile("" : : "r"(out) : "memory");   /* each copy is somebody's */
+                    __asm__ volatile("" : : "r"(out) : "memory");   /* each copy has a receiver */
                 }
             }
         }

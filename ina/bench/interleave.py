@@ -222,7 +222,7 @@ def profile_job(
     Args:
         job: The running job.
         cpus: Ids of CPUs; the job is bound to the first ones, as many as
-            `controller.policies.scheduling.synergy.profiling` asks for.
+            `controller.policies.scheduling.synergy.profiling` requests.
         iterations: Iterations of each measurement.
         memory_gb: The memory sizes of the matrix, in GB.
         dataset: The data set, counted in iterations as samples.

@@ -41,8 +41,8 @@ COMPLETED_SHARE = 0.8
 UPLINK_PORT = 100
 MAX_AGE_PASSES = 2
 PSN_APART = 1_001_097
-"""Distance between the jobs' sequence numbers: with 2048 shared slots, neighbours, whose packets follow each
-other through the slots, overlap by a tenth of a burst."""
+"""Distance between the jobs' sequence numbers: with 2048 shared slots, the packets of successive jobs overlap
+in a tenth of a burst's slots."""
 
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
 
@@ -112,7 +112,7 @@ def bench_pipeline(
 ) -> PipelineBench:
     """Measure `program`, an ``exclusive.p4`` or ``shared.p4`` of any number of lanes.
 
-    One job has 512 slots, or four jobs 2048 where they share them.
+    There is one job with 512 slots, or four jobs that share 2048.
 
     `packets_per_s` is the best of all rounds, beside their median: other load on the machine can only make a
     round slower.

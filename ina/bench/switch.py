@@ -30,7 +30,7 @@ LEAST_FRAMES, MOST_FRAMES = 4096, 1 << 19
 WRITES_PER_BATCH = 1000
 
 PORTS = 512
-"""Ports of the entries in turn, all of v1model's: the same number of different actions."""
+"""Ports of the entries, in turn: all of v1model's, so that tables have equally many different actions."""
 
 PROGRAM = """
 #include <core.p4>

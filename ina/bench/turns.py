@@ -1,8 +1,8 @@
 """Turns of `ina bench allreduce`: ranks of several libraries, in their own processes, measure one by one.
 
-All processes run from the beginning, so that other load on the machine affects all libraries equally; those
-whose turn it is not wait in a read, without processor time. A rank connects to a Unix socket, writes its
-library and number, and for each line with the name of a contender measures that, and answers with seconds and
+All processes run from the beginning, so that other load on the machine affects all libraries equally; between
+their turns they wait in a read, without processor time. A rank connects to a Unix socket, and writes its
+library and number. For each line with the name of a contender it measures that, and answers with seconds and
 seconds of processor time; at the end of the file it ends.
 """
 
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO, Self
 
 _LOOK_S = 0.1
-"""Interval of looks for processes that ended instead of connecting."""
+"""Interval of checks for processes that ended instead of connecting."""
 
 
 @dataclass(slots=True)
@@ -59,8 +59,8 @@ class MeasuringTurns:
     """Gives all ranks their turns, in a thread; a context manager that ends with them.
 
     Attributes:
-        found: What was measured, by contender.
-        failure: Why it was not completed; None if it was.
+        found: The measurements, by contender.
+        failure: The reason for which it was not completed; None if it was.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class MeasuringTurns:
         """Listen.
 
         Args:
-            path: Where the socket is to be.
-            contenders: Libraries, and names of what they measure, in the order of the turns.
+            path: The path of the socket.
+            contenders: Libraries, and names of their measurements, in the order of the turns.
             ranks: Number of ranks of each library.
             iterations: Number of measurements of each contender, after one that does not count.
             failed: Returns why a library's processes failed; None if they did not.
@@ -101,7 +101,7 @@ class MeasuringTurns:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End, whether all have had their turns or not."""
+        """End, even before all have had their turns."""
         self._closing = kind is not None
         for connection in self._connections if self._closing else ():
             with contextlib.suppress(OSError):
@@ -157,7 +157,8 @@ def joined(path: str, library: str) -> Iterator[tuple[Iterator[str], Callable[[f
         library: The library of this rank.
 
     Returns:
-        The contenders to measure, in turn, and what tells the seconds and seconds of processor time of each.
+        The contenders to measure, in turn, and a function that reports the seconds and seconds of processor
+        time of each.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)

@@ -1,4 +1,4 @@
-"""A switch process between two hosts: a testbed of network namespaces, for as long as a block.
+"""A switch process between two hosts: a testbed of network namespaces, for the time of a block.
 
 Both kinds of switches forward by MAC address, with entries that are written over P4Runtime.
 """

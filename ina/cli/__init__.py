@@ -1,7 +1,6 @@
 """The ``ina`` command: one module per subcommand, which parses, calls the libraries and renders.
 
-This package is the only place that brings softswitch, controller and hostlib together, through
-their public roots.
+The rooms of `ina` compose softswitch, controller and hostlib, which do not import each other.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
-"""They run until they are ended."""
+"""Commands that run until a signal ends them."""
 
 _AGAIN_S = 0.01
 """After which an object that was being destroyed is gone; if it is not, there is another try."""
@@ -36,14 +35,14 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks for that
             signal.signal(number, _unwind)
     sys.unraisablehook = _unraisable
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it has all that we start end with status 0
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, all our children end with status 0
     _open_standard_streams()
     replace_unencodable()
     sys.exit(_main())
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null for closed standard streams: the next file opened would take its number."""
+    """Open /dev/null for closed standard streams: the next opened file would take their number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -54,7 +53,7 @@ def _open_standard_streams() -> None:
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
-    """Exit as from an error, so that workers, switches and admitted jobs are stopped; again: at once."""
+    """Exit as from an error, so that workers, switches and admitted jobs are stopped; then at once."""
     signal.signal(number, signal.SIG_DFL)
     raise Interrupted(number)
 
@@ -83,7 +82,7 @@ def _main() -> int:
 def _run() -> int:
     server = sys.argv[1:2] in SERVERS
     if not server:
-        screen.progress("loading …")  # people on a terminal see that something happens
+        screen.progress("loading …")  # the first sign of life on a terminal
     try:
         if server and "--help" not in sys.argv:
             from ina.cli.declared import call
@@ -104,7 +103,7 @@ def _run() -> int:
             _complain(f"interrupted by {interrupted.signal}", FAILED)
         raise
     except BrokenPipeError:
-        return FAILED  # whoever read our output has seen enough
+        return FAILED  # the reader of our output has closed it
     except Exception as error:
         if getattr(error, "as_root", False):
             return _complain(_again_as_root(str(error)), FAILED)
@@ -146,9 +145,9 @@ def _complain(message: str, code: int) -> int:
 
 
 def _again_as_root(why: str) -> str:
-    """Replace this process by the same command, run by root; return why that cannot be.
+    """Replace this process by the same command, run by root; return the reason if that fails.
 
-    The command is run by this interpreter, wherever root's search path leads.
+    This interpreter runs the command, whatever root's search path is.
     """
     import shlex
     import shutil

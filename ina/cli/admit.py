@@ -48,7 +48,7 @@ _ONE_EACH = (
 )
 
 AGAIN_S = 30.0
-"""Time that the switches wait for one more job of the same ranks, where these leave and join again."""
+"""Time for which the switches wait for another job of the same ranks, which leave and join again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class AdmitSettings:
         Declared(
             "--repeat",
             help="Without --controller and --given: wait up to 30 s after the job for the line 'again' on "
-            "standard input, and admit another job like it on the same switches. Repeat until there is none.",
+            "standard input, and admit another job like it on the same switches. Repeat until no line comes.",
         ),
     ] = False
     listen: Annotated[
@@ -139,7 +139,7 @@ class AdmitSettings:
             metavar="SECONDS",
             min=0,
             rich_help_panel=CONTROLLER,
-            help="Let the job wait up to this long to be admitted. Ranks of launchers wait 300 s at most.",
+            help="Wait up to this long for the job's admission. Ranks of launchers wait 300 s at most.",
         ),
     ] = 240.0
     job: JobOptions
@@ -208,7 +208,7 @@ def admit(asked: AdmitSettings) -> None:
 
 
 def _serve_on_switches(asked: AdmitSettings) -> None:
-    """Serve the job on switches that are started, or run; then others like it, if they are asked for."""
+    """Serve the job on started or running switches, then each further job that is requested."""
     fabric = asked.fabric.fabric(cluster=asked.cluster is not None)
     running = cluster_of(asked.cluster, fabric, asked.fabric) if asked.cluster else None
     spec, listen = asked.spec(), asked.listen
@@ -220,7 +220,7 @@ def _serve_on_switches(asked: AdmitSettings) -> None:
     else:
         if asked.host:
             fabric = replace(fabric, attached=_reached(fabric, asked.host, asked.switch_ip))
-        fabric, offers = settled(fabric)  # after all that asks nobody
+        fabric, offers = settled(fabric)  # after all checks that need no switch
         if asked.host and offers.shared:
             raise Failure(_ONE_EACH, exit_code=USAGE)
         check_memory(asked.memory, [spec], offers)
@@ -235,7 +235,7 @@ def _serve_on_switches(asked: AdmitSettings) -> None:
 
 
 def _asked_again() -> bool:
-    """Return whether one more job is asked for, on the same switches, within some time."""
+    """Return whether another job is requested in time, on the same switches."""
     ready, _, _ = select.select([sys.stdin], [], [], AGAIN_S)
     return bool(ready) and os.read(sys.stdin.fileno(), 4096).decode(errors="replace").strip() == AGAIN
 
@@ -253,7 +253,7 @@ def _serve_given(asked: AdmitSettings) -> JobResult:
 
 @contextlib.contextmanager
 def _telling() -> Iterator[None]:
-    """Print what goes wrong, too, for the ranks of other machines, who do not see our messages."""
+    """Print errors, too, for the ranks of other machines, which do not see our messages."""
     try:
         yield
     except Exception as error:
@@ -267,7 +267,7 @@ def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[st
 
 
 def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:
-    """Return the switch that runs, with the machines at its ports. Raises Failure."""
+    """Return the running switch, with the machines at its ports. Raises Failure."""
     if fabric.attached is None:
         raise Failure(_ONE_EACH, exit_code=USAGE)
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
@@ -288,7 +288,7 @@ def _announce(configs: Sequence[str]) -> None:
 
 
 def _print(message: object) -> None:
-    with contextlib.suppress(OSError):  # whoever started this has gone, and its ranks may still run
+    with contextlib.suppress(OSError):  # the parent process has gone, and its ranks may still run
         print(json.dumps(message), flush=True)
 
 
@@ -323,7 +323,7 @@ def _asks_controller(asked: AdmitSettings) -> bool:
 
 
 def _admitted(asked: AdmitSettings) -> JobResult:
-    """Ask a controller to admit the job, and hold it until its ranks left. Raises Failure, WorkerFailed."""
+    """Ask a controller to admit the job; hold it until its ranks have left. Raises Failure, WorkerFailed."""
     switches = asked.fabric.switches
     given = {
         "--program": asked.fabric.program,

@@ -148,7 +148,7 @@ def _list_counters(cells: CellReader, switch: str) -> Reply:
 
 
 def _meaning(counter: Counter, each: CounterReading) -> dict[str, int | str]:
-    """Return the row of a job and the outcome for which a cell counts; {}: it is of another counter."""
+    """Return the row of a job and the outcome for which a cell counts; {} for other counters."""
     if counter.name != names.OUTCOMES or not isinstance(each.at, int):
         return {}
     row, column = divmod(each.at, COLUMNS)

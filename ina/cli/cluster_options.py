@@ -34,9 +34,9 @@ def cluster_of(
 
     Args:
         path: The file.
-        fabric: What the options say of switches.
+        fabric: The switches that the options name.
         asked: These options.
-        listen: Address at which ranks meet; None: to be found.
+        listen: Address at which ranks meet; None: it is found.
 
     Raises Failure, BadSpec.
     """
@@ -101,7 +101,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
 
     Args:
         text: ``h1,h2:2``, or a file with a line for each machine: ``h1``, ``h1:2`` or ``h1 slots=2``.
-        workers: Number of ranks; None: one on each machine, or as many as it says.
+        workers: Number of ranks; None: one on each machine, or as many as the text says.
 
     Raises Failure.
     """

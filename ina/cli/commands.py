@@ -1,7 +1,7 @@
 """All commands of ``ina`` in the order of its help, and how typer gets them.
 
-They are registered by name and one line of help, and imported when they run: that can take up to a second,
-which other commands should not have to wait for.
+They are registered by name and one line of help, and imported when they run: an import can take up to a
+second, for which other commands should not wait.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def register(
 
     Args:
         app: the group it belongs to.
-        name: what people type.
+        name: its name on the command line.
         place: ``module:function`` or ``module:group`` in this package, or a group; a function's whole help is
             its docstring.
-        line: what the group's help page says of it: the first paragraph of that docstring.
-        panel: under which heading that page lists it.
+        line: its line on the group's help page: the first paragraph of that docstring.
+        panel: the heading under which that page lists it.
     """
 
     def later() -> None:
@@ -302,7 +302,7 @@ _TRY, _PARTS = "Simulate, test, measure", "Individual components"
 _COMMANDS: Final = (
     (_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches."),
     (_RUN, "admit", "admit:admit", "Admit a job whose workers are started by torchrun, mpirun or srun."),
-    (_RUN, "doctor", "machines:doctor", "Examine a cluster, and say what to mend."),
+    (_RUN, "doctor", "machines:doctor", "Examine a cluster, and report each problem with its remedy."),
     (
         _RUN,
         "host",
@@ -336,7 +336,7 @@ _COMMANDS: Final = (
         "service.jobs:submit",
         "Submit jobs to a controller, which decides when, where and with which slots they run.",
     ),
-    (_SERVE, "jobs", "service.jobs:jobs", "List the jobs of a controller: who runs, who waits and why."),
+    (_SERVE, "jobs", "service.jobs:jobs", "List the running and the waiting jobs of a controller."),
     (
         _SERVE,
         "show",
@@ -355,7 +355,7 @@ _COMMANDS: Final = (
         "service.jobs:watch",
         "Watch a controller: every decision with its reason, as it happens.",
     ),
-    (_SERVE, "logs", "service.jobs:logs", "Show what a rank of a controller's job wrote."),
+    (_SERVE, "logs", "service.jobs:logs", "Show the output of a rank of a controller's job."),
     (_SERVE, "cancel", "service.jobs:cancel", "Cancel jobs of a controller, whether they run or wait."),
     (_SERVE, "retry", "service.jobs:retry", "Retry a failed job, from its last checkpoint."),
     (
@@ -381,7 +381,7 @@ _COMMANDS: Final = (
         _SERVE,
         "reallocate",
         "service.cluster:reallocate",
-        "Divide the memory of the switches now, and print which jobs have other slots, and why.",
+        "Divide the memory of the switches now, and print the jobs whose slots changed, with the reason.",
     ),
     (
         _SERVE,
@@ -393,7 +393,7 @@ _COMMANDS: Final = (
         _SERVE,
         "audit",
         "service.cluster:audit",
-        "Compare what a controller intends with what switches and servers hold.",
+        "Compare a controller's desired state with the state of its switches and servers.",
     ),
     (
         _TRY,
@@ -443,10 +443,10 @@ _COMMANDS: Final = (
         _PARTS,
         "fallback",
         "fallback:fallback",
-        "Run the fallback server, which sums what the switches had no slot for, until standard input ends.",
+        "Run the fallback server, which sums packets without a slot, until standard input ends.",
     ),
     (_PARTS, "compile", "compile:compile_", "Compile a P4 program for the embedded switch."),
-    (_PARTS, "stf", "stf:stf", "Send scripted packets through a P4 program, and check what comes out."),
+    (_PARTS, "stf", "stf:stf", "Send scripted packets through a P4 program, and check its output."),
     (_PARTS, "dissector", "trace:dissector", "Print a Wireshark dissector for INA packets."),
 )
 for _panel, _name, *_rest in _COMMANDS:

@@ -41,7 +41,7 @@ class SourceOptions:
     undefined: options.Undefined = None
 
     def of(self, program: str) -> tuple[Path, dict[str, str]]:
-        """Return the file of a program, and its macros. Raises Failure, ProgramMismatch."""
+        """Return the file of a program, and its macros. Raises Failure, NoSuchProgram."""
         path, defines = source_of(program, self.lanes)
         return path, defines | options.parse_defines(self.define or [])
 
@@ -157,7 +157,7 @@ def compile_(asked: CompileSettings) -> Reply | None:
         say(str(remark))
     with _told_as_json(path, asked.json):
         text = softswitch.emit_c(program)
-        info = softswitch.p4info(program)  # made always, for it finds ids that two objects have
+        info = softswitch.p4info(program)  # always made: it finds duplicate ids
     show("emit", lambda: text)
     if asked.output:
         _write(asked.output, text)
@@ -176,7 +176,7 @@ def _compiled(
     setup: Mapping[str, object],
     shared_object: str | None,
 ) -> Reply:
-    """Return the size of a program, as `softswitch.compile_file` gives it, and what else is asked for."""
+    """Return a program's size, as `softswitch.compile_file` gives it, and the other requested results."""
     facts = {
         "tables": len(program.tables),
         "actions": len(program.actions),
@@ -255,7 +255,7 @@ def _undefined(path: Path, found: Sequence[softswitch.Finding]) -> Reply:
 
 @contextmanager
 def _told_as_json(path: Path, json: bool) -> Iterator[None]:
-    """Print the compiler's errors as JSON, too, if that is wanted: for editors and other tools."""
+    """Print the compiler's errors as JSON, too, if requested: for editors and other tools."""
     try:
         yield
     except softswitch.CompileError as error:

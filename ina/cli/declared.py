@@ -1,4 +1,4 @@
-"""Settings of commands, and what follows from them: options, help, a reader that needs no other library.
+"""Settings of commands, from which options, help and a parser without other libraries follow.
 
 A command is a function. Its parameters are options, or *settings*: frozen dataclasses whose fields are
 options, defined once for all commands that have them; settings may contain further ones. On the command line
@@ -7,9 +7,9 @@ and help:
 
     loss: Annotated[float, Declared(help="Lose each frame with this probability.")] = 0.0
 
-What ranks start (`ina.cli.SERVERS`) is read by `call`: the library of the command line, which other packages
-may hold at a version of their own, is not there, or takes its time to load. All other command lines, and all
-help, are typer's (`ina.cli.commands`), from the same declarations.
+`call` reads the command lines of commands that ranks start (`ina.cli.SERVERS`): there typer may be missing,
+of another version, or slow to load. All other command lines, and all help, are typer's (`ina.cli.commands`),
+from the same declarations.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
 
 
 def print_reply(reply: Reply, *, json: bool) -> None:
-    """Print what a command found: the object or the parts. Raises Failure."""
+    """Print a command's reply: the object or the parts. Raises Failure."""
     if json:
         print_json(reply.found)
     else:
@@ -81,7 +81,7 @@ def print_reply(reply: Reply, *, json: bool) -> None:
 
 @functools.cache
 def _hints(of: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a command's parameters or of settings' fields; it takes its time to read them."""
+    """Return the types of a command's parameters or of settings' fields; reading them is slow."""
     return get_type_hints(of, include_extras=True)
 
 
@@ -112,10 +112,10 @@ def _arguments(of: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_path(declared: Declared, option: str, path: Path) -> None:
-    """Raise Failure if a file or directory cannot be used: looked at before the work, it is wrong usage.
+    """Raise Failure if a file or directory cannot be used: before the work, that is wrong usage.
 
     An option that writes declares that its path is `writable`, and one of a directory has the metavar DIR;
-    the paths of all other options and arguments have to be there.
+    the paths of all other options and arguments must exist.
 
     Args:
         declared: The option.
@@ -162,7 +162,7 @@ class _Parameter:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Parameter:
-        """Read what a flattened command declares."""
+        """Read the declarations of a flattened command."""
         kind, declared = get_args(parameter.annotation)
         if get_origin(kind) in (types.UnionType, Union):
             (kind,) = [each for each in get_args(kind) if each is not types.NoneType]
@@ -196,7 +196,7 @@ class _Parameter:
 
 
 def call(command: Callable[..., None], line: Sequence[str]) -> None:
-    """Read the options of a command, and call it. Raises Failure for wrong usage, and what it raises."""
+    """Read a command's options, and call it. Raises Failure for wrong usage, and the command's errors."""
     flat = flattened(command)
     flat(**read(flat, line))
 

@@ -88,8 +88,8 @@ def _other_protobuf(error: ImportError) -> str:
 
     return (
         f"protobuf {version('protobuf')} in {sys.prefix} does not fit the other packages there ({error}):"
-        " 'pip install --upgrade protobuf' mends it; what needs an older one, as p4runtime-shell does, needs"
-        " an environment of its own"
+        " 'pip install --upgrade protobuf' mends it; a package that needs an older one, as p4runtime-shell,"
+        " needs an environment of its own"
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs the jobs of ``ina run`` on a switch fabric, prints their results, and fails as they did."""
+"""Runs the jobs of ``ina run`` on a switch fabric, prints their results, and fails if a job failed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def execute(
         specs: The jobs.
         switch: The user's name of the switch.
         as_json: Print one JSON object instead of tables.
-        opened: Switches to use instead of those of `fabric`.
+        opened: Switches to use instead of starting `fabric`'s.
         unused_keys: See `Result`.
     """
     began_s = time.monotonic()
@@ -175,7 +175,7 @@ def _setup(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str) -> dict
 
 WHERE: Final = {"switch": "in the switch", "fallback": "fallback", "refused": "of no job"}
 MOMENTARY: Final = {"fallback_entries", "fallback_unfinished", "fallback_pieces"}
-"""Gauges of the end, which say nothing to most people."""
+"""Gauges of the end, which most users do not need."""
 
 
 def summary(jobs: Mapping[str, Metrics]) -> Listing:

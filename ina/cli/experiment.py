@@ -34,7 +34,7 @@ from ina.cli.plain import Reply, plural, say, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSettings:
-    """Experiments, which of their runs are made, and where the rows go."""
+    """Experiments, the choice of their runs, and the place of their rows."""
 
     files: Annotated[
         list[str],
@@ -190,7 +190,7 @@ def _run(one: Experiment, asked: ExperimentSettings) -> Sequence[ResultRow]:
     began = time.monotonic()
     processes = asked.processes or len(os.sched_getaffinity(0))
     if any(scenario.real for scenario in scenarios):
-        processes = 1  # beside others they would measure each other
+        processes = 1  # parallel runs would slow each other down
     with Bars() as bar:
         rows = sweep(
             one,

@@ -98,7 +98,7 @@ class FallbackOptions:
 
 
 def fallback(asked: FallbackOptions) -> None:
-    """Run the fallback server, which sums what the switches had no slot for, until standard input ends.
+    """Run the fallback server, which sums packets without a slot, until standard input ends.
 
     Also replays lost results. Add and remove jobs with lines of JSON on standard input. The first line on
     standard output says where the server listens; the next ones answer the commands; the last one holds the

@@ -47,8 +47,8 @@ def host(
 ) -> Reply:
     """Print this machine's lines of a cluster file: its name, interface and addresses.
 
-    Append them to the file, and fill in what the machine cannot know: the switch, and its port there, unless
-    --switch and --port say it.
+    Append them to the file, and fill in the switch and its port there, which the machine cannot know, unless
+    --switch and --port give them.
 
     Examples:
         ina host --switch s1 --port 3 >> cluster.toml
@@ -101,10 +101,10 @@ def doctor(
     json: Json = False,
     tls: options.TlsOptions,
 ) -> Reply:
-    """Examine a cluster, and say what to mend.
+    """Examine a cluster, and report each problem with its remedy.
 
     Asks every switch, and every machine for its interfaces, clock, version and limits. Then sums on each
-    machine, on all together, and in the fallback server, and says for each failure how far packets come.
+    machine, on all together, and in the fallback server, and reports how far packets get at each failure.
     Exits with 1 if jobs cannot run. Needs INA_TOKEN, as 'ina fallback --serve' has it.
 
     Examples:

@@ -32,7 +32,7 @@ OpenLanes = Annotated[
         show_default="256, or as the running program",
     ),
 ]
-FLOWS = "Let this many flows of ordinary packets run beside the jobs, between drawn hosts."
+FLOWS = "Send this many flows of ordinary packets beside the jobs, between random hosts."
 PROGRAM = (
     "Load this switch program: exclusive (each job has its own slots), shared (all jobs share one array of "
     "slots), atp (ATP as published, for comparison), or a program of your own, a file that ends in .p4."

@@ -19,7 +19,7 @@ from ina.cli.screen import visible
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console that prints text verbatim, whatever is in names: "[bold]", ":100:"."""
+    """Return a console that prints text verbatim, also markup in names: "[bold]", ":100:"."""
     # By itself rich takes NO_COLOR for the colours alone, and leaves bold in.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     if width is None and os.environ.get("COLUMNS") == "0":  # "not known"; rich would print nothing
@@ -79,7 +79,7 @@ def _table(of: Listing) -> None:
 
 
 def check_plots(option: str, path: Path | None = None) -> None:
-    """Check before the run that a plot can be drawn: its format, and that matplotlib is there."""
+    """Check before the run that a plot can be drawn: its format, and that matplotlib is installed."""
     from controller.figures import FORMATS, PlotsMissing, check
 
     if path is not None and path.suffix not in FORMATS:

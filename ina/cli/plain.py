@@ -24,7 +24,7 @@ class Result:
     jobs: Mapping[str, Mapping[str, object]] | None = None
     switches: Mapping[str, Mapping[str, object]] | None = None
     unused_keys: Sequence[str] | None = None
-    """Keys that the command does not use of the files that it read; None: it reads no such files."""
+    """Unused keys of the files that the command read; None: it reads no such files."""
 
     def document(self) -> dict[str, object]:
         """Return the JSON object of ``--json``."""
@@ -61,7 +61,7 @@ class Aside(str):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a command found: an object for programs, or the same in parts for people.
+    """Reply of a command: an object for programs, or the same in parts for people.
 
     A part is a table or a line. `failure` says why the command fails nevertheless; "": it does not.
     """

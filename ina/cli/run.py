@@ -96,7 +96,7 @@ def run(asked: RunSettings) -> None:
     Starts the switches, or uses a running one, and starts a fallback server for the shared program. Admits
     the jobs, starts their workers, each with its configuration in the environment variable INA_JOB, and stops
     everything at the end. If a job fails, the others go on. If the command is interrupted, it prints the
-    summary so far. Options override what the file of --jobs says.
+    summary so far. Options override the file of --jobs.
 
     Examples:
         ina run -np 4 -- python examples/digits.py
@@ -122,7 +122,7 @@ def run(asked: RunSettings) -> None:
     if asked.cluster is not None:
         if fabric.tree or fabric.attached:
             raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
-        from ina.cli import job_files  # with what reads files
+        from ina.cli import job_files  # also loads the readers of files
 
         fabric = replace(fabric, topology=job_files.topology(str(asked.cluster), "run"))
     entries = asked.run.entries(asked.workers)
@@ -130,7 +130,7 @@ def run(asked: RunSettings) -> None:
         workers = math.prod(fabric.tree) if asked.workers is None else asked.workers  # of no tree, 1
         entries = [asked.run.alone(workers)]
     check(fabric, [LaunchSpec(job=entry) for entry in entries])
-    fabric, offers = settled(fabric)  # after all that asks nobody
+    fabric, offers = settled(fabric)  # after all checks that need no switch
     specs = asked.run.launches(entries, offers)
     options.make_folder(asked.captures.pcap)  # a bad one is one error, before anything starts
     unused_keys = _unused(asked) if asked.json else None
@@ -147,7 +147,7 @@ def _run_on_machines(asked: RunSettings, fabric: FabricSpec, hosts: str) -> None
     """Run a command on machines of a cluster file whose switches run."""
     if asked.run.jobs or asked.run.log or not asked.run.command:
         raise Failure("--hosts needs -- COMMAND..., and excludes --jobs and --log", exit_code=USAGE)
-    from ina.switches import cluster_fabric  # with what starts agents
+    from ina.switches import cluster_fabric  # also loads the agents
 
     running = cluster_of(required(asked.cluster, "--hosts"), fabric, asked.fabric, asked.listen)
     ranks = ranks_on(hosts, asked.workers)

@@ -71,7 +71,7 @@ class MemoryOptions:
         Declared(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
+            help="Allow packets to take lower-priority packets' slots, if jobs share slots. Default: no.",
         ),
     ] = None
     priority: Annotated[
@@ -120,7 +120,7 @@ class Timeouts:
             min=0.1,
             metavar="SECONDS",
             help="Give up after this long without progress while the slow rank still sends signs "
-            "of life, in seconds; less than --timeout counts as that.",
+            "of life, in seconds; at least --timeout.",
         ),
     ] = 600.0
 
@@ -173,7 +173,7 @@ class JobsToRun:
                 "--jobs FILE is mutually exclusive with -np and COMMAND, and with --name: give one of them",
                 exit_code=USAGE,
             )
-        from ina.cli import job_files  # with what reads files
+        from ina.cli import job_files  # also loads the readers of files
 
         return list(job_files.jobs(self.jobs, "run", require=("command",)))
 
@@ -184,7 +184,7 @@ class JobsToRun:
     def launches(self, entries: Sequence[Job], offers: SwitchInfo) -> list[LaunchSpec]:
         """Return how jobs are launched on switches that offer this, and begin their log.
 
-        Raises Failure for what the switches do not offer, or a log that cannot be written.
+        Raises Failure for features that the switches lack, or a log that cannot be written.
         """
         specs = [LaunchSpec(job=entry) for entry in entries]
         if self.jobs is not None:
@@ -221,7 +221,7 @@ class SwitchOptions:
         Declared(
             metavar="SWITCH,…",
             rich_help_panel=SWITCHES,
-            help="Let these switches of --tree (s2, s3, …) forward without aggregating.",
+            help="Forward without aggregating at these switches of --tree (s2, s3, …).",
         ),
     ] = ""
     switch: Annotated[
@@ -236,7 +236,7 @@ class SwitchOptions:
         Declared(
             metavar="[HOST:]PORT",
             rich_help_panel=SWITCHES,
-            help="Let other programs control the started switch at this address (port 0: any free "
+            help="Serve the started switch's P4Runtime at this address, for others (port 0: any free "
             "port); further switches of --tree use the next ports. Default: a private socket.",
         ),
     ] = None
@@ -293,7 +293,7 @@ class SwitchOptions:
         return parse_tree(self.tree) if self.tree else ()
 
     def transit_switches(self) -> frozenset[str]:
-        """Return the names given to ``--transit``. Raises Failure if there is no tree to have them."""
+        """Return the names given to ``--transit``. Raises Failure if there is no tree."""
         names = frozenset(name for name in self.transit.split(",") if name)
         if names and not self.tree:
             raise Failure(
@@ -387,7 +387,7 @@ class FabricOptions:
 
 
 def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
-    """Raise Failure for options and jobs that want what the switches' program does not offer."""
+    """Raise Failure for options and jobs that need a feature which the switches' program lacks."""
     if not offers.shared and (memory.preempt or memory.window):
         option = "--preempt" if memory.preempt else f"--window {memory.window}"
         raise Failure(
@@ -424,7 +424,7 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
                 "its bitmap; --tree allows more",
                 exit_code=USAGE,
             )
-        find(spec.job.congestion).make()  # what is wrong with a file is one error, before anything starts
+        find(spec.job.congestion).make()  # report an error in a file once, before anything starts
 
 
 def _named(spec: LaunchSpec) -> str:

@@ -42,7 +42,7 @@ Load = Annotated[
     Declared(
         metavar="FACTOR",
         help="Scale the load: for generated jobs, the offered load relative to the cluster's "
-        "capacity (default: 1.2); for a trace, how many times as fast jobs arrive (default: 1).",
+        "capacity (default: 1.2); for a trace, a factor on its arrival rate (default: 1).",
     ),
 ]
 Settings = Annotated[

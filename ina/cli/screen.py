@@ -47,7 +47,7 @@ class Screen:
         Raises OSError.
         """
         stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
-        if stream is None:  # closed by who started us
+        if stream is None:  # closed by the parent process
             return
         with self._lock:
             self._hide()
@@ -101,7 +101,7 @@ class Screen:
             return
         columns = os.get_terminal_size(stream.fileno()).columns or 80
         text = _cut(self._progress, columns - 1) if self._progress else ""
-        stream.write(f"{_ERASE}{text}\r")  # who writes past us overwrites it
+        stream.write(f"{_ERASE}{text}\r")  # other processes' output overwrites it
         stream.flush()
         self._shown = self._progress
 
@@ -122,7 +122,7 @@ screen: Final = Screen()
 
 
 def _with(prefix: bytes, data: bytes) -> bytes:
-    """Put the prefix to where lines begin inside the data."""
+    """Insert the prefix where lines begin inside the data."""
     if not prefix:
         return data
     if b"\r" in data:

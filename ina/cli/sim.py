@@ -72,7 +72,7 @@ class SimulationOptions:
         Declared(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, if jobs share slots. "
+            help="Allow packets to take lower-priority packets' slots, if jobs share slots. "
             "Default: as in the file, else no.",
         ),
     ] = None
@@ -161,7 +161,7 @@ class SimulationOptions:
             min=1,
             metavar="US",
             rich_help_panel=NETWORK,
-            help="Let hosts process arrived packets at this interval in microseconds.",
+            help="Process arrived packets at hosts at this interval, in microseconds.",
         ),
     ] = 5
     flows: Annotated[
@@ -180,7 +180,7 @@ class SimulationOptions:
             metavar="BPS",
             show_default="1e9",
             rich_help_panel=NETWORK,
-            help="Let each of --flows send at this rate, in bits per second.",
+            help="Send at this rate in each of --flows, in bits per second.",
         ),
     ] = 1e9
     seed: Annotated[int, Declared(help="Seed the random numbers; the same seed gives the same result.")] = 0
@@ -212,7 +212,7 @@ class SimSettings:
         Declared(
             metavar="SWITCH,…",
             rich_help_panel=NETWORK,
-            help="Let these switches of --tree (s2, s3, …) forward without aggregating.",
+            help="Forward without aggregating at these switches of --tree (s2, s3, …).",
         ),
     ] = ""
     seeds: Annotated[
@@ -274,8 +274,8 @@ def sim(asked: SimSettings) -> Reply:
     """Simulate jobs packet by packet, in virtual time, with the real switch program and host library.
 
     Links, queues and computing are simulated; the switch program, the workers' windows and the fallback
-    servers are the real ones. Every worker has its own host, unless --placement, --routing or --memory have
-    policies decide. Every sum that a worker gets is compared with the exact sum; a wrong one ends the command
+    servers are the real ones. Every worker has its own host, unless --placement, --routing or --memory name
+    policies. Every sum that a worker gets is compared with the exact sum; a wrong one ends the command
     with status 1.
 
     Examples:

@@ -178,7 +178,7 @@ def _links(report: Report) -> dict[str, object]:
 
 
 def _loads(report: Report, foreseen: Prediction) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the bytes that were foreseen and that passed, of each direction of a link with any."""
+    """Return the foreseen and the carried bytes of each direction of a link that has any."""
     used = [ends for ends, found in report.link_bytes.items() if found or ends in foreseen.link_bytes]
     return {ends: (foreseen.link_bytes.get(ends, 0), report.link_bytes[ends]) for ends in used}
 
@@ -187,7 +187,7 @@ MOST_LINKS = 12
 
 
 def _links_table(report: Report, foreseen: Prediction) -> Listing:
-    """Return the links between switches that carry most, and all links together."""
+    """Return a table of the fullest links between switches, and of all links together."""
     loads = _loads(report, foreseen)
     trunks = {ends: of for ends, of in loads.items() if set(ends) <= set(report.switches)}
     fullest = sorted(trunks, key=lambda ends: trunks[ends][1], reverse=True)[:MOST_LINKS]

@@ -33,7 +33,7 @@ def slots(
         Declared(
             "--watch",
             help="Watch the leases until each has been renewed or has expired, which takes up to "
-            "the longest of them, and show which did what.",
+            "the longest of them, and show the result of each.",
         ),
     ] = False,
     metrics_port: Annotated[
@@ -51,8 +51,8 @@ def slots(
 
     Lists the jobs of all users. Name, user, command, age and goodput come from the holder of a job, such as
     'ina run', with every renewal of its lease: they are up to a quarter of the lease, and at most 15 s, old.
-    "Since" is this machine's time less the age. The lease is how long the job stays if its holder is gone:
-    see who still renews with --watch. A job without a lease stays until 'ina remove'.
+    "Since" is this machine's time less the age. The lease is the time that the job stays if its holder is
+    gone: --watch shows which leases are still renewed. A job without a lease stays until 'ina remove'.
 
     Examples:
         ina slots --switch grpc://127.0.0.1:9559
@@ -109,7 +109,7 @@ def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
 
 
 def _watched(controller: SwitchSession) -> Mapping[int, Admission]:
-    """Return the jobs once it is known of each whether its lease is still renewed."""
+    """Wait until each lease was renewed or has expired, and return the jobs."""
     jobs = controller.jobs()
     if (longest_s := controller.leases.lease_wait_s()) is not None:
         say(f"watching the leases for up to {longest_s:.0f} s")
@@ -144,7 +144,7 @@ def _description(job: Admission, controller: SwitchSession, watched: bool) -> di
 
 
 def _since(age_s: float) -> str | None:
-    """Return the time of day that was so long ago; None for an age before the year 1."""
+    """Return the time of day at this age; None for an age before the year 1."""
     try:
         return (datetime.now().astimezone() - timedelta(seconds=age_s)).isoformat(timespec="seconds")
     except OverflowError:
@@ -186,7 +186,7 @@ def _row(number: str, job: Mapping[str, object]) -> list[str]:
 
 
 def _shown(text: object) -> str:
-    """Return a text from others so that it cannot move the cursor."""
+    """Return another user's text without characters that move the cursor."""
     return str(text) if str(text).isprintable() else ascii(str(text))
 
 
@@ -200,7 +200,7 @@ def remove(
 ) -> Reply:
     """Remove jobs from a running switch.
 
-    The switch drops and counts what the workers of these jobs still send. Of a job on several switches, only
+    The switch drops and counts further packets of these jobs. Of a job on several switches, only
     the part on this switch is removed. Removes nothing if one of the numbers is unknown.
 
     Examples:

@@ -71,7 +71,7 @@ def soak(asked: SoakSettings) -> Reply:
 
     Each schedule combines loss, duplication, reordering, corruption, collisions, preemption, aging, restarts
     of jobs and fallback servers, region changes and forged packets, on trees of one to three levels and with
-    both programs, or with one of your own. At its end the faults stop, and what is in flight has to recover
+    both programs, or with one of your own. At its end the faults stop, and packets in flight must recover
     within a bounded number of round trips. A schedule follows from its seed; the next one has the next seed.
     The first schedule that breaks an invariant is printed with the command that runs it again, and ends the
     command with status 1. Interrupted (Ctrl-C), the command prints the result of the schedules that are done.
@@ -120,7 +120,7 @@ def soak(asked: SoakSettings) -> Reply:
             if not tally.schedules:
                 raise
             interrupt = error
-    if not tally.schedules:  # nothing was broken, but nothing held either
+    if not tally.schedules:  # no invariant was tested
         raise Failure(f"--minutes {minutes:g}: too short for a single schedule", exit_code=USAGE)
     setup = {"seed": first, "schedules": asked.schedules, "minutes": minutes, "program": asked.program}
     unseen = missing(tally.counts) if asked.program is None else []
@@ -204,5 +204,5 @@ def _progress(done: int, passed_s: float, schedules: int | None, minutes: float 
 
 
 def _rate(schedules: int, passed_s: float) -> str:
-    """Return how many there are in a second, as the rest of a line; "": of one alone, that says nothing."""
+    """Return the schedules per second, as the rest of a line; "" for a single schedule."""
     return f", {schedules / passed_s:.3g} per second" if schedules > 1 and passed_s else ""

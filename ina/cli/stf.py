@@ -59,7 +59,7 @@ class StfSettings:
 
 
 def stf(asked: StfSettings) -> Reply:
-    """Send scripted packets through a P4 program, and check what comes out.
+    """Send scripted packets through a P4 program, and check its output.
 
     Examples:
         ina stf mine.p4 mine.stf

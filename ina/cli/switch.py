@@ -31,12 +31,12 @@ class SwitchArchitecture(StrEnum):
 
 
 NOTES = "outcome,index"
-"""What became of a packet of ours, and the slot that it met: `ina trace` reads them."""
+"""Notes of the outcome of an INA packet, and of its slot: `ina trace` reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
-    """The embedded switch: its ports, its program, and who may control it."""
+    """The embedded switch: its ports, its program, and its controllers."""
 
     port: Annotated[
         list[str] | None,
@@ -76,7 +76,7 @@ class EmbeddedSettings:
         list[Path] | None,
         Declared(
             metavar="FILE",
-            help="Fill the tables of --program as this file says, before any packet: JSON as the "
+            help="Fill the tables of --program from this file, before any packet: JSON as the "
             "s1-runtime.json of p4lang/tutorials, or, under any other name, commands of simple_switch_CLI. "
             "Repeatable.",
         ),
@@ -172,7 +172,7 @@ class EmbeddedSettings:
     captures: options.PcapOptions
 
     def check(self) -> None:
-        """Raise Failure for settings that need another, and for addresses that are none."""
+        """Raise Failure for settings that need another, and for invalid addresses."""
         if self.p4runtime != PRIVATE and not self.p4runtime.startswith("unix:"):
             parse_address("--p4runtime", self.p4runtime)
         if self.bfrt is not None:
@@ -251,7 +251,7 @@ def switch(asked: EmbeddedSettings) -> None:
 
 
 def _open_log(path: Path) -> SwitchLog:
-    from ina.switches.switch_log import SwitchLog  # and all of the controller's switches
+    from ina.switches.switch_log import SwitchLog  # also loads the controller's switches
 
     try:
         file = path.open("a", encoding="utf-8")

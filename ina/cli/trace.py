@@ -55,7 +55,7 @@ def trace(
 ) -> Reply:
     """Analyse captures: a packet's path, slot usage, or the cause of slow iterations.
 
-    Without an option, lists the jobs and the PSNs worth a look. Says what the captures do not show: without
+    Without an option, lists the jobs and the PSNs worth a look. Names the gaps of the captures: without
     captures of hosts, for example, it knows when a packet reached the switch, but not when it was sent.
 
     Examples:

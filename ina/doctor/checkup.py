@@ -66,7 +66,7 @@ def of_machine(
         yield Finding(
             machine,
             f"its clock is {off:+.0f} s off",
-            "have all machines follow one time server (NTP)",
+            "set the same time server on all machines (NTP)",
             harmless=True,
         )
     if facts.receive_bytes is not None and facts.receive_bytes < RECEIVE_BYTES:
@@ -109,13 +109,13 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
         return
     found = (named or having)[0]
     if found.ip != ip:
-        yield Finding(machine, f"the address {ip} is that of {having[0].name}, not of {found.name}", lines)
+        yield Finding(machine, f"the address {ip} belongs to {having[0].name}, not to {found.name}", lines)
     if found.mac.lower() != mac.lower():
         yield Finding(machine, f"{found.name} has the MAC address {found.mac}, the file says {mac}", lines)
     if not found.up:
         yield Finding(machine, f"{found.name} is down", f"ip link set {found.name} up")
     elif not found.carrier:
-        yield Finding(machine, f"{found.name} has no carrier", "see to the cable, and to the switch's port")
+        yield Finding(machine, f"{found.name} has no carrier", "check the cable, and the switch's port")
     needed = HEADER_BYTES + 4 * lanes
     if found.mtu < needed:
         yield Finding(
@@ -126,7 +126,7 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
     if facts.port_taken:
         yield Finding(
             machine,
-            f"UDP port {INA_UDP_PORT} of {ip} cannot be had: {facts.port_taken}",
+            f"UDP port {INA_UDP_PORT} of {ip} cannot be used: {facts.port_taken}",
             f"end the process that has it (ss -ulpn 'sport = {INA_UDP_PORT}')",
         )
 
@@ -134,7 +134,7 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
 def of_silence(
     topology: Topology, machine: str, refused: Mapping[str, Mapping[str, int]], error: str
 ) -> Finding:
-    """Return why a machine's packets are not answered, from the switches' counters.
+    """Return the reason for a machine's unanswered packets, from the switches' counters.
 
     Args:
         topology: The cluster file.
@@ -162,7 +162,9 @@ def of_silence(
     if reasons:
         counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         return Finding(
-            machine, f"switch {switch} refuses its packets: {counted}", "see docs/reference/protocol.md"
+            machine,
+            f"switch {switch} refuses its packets: {counted}",
+            "see docs/reference/protocol/switch.md",
         )
     return Finding(
         machine,
@@ -182,6 +184,6 @@ def of_speeds(goodputs_bps: Mapping[str, float]) -> Iterator[Finding]:
             yield Finding(
                 machine,
                 f"sums {goodput / 1e6:.1f} Mb/s, the machines' median is {usual / 1e6:.1f} Mb/s",
-                "look at its link's rate and errors (ethtool, ip -s link), and at what else it runs",
+                "check its link's rate and errors (ethtool, ip -s link), and its other processes",
                 harmless=True,
             )

@@ -55,7 +55,7 @@ def examine(
 ) -> Examination:
     """Examine the switches of a cluster file, these machines, and the paths between them.
 
-    Checks that must fail after earlier findings are left out.
+    Omits checks that must fail because of earlier findings.
 
     Args:
         cluster: The switches and machines.
@@ -137,7 +137,7 @@ def _facts(
     command = command_line.module("ina.doctor.machine_facts", topology.ip(machine), str(INA_UDP_PORT))
     argv = launch_command(launch_with, machine, reached_at(topology, machine), command)
     before = time.time()
-    remedy = f"see to it that this works: {' '.join(argv[:4])} …"
+    remedy = f"make this command work: {' '.join(argv[:4])} …"
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=LOOK_S, stdin=subprocess.DEVNULL, check=False
@@ -149,7 +149,7 @@ def _facts(
     except subprocess.TimeoutExpired:
         facts = Finding(machine, f"has not answered within {LOOK_S:g} s", remedy)
     except ValueError:
-        why = (done.stderr.strip().splitlines() or [f"it says {done.stdout.strip()[:80]!r}"])[-1]
+        why = (done.stderr.strip().splitlines() or [f"it printed {done.stdout.strip()[:80]!r}"])[-1]
         facts = Finding(machine, f"nothing can be started on it: status {done.returncode}: {why}", remedy)
     return facts, (before, time.time())
 
@@ -201,7 +201,7 @@ def _try(
         found.findings.append(
             Finding(
                 FALLBACK,
-                f"what goes to it does not come back ({why})",
+                f"packets to it get no answer ({why})",
                 f"look for a firewall there that drops UDP port {INA_UDP_PORT}, and at its port in the file",
             )
         )
@@ -213,7 +213,7 @@ def _try(
         found.findings.append(of_silence(cluster.topology, machines[0], refused, why))
     else:
         found.findings.append(
-            Finding(", ".join(machines), f"cannot sum together ({why})", "see to the links between switches")
+            Finding(", ".join(machines), f"cannot sum together ({why})", "check the links between switches")
         )
 
 

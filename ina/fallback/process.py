@@ -148,7 +148,7 @@ class FallbackProcess:
     def counts(self, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
         """Return the known counters of jobs, each by name, including the counts of servers that died.
 
-        A server that is being started has counted nothing yet, and is not waited for.
+        Does not wait for a server that is being started: it has counted nothing yet.
         """
         with self._change:
             self._ask()

@@ -17,7 +17,7 @@ from ina.errors import ProcessFailed
 from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
 
 PATIENCE_S: Final = 5.0
-"""Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
+"""Silence after which jobs end: within the workers' own time-outs, so that they get the reason."""
 IDLE_S: Final = 20.0
 """Time after which the connection of an owner without jobs there ends."""
 _RETRY_S: Final = 0.2
@@ -44,7 +44,7 @@ class RemoteFallback:
         Args:
             port: the root switch's port for it.
             machine: name of its machine, for messages.
-            address: where its service listens.
+            address: address of its service.
             secret: its secret; None: it asks for none.
             lanes: values of a packet, equal to the server's.
             owner: the jobs' owner; "": this connection.

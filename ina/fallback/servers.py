@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class FallbackServers:
-    """Connections to fallback servers, each for as long as it has jobs."""
+    """Connections to fallback servers that have jobs."""
 
     def __init__(self, connect: Connect) -> None:
         """Prepare; connect to none."""

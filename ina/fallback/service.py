@@ -64,7 +64,7 @@ class FallbackService(Door):
         Args:
             fallback: the server.
             address: host and port, or path of a Unix socket, which only this user may open.
-            secret: that clients prove to know; None: every client that can connect has access.
+            secret: the secret that clients must prove to know; None: every client has access.
             lanes: the server's values of a packet.
 
         Raises BadRun for an address that cannot be used for listening, or a short secret.
@@ -114,7 +114,7 @@ class FallbackService(Door):
             with self._change:
                 left = self._forget(number)
             if left:
-                _log.warning("job %s: whoever had it served is gone", ", ".join(map(str, left)))
+                _log.warning("job %s: its owner is gone", ", ".join(map(str, left)))
 
     def _forget(self, owner: int | str, keep: Collection[int] = ()) -> list[int]:
         """Forget the jobs of an owner, except `keep`; return the forgotten ones."""
@@ -190,7 +190,7 @@ def serving(
         topology: The switches and servers, with their addresses.
         server: Name of the server.
         address: See `FallbackService`, also for the next two.
-        secret: That clients prove to know.
+        secret: The secret that clients must prove to know.
         lanes: Values of a packet.
         options: Further options of ``ina fallback``.
 

@@ -1,4 +1,4 @@
-"""The fallback server at a host of a testbed: one for all jobs that have theirs there, of any launcher.
+"""The fallback server at a host of a testbed: one for all jobs that use this host's, of any launcher.
 
 The first process that needs it starts it: ``python -m ina.fallback.testbed TESTBED HOST``, in the host's
 namespace, a `FallbackService` at a Unix socket in the testbed's folder. It ends with its last connection and
@@ -90,7 +90,7 @@ class TestbedFallback(RemoteFallback):
             if ready.readline():
                 return
         process.wait()
-        said = "; ".join(place.read_text(errors="replace").split("\n")).strip("; ") or "it said nothing"
+        said = "; ".join(place.read_text(errors="replace").split("\n")).strip("; ") or "no message"
         raise ProcessFailed(f"{self._title} did not start: {said}")
 
 

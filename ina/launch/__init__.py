@@ -1,7 +1,7 @@
 """Starts the workers of jobs: here, by ssh, Slurm or Ray; their settings, and their ends.
 
-No switch is asked here: the part that admits a job (`ina.service`) passes its switches' entries. Nothing is
-printed, and exit codes are unknown here: results go to callbacks, to `logging`, and into `ina.errors`.
+This package sends no requests to switches: `ina.service`, which admits a job, passes its switches' entries.
+It prints nothing, and knows no exit codes: results go to callbacks, to `logging`, and into `ina.errors`.
 
 =====================  =========================================================================
 `spec`                 the parts of a run, and the result of each job: plain data

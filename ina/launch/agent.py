@@ -38,8 +38,8 @@ from hostlib.version import version
 from ina.launch.addresses import server_address
 
 STARTER: Final = "INA_STARTER"
-"""Environment variable with the number of the user who started the agent: it only arrives here with that
-user's environment, by a command such as setpriv, and is then not passed on to another user's ranks."""
+"""Environment variable with the number of the user who started the agent. It arrives only if a command such
+as setpriv keeps that user's environment, which is then not passed on to another user's ranks."""
 ALIVE_S: Final = 0.5
 SILENCE_S: Final = 20.0
 START_S: Final = 120.0
@@ -50,7 +50,7 @@ class MachineAgent:
     """Reports the state of the ranks, and receives the request to end them."""
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
-        """Take lines from `orders`, and write to `out`."""
+        """Read lines from `orders`, and write to `out`."""
         self._lines = orders
         self._out = out
         self._saying = threading.Lock()

@@ -23,7 +23,7 @@ from ina.launch.agent import ALIVE_S, STARTER
 START_S: Final = 30.0
 """Longest time until an agent's first line."""
 HANG_S: Final = 6.0
-"""Silence after which a machine counts as lost: within the ranks' own time-outs, so that they learn why."""
+"""Silence after which a machine counts as lost: less than ranks' time-outs, so that they get the reason."""
 DONE_S: Final = 5.0
 _TAIL: Final = 5
 """Number of lines of an agent's own errors that are kept, for messages."""

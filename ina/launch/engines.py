@@ -48,8 +48,8 @@ class EngineChoice:
             )
         if self.launch_with != SSH and self.engine != "ssh":
             raise ServiceError(
-                f"launch_with {self.launch_with!r}: executor {self.engine!r} has a way of its own to start"
-                " commands on machines; want executor ssh"
+                f"launch_with {self.launch_with!r}: executor {self.engine!r} starts commands on machines in"
+                " its own way; want executor ssh"
             )
         launch_command(self.launch_with, "machine", "10.0.0.1", ["true"])
 

@@ -177,7 +177,7 @@ class GroupRun:
         if self._stopping.is_set() and (end.interrupted or end.result is None or failure is not None):
             return
         if (turns := self._turns) is not None:
-            if len(self.runs) > 1:  # alone it may do without
+            if len(self.runs) > 1:  # alone it need not join
                 turns.ended(name, str(failure or "a process ended without joining the group"))
             status.blame, status.broke = turns.culprit, turns.broken or ""
         # other threads may read these: they are replaced

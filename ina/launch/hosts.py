@@ -41,7 +41,7 @@ class Hosts(ABC):
         """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of a worker's host, in a place where sockets can be bound to it."""
+        """Call a function with the address of a worker's host, where sockets can be bound to it."""
         return call("127.0.0.1")
 
     @contextlib.contextmanager

@@ -59,7 +59,7 @@ class RunOrder:
     Attributes:
         number: The run's number.
         testbed: The testbed whose hosts are the servers.
-        switch: False: all workers are on one server, and need no switch.
+        switch: Whether workers need a switch; not if all are on one server.
         lanes: The values of a packet.
         salted: Whether packets have a salt (`SwitchInfo`).
         jobs: The jobs.
@@ -96,15 +96,15 @@ class RunStatus:
         iteration_s: Time of an iteration.
         compute_s: The part of it in which the slowest rank does not sum.
         hold_s: Time for which a packet of each job holds its place in the window, and its slot.
-        ends: The end of each ended job: "" well, else the error.
+        ends: The error of each ended job; "": none.
         ended_at: The time of these ends, as Unix time.
         blame: The job that broke its group; None: none.
-        broke: How it broke, with job and rank.
-        lost: Servers that were lost with their workers, and how.
+        broke: The error that broke it, with job and rank.
+        lost: Servers that were lost with their workers, with reasons.
         engine: Ray's name of the run, and its state there; "": not yet, or it is not Ray's.
-        over: All have ended, or the run was impossible.
+        over: Whether all have ended, or the run was impossible.
         failure: Why it was impossible; "": it was not.
-        final: Its workers cannot be started again.
+        final: Whether its workers cannot be started again.
     """
 
     done: dict[str, int] = field(default_factory=dict)

@@ -45,7 +45,7 @@ def drive(
         on_placed: Called with the desired nodes of the workers.
 
     Returns:
-        How it ended, "" well and None if it was stopped; and the servers that are gone by then, with reasons.
+        Its error, "" for none and None if it was stopped; and the servers that are gone, with reasons.
 
     Raises LaunchError: a server is no node of Ray, or the command cannot be run.
     """

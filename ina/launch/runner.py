@@ -3,7 +3,7 @@
 Started by the daemon, or by Slurm on a server of the run. It does not end with the daemon: another daemon
 finds it by its folder, which holds
 
-``run.json``     the order (`RunOrder`), secret: jobs' environments may be
+``run.json``     the order (`RunOrder`), secret, as jobs' environments may be
 ``alive``        its number; locked as long as it lives
 ``status.json``  its status (`RunStatus`), written anew after each change
 ``granted.json`` each job's most packets in flight, if the daemon has changed them
@@ -127,7 +127,7 @@ def given_job(
 
 
 class RunProcess:
-    """Carries out one order."""
+    """Runs the jobs of one order."""
 
     def __init__(self, folder: Path, order: RunOrder) -> None:
         self._folder = folder
@@ -182,7 +182,7 @@ class RunProcess:
             raise
         finally:
             self._status.over = True
-            # A silent end is taken for a kill: finished jobs would run again.
+            # An end without a report counts as a kill: finished jobs would run again.
             while not self._write() and not self._stopping.wait(PERIOD_S):
                 pass
 

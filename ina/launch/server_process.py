@@ -30,7 +30,7 @@ class ServerProcess:
         pass_fds: Sequence[int] = (),
         prefix: Sequence[str] = (),
     ) -> None:
-        """Start it; several can so get ready at the same time. `title` is its name for users.
+        """Start it without waiting, so that several start at once. `title` is its name for users.
 
         It gets the file descriptors `pass_fds` under their numbers. `prefix` is a command that runs it, as
         ``ip netns exec NAME``.

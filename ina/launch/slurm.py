@@ -100,12 +100,12 @@ def submit(batch: Batch, script: str, hosts: str) -> int:
     said = _run(["sbatch", "--parsable", *batch.options()], script, variables)
     found = re.fullmatch(r"(\d+)(;.*)?", said.strip())
     if found is None:
-        raise EngineError(f"sbatch said {said[:200]!r}, want the number of a job")
+        raise EngineError(f"sbatch printed {said[:200]!r}, want the number of a job")
     return int(found[1])
 
 
 def jobs(comment: str) -> list[SlurmJob]:
-    """Return this user's jobs with comments that begin so, also recently ended ones. Raises EngineError."""
+    """Return this user's jobs whose comments begin so, also recently ended ones. Raises EngineError."""
     found = jobs_of(_run(["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%k"]))
     return [job for job in found if job.comment.startswith(comment)]
 

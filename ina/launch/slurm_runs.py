@@ -278,6 +278,6 @@ def _named(job: slurm.SlurmJob) -> str:
 
 def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
     """Return the status of a run whose job of Slurm a user has ended: that is the cause of its failures."""
-    why = f"{_named(job)}: ended by Slurm, or by somebody there"
+    why = f"{_named(job)}: ended by Slurm, or by a user there"
     ends = {name: said and why for name, said in found.ends.items()}
     return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

@@ -23,7 +23,7 @@ DEFAULT_LANES = 256
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
 """Starts a command on a machine."""
 SHARED_WINDOW = 128
-"""Packets in flight per worker where jobs share slots: more collide (docs/explanations/performance.md)."""
+"""Packets in flight per worker in shared slots: more collide (docs/explanations/performance-limits.md)."""
 MAX_UDP_PORT = 0xFFFF
 NAMELESS = ""
 """Name of the job of a command line; jobs of a job file have names of their own."""
@@ -42,8 +42,8 @@ class MachineAtPort:
 
 
 UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
-"""Where port p of an attached switch, and the host there, are bound to these UDP ports plus p, unless the
-switch or the user states others."""
+"""Port p of an attached switch, and the host there, are bound to these UDP ports plus p, unless the switch or
+the user states others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class FabricSpec:
     topology: Topology | None = None
     """The switches, hosts and links themselves, including faults of links; None: from `tree`."""
     transit: frozenset[str] = frozenset()
-    """Switches that pass packets on without adding."""
+    """Switches that forward without aggregating."""
     impairments: str = ""
     """Faults of ports towards workers and the fallback server, as ``ina switch --impair``."""
     link_impairments: str = ""
@@ -204,4 +204,4 @@ class JobResult:
     fallback: Mapping[str, float] = field(default_factory=dict)
     """The fallback server's statistics of this job."""
     interrupted: bool = False
-    """Its workers were ended from outside."""
+    """Whether its workers were ended from outside."""

@@ -55,11 +55,11 @@ WRONG_VALUE = 422
 
 
 class ClientError(ServiceError):
-    """The controller cannot be reached, or refuses."""
+    """The controller cannot be reached, or refuses a request."""
 
 
 class Unreachable(ClientError):
-    """No answer, or not a controller's."""
+    """There is no answer, or another program answers."""
 
 
 class Refused(ClientError):
@@ -83,9 +83,9 @@ class Client:
 
     Args:
         controller: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:PATH``.
-        token: The token to show; "": none.
+        token: The token to send; "": none.
         ca: A file of trusted certificates, instead of the system's.
-        timeout_s: How long an answer may take.
+        timeout_s: Longest time to wait for an answer.
 
     A job is named by its id, its number, or its name, for operators also by ``TENANT/NAME``: the newest job
     of this name. All methods raise Unreachable and Refused. Raises ValueError for an address of another kind,
@@ -215,7 +215,7 @@ class Client:
         return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
 
     def grant(self, name: str) -> JobGrant:
-        """Return the grant of such a job, which its workers need, once the job runs."""
+        """Return the grant of such a job, which its workers need; it must run."""
         return cast("JobGrant", self._ask("GET", _admission(name)))
 
     def leave(self, name: str, failure: str = "") -> AdmissionView:

@@ -32,8 +32,8 @@ def this_boot() -> str:
 class Clock:
     """Counts on from the last event's time, whatever happens to the machine's wall clock.
 
-    Until the machine is started again only the time since its start counts, whether this process lives or
-    not. Only the time for which the machine was off is taken from its wall clock, if that is not negative.
+    It counts the time since the machine's start, also while this process does not run. It takes only the time
+    for which the machine was off from the wall clock, if that is not negative.
 
     Attributes:
         began_at: When the service was first started, as Unix time, by the current wall clock.

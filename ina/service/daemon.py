@@ -46,7 +46,7 @@ FORGET_S = 5.0
 FORGET_AT_ONCE = 500
 """Most jobs that are forgotten in a round: each takes the loop some microseconds."""
 START_S = 10.0
-"""Least cost of a start that schedulers count, in seconds: workers begin, and load their last save."""
+"""Least cost of a start for schedulers, in seconds: workers begin, and load their last checkpoint."""
 
 
 class Daemon(ServiceLoop):
@@ -110,7 +110,7 @@ class Daemon(ServiceLoop):
 
     @property
     def changes(self) -> Hashable:
-        """Equal to an earlier value as long as no decision was made since, and no run began or ended."""
+        """A value that changes with each decision, and when a run begins or ends."""
         return self._ledger.changes, len(self._ledger.holds)
 
     @property
@@ -120,7 +120,7 @@ class Daemon(ServiceLoop):
 
     @property
     def holds(self) -> frozenset[int]:
-        """The runs that hold something: workers, slots, fallback servers."""
+        """The runs that hold workers, slots or fallback servers."""
         return frozenset(self._ledger.holds)
 
     def records(self) -> list[JobRecord]:
@@ -225,7 +225,7 @@ class Daemon(ServiceLoop):
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
-        """Accept jobs, all or none; write the facts of `beside` down, too."""
+        """Accept jobs, all or none; record the facts of `beside`, too."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if [ledger.submitted[name].called for name in known] != [job.name for job in jobs]:
@@ -269,7 +269,7 @@ class Daemon(ServiceLoop):
         )
 
     async def _kept(self, said: Mapping[str, Said]) -> list[JobRecord]:
-        """Return jobs by name once they are on the disk; some may be over and forgotten by then."""
+        """Wait until jobs are on the disk, and return them by name, without those forgotten meanwhile."""
         await self._synced()
         there = self._ledger.submitted
         found = {each.name: each for each in self._reports.of(name for name in said if name in there)}
@@ -301,8 +301,8 @@ class Daemon(ServiceLoop):
         assert allocation is not None
         if allocation.own_places and self._ledger.policies.scheduler != JOINT.scheduler:
             raise Conflict(
-                "placement 'scheduler' chooses the GPUs of every job, and workers that somebody else starts"
-                " are where they are: want another placement"
+                "placement 'scheduler' chooses the GPUs of every job, and workers of another launcher have"
+                " their servers already: want another placement"
             )
         (record,) = await self._take([job], tenant, key, holder=holder)
         self._holders.hear(record.name)
@@ -382,7 +382,7 @@ class Daemon(ServiceLoop):
         return self.record(name)
 
     async def retry(self, name: str) -> JobRecord:
-        """Run a failed job again, from its last save."""
+        """Run a failed job again, from its last checkpoint."""
         record = self.record(name)
         if record.state != "failed":
             raise Conflict(f"job {name!r} is {record.state}; only a failed job can be retried")
@@ -493,7 +493,7 @@ class Daemon(ServiceLoop):
 
 @contextlib.contextmanager
 def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
-    """Add to errors about a job its place in the submission, and its owner's name for it."""
+    """Complete errors about a job by its place in the submission, and its owner's name for it."""
     try:
         yield
     except BadSpec as error:

@@ -89,7 +89,7 @@ class Effects:
         self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
         """Failed effects, by run and kind."""
         self._clearing: set[int] = set()
-        """Runs without a hold that are being ended: runs of the same numbers start only after that."""
+        """Runs without a hold that are being ended: runs of the same numbers start only afterwards."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
         """Last packets in flight sent to runners, by run; a restarted daemon sends all again."""
@@ -149,7 +149,7 @@ class Effects:
             fault_point("granted")
         except OSError as error:  # sent again at the next division of memory
             _log.warning(
-                "run %d: its jobs were not told how many packets they may have in flight: %s", number, error
+                "run %d: its jobs could not get their new limits of packets in flight: %s", number, error
             )
             self._granted.pop(number, None)
 
@@ -306,7 +306,7 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Count the jobs whose started workers start again in the same run, with another tree."""
+        """Count the restarts of jobs' workers in the same run, with another tree."""
         ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
         going = hold.admissions.keys() - hold.over
@@ -370,7 +370,7 @@ def _granted(place: Place) -> int:
 
 
 def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
-    """Return how a job's ranks run on these machines: a shared machine's ranks are summed there first.
+    """Return the spec of a job on these machines; a shared machine's ranks are summed there first.
 
     Raises BadSpec as `_command`.
     """

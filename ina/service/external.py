@@ -1,7 +1,7 @@
 """Jobs whose workers another launcher starts: torchrun, mpirun, srun, or any caller of ``ina admit``.
 
-The controller decides where in the network such a job sums, and admits it to the switches, as any other; its
-servers are given, and the controller has no process of it. Instead of a runner there is a *holder*, the
+The controller chooses the switches that sum for such a job, and admits it there, as any other job; its
+servers are given, and the controller starts no process. Instead of a runner there is a *holder*, the
 process that asked for admission: it renews a lease, learns when its workers must end, and reports their end.
 The holder has a token of the job's own, of which the controller has the SHA-256.
 
@@ -48,7 +48,7 @@ class ExternalRuns:
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
         self._own_runs: set[int] = set()
-        """Runs that `own` is known to have: a second has hundreds of look-ups."""
+        """Known runs of `own`: there are hundreds of look-ups per second."""
 
     # ------------------------------------------------------------------ reports of holders
 
@@ -96,9 +96,9 @@ class ExternalRuns:
             files.write(stop, since_s)
             fault_point("asked to end")
         if self._now() - since_s < LEASE_S:
-            raise RunnerGone("whoever started its workers has been told to end them, and has not done so yet")
+            raise RunnerGone("the launcher of its workers was asked to end them, and has not done so yet")
         for job in files.read(self._of(number) / "run.json"):
-            self.end(number, job, f"its workers were told to end, and did not within {LEASE_S:g} s")
+            self.end(number, job, f"its workers were asked to end, and did not within {LEASE_S:g} s")
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started."""
@@ -108,7 +108,7 @@ class ExternalRuns:
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
-        """Return whether its holder has the run, as far as is known."""
+        """Return whether, as far as is known, the run's holder has it."""
         return not self._ended(number) if self._has(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:
@@ -191,7 +191,7 @@ class Holders:
             if not self._unfinished(name):
                 del self._heard_s[name]
             elif now_s - heard_s > LEASE_S:
-                self.end(name, f"whoever started its workers has not been heard of for {LEASE_S:g} s")
+                self.end(name, f"the launcher of its workers has not sent a request for {LEASE_S:g} s")
                 del self._heard_s[name]
 
     def end(self, name: str, failure: str) -> None:

@@ -1,8 +1,8 @@
 """The switches of a fabric, for a service of one command.
 
 Each job is admitted, registered, counted, and removed. Its registration, and its lease, are renewed while it
-is served. So a job without a run does not stay, and a switch can report the holders of its jobs and their
-progress.
+is served. So a switch can report the holders of its jobs and their progress, and loses a job whose run has
+ended.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class FabricNetwork(Network):
     Attributes:
         held: The served jobs, by name, including groups of their ranks.
         ends: The latest run of each job, by name; of a job that could not be admitted, the error.
-        ended: The part that has ended for good, and how; None: none has.
+        ended: The description of the part that has ended for good; None: none has.
         check_s: Interval at which its parts are checked, and jobs move.
     """
 
@@ -287,7 +287,7 @@ class FabricNetwork(Network):
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return False: a process may have ended, and a lease may be due."""
+        """Return False: a process may have ended, or a lease may need renewal."""
         return False
 
     def reconcile(
@@ -318,7 +318,7 @@ class FabricNetwork(Network):
         return report
 
     def _beyond_repair(self) -> str | None:
-        """Restart processes that have ended; return how one has ended for good, or None."""
+        """Restart ended processes; return the description of one that has ended for good, or None."""
         fabric = self._fabric
         fabric.hosts.strangers()
         for name, switch in fabric.processes.items():
@@ -417,7 +417,7 @@ class FabricNetwork(Network):
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return the packets of jobs with these outcomes, for policies."""
+        """Return the number of packets of jobs with these outcomes, for policies."""
         if not self._scheduled:
             return {}
         with self._fabric.lock:

@@ -1,4 +1,4 @@
-"""The fallback servers of held jobs: each serves the jobs that have theirs there."""
+"""The fallback servers of held jobs: each serves the jobs that are placed on it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FallbackJobs:
         """Times of the last ends of servers."""
 
     def ill(self, place: Place) -> str:
-        """Return that the fallback server of a place was gone lately; "": it was not."""
+        """Return a sentence if the fallback server of a place was gone lately; "": it was not."""
         ended_s = self._ended_s.get(place.fallback or "", -math.inf)
         gone = self._ledger.now_s - ended_s <= ILL_S
         return f"its fallback server at {place.fallback} had ended" if gone else ""
@@ -54,7 +54,7 @@ class FallbackJobs:
         return self._next_s
 
     async def serve(self, hold: HeldRun) -> None:
-        """Assign to the fallback servers of a run's jobs all jobs that have theirs there, and no others.
+        """Assign to the fallback servers of a run's jobs exactly the jobs that are placed on them.
 
         A run that is no longer held is not served. Raises RunError if a server does not serve.
         """

@@ -1,6 +1,6 @@
 """Groups of a job's ranks, admitted as jobs of their own while the job runs.
 
-A rank that wants one asks at the job's meeting point (`hostlib.meet.rendezvous`). Each group has its own
+A rank requests one at the job's meeting point (`hostlib.meet.rendezvous`). Each group has its own
 slots, switch ports and meeting point, so that many are served side by side without waiting. It ends when its
 ranks have left it, or the job ends.
 """
@@ -87,7 +87,7 @@ class Groups:
                 configs: Sequence[str] | str = self._admit_in_time(request)
             except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
                 configs = str(error)
-            except Exception as error:  # the ranks would wait for an answer, and later ones, too
+            except Exception as error:  # otherwise these ranks and later ones would wait for an answer
                 _log.exception("a group of ranks could not be admitted")
                 configs = repr(error)
             self._rendezvous.answer(request, configs)

@@ -48,7 +48,7 @@ class ExternalJob:
         known_as: Names and addresses of each machine, by which the controller identifies it.
         keys: Further keys of a ``[[job]]`` table.
         iteration_bytes: Bytes that it sums in an iteration, to report its progress; None: not known.
-        wait_s: Longest time for which it waits to be admitted.
+        wait_s: Longest time to wait for admission.
         listen: Address of this machine where other machines' ranks meet; None: all ranks are on this one.
     """
 
@@ -158,7 +158,7 @@ def hold(
     machines = list(zip(held.known_as, held.spec.machines, strict=True))
     with connect("") as client:
         client.admit(held.name, machines, token, job=held.keys, key=key)
-    failure = "whoever started its workers has ended"
+    failure = "the launcher of its workers has ended"
     with connect(token) as client, connect(token) as own:
         lease = Lease(client, held)
         try:
@@ -188,7 +188,7 @@ def _await(
         if lease.stop:
             raise WorkerFailed(f"the controller has not admitted job {held.name!r}: {lease.stop}")
         if starter_left():
-            raise WorkerFailed(f"whoever started job {held.name!r} has ended before it was admitted")
+            raise WorkerFailed(f"the launcher of job {held.name!r} has ended before its admission")
         if time.monotonic() > until:
             raise WorkerFailed(
                 f"job {held.name!r} has not been admitted within {held.wait_s:g} s: {reason or 'no answer'}"

@@ -71,8 +71,8 @@ _KNOWN = (
 )
 """Attributes of a ledger that follow from events alone."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
-"""Events that a loss of power may undo: no effect has followed from them, for each effect begins with a
-synced write, and all of them are decided or measured again."""
+"""Events that a loss of power may undo: all of them are decided or measured again, and no effect has followed
+from them, because each effect begins with a synced write."""
 POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
 """Events: other policies decide, the cluster changes, a tenant has a quota, or none."""
 AGAIN, FORGOTTEN = "again", "forgotten"
@@ -93,11 +93,11 @@ class Ledger:
         submissions: The number of all jobs ever submitted.
         called: Ids of the jobs by their owners' names for them, oldest first.
         keys: The jobs of each submission, by tenant and idempotency key.
-        drained: Why these servers and switches are drained.
-        lost: Why these servers are gone.
-        down: Why these switches are gone.
-        cut: Why these links are, by their ends.
-        latest: Iterations of jobs by now; the core gets fewer reports.
+        drained: The reason for each drained server and switch.
+        lost: The reason for each missing server.
+        down: The reason for each missing switch.
+        cut: The reason for each missing link, by its ends.
+        latest: Latest iterations of jobs; the core gets fewer reports.
         quotas: The tenants' quotas.
         left: Outcome and reason of jobs that ended while they waited for their tenant's quota.
         overdue: Unfinished jobs whose deadlines have passed.
@@ -170,7 +170,7 @@ class Ledger:
         self.woken = asyncio.Event()
 
     def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
-        """Return the first policies and cluster of the store: these, if it begins now."""
+        """Return the first policies and cluster of the store; of a new store, these."""
         if not self._store.kept:
             return policies, cluster
         from controller.vocabulary.files import parse_topology, topology_document
@@ -323,8 +323,8 @@ class Ledger:
                 if self.submitted[name].job.command is None:
                     raise BadSpec(
                         f"placement {SCHEDULER!r} chooses the GPUs of every job, and the workers of job"
-                        f" {name!r}, which somebody else has started, are where they are: want another"
-                        " placement, or wait until it is over"
+                        f" {name!r}, which another launcher has started, have their servers already: want"
+                        " another placement, or wait until it is over"
                     )
         self._try(policies.take_over)
         self._record_own(POLICIES, policies=plain(policies))
@@ -337,8 +337,8 @@ class Ledger:
         """
         if cluster.switch_ip != self.topology.switch_ip:
             raise BadSpec(
-                f"switch_ip = {cluster.switch_ip!r}: want {self.topology.switch_ip!r}, to which workers that"
-                " run send"
+                f"switch_ip = {cluster.switch_ip!r}: want {self.topology.switch_ip!r}, to which running"
+                " workers send"
             )
         changes = self._try(lambda core: self.policies.change_cluster(core, cluster))
         from controller.vocabulary.files import topology_document
@@ -437,7 +437,7 @@ class Ledger:
         self.woken.set()
 
     def decide(self) -> None:
-        """Make all due decisions of the core, after it knows which deadlines have passed."""
+        """Record the deadlines that have passed, and make all due decisions of the core."""
         now_s = self.now_s
         if self.due_s <= now_s:
             passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]

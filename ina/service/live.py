@@ -51,7 +51,7 @@ class WorkerOptions:
 
     Attributes:
         on_output: Called with their output.
-        takes_turns: They take turns on storage, CPU, GPU and network, and report their progress.
+        takes_turns: Whether they take turns on storage, CPU, GPU and network, and report progress.
         attendance: Attendance of workers that others start; None: this process starts them.
         listen: Address of this machine at which ranks meet; None: one that only this machine reaches.
         describe: Describes why a job failed.
@@ -198,7 +198,7 @@ class LiveJobs:
             fabric: The switches; one that stands for the cluster's switches, if there is an allocation.
             jobs: The commands of each job's workers.
             how: How they run.
-            scheduled: They wait until the policies have room for them, and it ends if there never will be.
+            scheduled: They wait for room by the policies, and the service ends if there will never be room.
 
         Raises BadSpec for policies that do not exist.
         """
@@ -225,7 +225,7 @@ class LiveJobs:
         return self._ledger.core
 
     def ends(self, specs: Sequence[LaunchSpec]) -> list[JobEnd]:
-        """Return how these jobs have ended; for a job that could not be admitted, the error."""
+        """Return the ends of these jobs; for a job that could not be admitted, the error."""
         return [self._network.ends.get(spec.job.name) or JobEnd(spec) for spec in specs]
 
     def end(self) -> None:
@@ -388,7 +388,7 @@ def run_on(
         on_progress: Called with the reports of all ranks.
 
     Returns:
-        How each ended, in the order of their specs, and the interrupt that ended them; None: none did.
+        Their ends, in the order of their specs, and the interrupt that ended them; None: none did.
     """
     live = _here(fabric, specs, how)
 
@@ -404,12 +404,12 @@ def run_on(
 
 
 class AtOnce:
-    """A scheduling policy: all jobs run, on the GPUs that they name; jobs on the same GPUs are a group."""
+    """A scheduling policy: all jobs run, on the GPUs in their specs; jobs on the same GPUs are a group."""
 
     name = "at-once"
 
     def decide(self, view: View) -> Decision:
-        """Run all of them."""
+        """Return a decision that runs all jobs."""
         groups: dict[int, list[JobState]] = {}
         for job in view.jobs.values():
             groups.setdefault(int(job.spec.extra["first_gpu"]), []).append(job)
@@ -446,7 +446,7 @@ def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions)
 
 
 def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None) -> list[Submitted]:
-    """Return the events of these jobs; with `stages`, at which they start their rounds, they are a group."""
+    """Return the events of these jobs; with `stages`, at which each starts its rounds, they are a group."""
     firsts = [0, *itertools.accumulate(spec.job.workers for spec in specs)]
     return [
         Submitted(
@@ -468,7 +468,7 @@ def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None)
 def grouped(
     fabric: SwitchFabric, specs: Sequence[LaunchSpec], offsets: Sequence[int], on_output: OnOutput
 ) -> Iterator[GroupRun]:
-    """Run jobs in turns, as one group; their workers are ended after the block, unless they have.
+    """Run jobs in turns, as one group; workers that still run after the block are ended.
 
     Args:
         fabric: The switches.
@@ -528,7 +528,7 @@ def serve(
         attendance: The attendance of its workers.
         listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
 
-    Raises the error that prevented it, or the interrupt; how its ranks failed is in the result.
+    Raises the error that prevented it, or the interrupt; failures of its ranks are in the result.
     """
     how = WorkerOptions(on_output=lambda *_: None, attendance=attendance, listen=listen)
     (end,), interrupt = run_on(fabric, [spec], how)

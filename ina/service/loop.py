@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class ServiceLoop:
-    """Carries out a core's decisions. Made and used in the thread of its event loop."""
+    """Applies a core's decisions. Made and used in the thread of its event loop."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class ServiceLoop:
         """Check for other events."""
 
     def _forget(self) -> None:
-        """Forget jobs that have been over for long enough: none."""
+        """Forget jobs that have been over for long enough: here none."""
 
     @property
     def next_s(self) -> float:

@@ -65,7 +65,7 @@ def _check(topology: Topology) -> None:
 
 
 def _where(document: documents.Document, text: str) -> documents.Where:
-    """Return the path of the table in a document that an error names; (): it names none."""
+    """Return the path in a document of the table that an error names; (): it names none."""
     for key in ("server", "switch", "link"):
         tables = document.data.get(key, [])
         for number, each in enumerate(tables if isinstance(tables, list) else ()):
@@ -114,7 +114,7 @@ class MachineSite:
         if engine.engine not in REMOTE_ENGINES:
             raise ServiceError(
                 f"executor {engine.engine!r} starts workers on the hosts of a testbed; with a cluster file"
-                f" want one of {', '.join(REMOTE_ENGINES)} (ssh starts those of this machine without ssh)"
+                f" want one of {', '.join(REMOTE_ENGINES)} (ssh starts workers on this machine without ssh)"
             )
         check_secret(os.environ.get("INA_TOKEN", ""))
 

@@ -1,4 +1,4 @@
-"""The switches of the cluster, for the daemon: jobs come and go, get other slots, and are compared.
+"""The switches of the cluster, for the daemon: admits, moves, removes and compares jobs.
 
 All calls block, and are made by one thread at a time.
 """
@@ -168,7 +168,7 @@ class Network:
 
     @property
     def paced(self) -> bool:
-        """Whether workers must pace their packets, for switches hold few at a port."""
+        """Whether workers must pace their packets, because switches hold few at a port."""
         return self._queue_packets is not None
 
     def admit(

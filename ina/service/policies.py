@@ -113,7 +113,7 @@ class Policies:
         return servers_of(cluster, self.allocation)
 
     def take_over(self, core: Core) -> None:
-        """Make a core that has a network decide by these policies.
+        """Set these policies in a core that has a network.
 
         Raises as `core` and `Core.decide_by`.
         """

@@ -59,7 +59,7 @@ def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job as it stands. Times are seconds since the service's first start.
+    """A job's current state. Times are seconds since the service's first start.
 
     Attributes:
         submitted: Its submission.
@@ -99,7 +99,7 @@ class JobRecord:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, one way or another."""
+        """Whether it has ended, for any reason."""
         return self.state in OVER
 
 

@@ -62,7 +62,7 @@ def restore(backup: Path, folder: Path) -> int:
         witness = read_witness(folder, doubted=True)
         if witness is not None and witness["state"] != store.identity:
             raise StoreError(
-                f"{backup} is of the state {store.identity}, and {folder} is that of {witness['state']}: want"
+                f"{backup} has the state {store.identity}, and {folder} the state {witness['state']}: want"
                 f" another --state, or 'ina controller forget --state {folder}' first"
             )
         tokens, last = store.fact(TOKENS_FACT), store.last

@@ -58,7 +58,7 @@ class Files:
 
 
 def reloading(service: Daemon, files: Files) -> Callable[[], None]:
-    """Return a signal handler that reads the service's files again; a refusal is logged as a warning."""
+    """Return a signal handler that reads the service's files again, and logs a refusal as a warning."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:

@@ -88,7 +88,7 @@ class Reports:
         return self._waits_of
 
     def _over(self) -> dict[str, FinishedJob]:
-        """Return how each ended job ended, of a job that ran again the latest end. Each line is read once."""
+        """Return the latest end of each ended job. Each line of the log is read once."""
         ended = self._ledger.core.finished_jobs
         for number in range(self._over_to, len(ended)):
             self._over_of[ended[number].job.spec.name] = ended[number]
@@ -170,7 +170,7 @@ class Reports:
         return {"now_s": now_s, "job": of_job(record, now_s), "decisions": about, "advice": advice}
 
     def _why_fallback(self, record: JobRecord) -> str:
-        """Return whose slots sent a job's packets to the fallback server; "": none, or too few packets."""
+        """Return the reason for a job's packets at the fallback server; "": too few packets, or none."""
         share, place = record.fallback_share, record.place
         if not share or place is None:
             return ""
@@ -187,14 +187,14 @@ class Reports:
         if not others:
             held = f"its own packets in flight need more than {slots or 'no slots'}"
         else:
-            held = f"{slots} are also those of {', '.join(others)}"
+            held = f"{slots} are also slots of {', '.join(others)}"
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
     def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> ClusterView:
         """Return the current cluster, with the states of these jobs.
 
         Args:
-            records: The jobs of the person who asks.
+            records: The jobs of the asking person.
             operates: Whether the person may drain its nodes.
         """
         ledger = self._ledger

@@ -89,9 +89,9 @@ class Runs:
                 self._lose(number)
 
     def take_ends(self, number: int, *, stopping: bool = False) -> None:
-        """Record which jobs of a run have ended, and the progress of the others.
+        """Record the ended jobs of a run, and the progress of the others.
 
-        A job whose run is being stopped does not fail: it may have ended for the reason of the stop.
+        A job whose run is being stopped does not fail: it may have ended because of the stop.
         """
         ledger = self._ledger
         hold = ledger.holds[number]

@@ -44,8 +44,8 @@ async def opened(
         engine: Starts the workers of jobs; None: this machine.
         retention: How long ended jobs are kept; None: the default.
         take_over: Own switches of other controllers: these lose them, and their jobs there.
-        on_wait: Called if another process uses this state, with that process's description; its end is
-            awaited.
+        on_wait: Called with the description of another process that uses this state, before a wait for its
+            end.
 
     Raises:
         StoreError: the state cannot be used.

@@ -34,12 +34,12 @@ FILE = "state.sqlite"
 WITNESS = "witness.json"
 WAYS_OUT = (
     "'ina controller restore BACKUP --state {folder}' goes on from a backup, 'ina controller forget --state"
-    " {folder}' ends what still runs and begins anew"
+    " {folder}' ends all its runs and begins anew"
 )
 _END_S = 5.0
 """Time for the end of a process whose lock is free; it may have been on another machine."""
 _CHECKPOINT_PAGES = 256
-"""Pages in the log after which SQLite moves them into the file: without its log it should not be empty."""
+"""Pages in the log after which SQLite moves them into the file, which should not be empty without its log."""
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
@@ -74,7 +74,7 @@ def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | Non
         return None
     raise StoreError(
         f"{folder / WITNESS}, which says how far the state has come, is damaged: 'ina controller adopt"
-        f" --state {folder}' goes on from what is there, {WAYS_OUT.format(folder=folder)}"
+        f" --state {folder}' goes on from the events there, {WAYS_OUT.format(folder=folder)}"
     )
 
 
@@ -146,7 +146,7 @@ class Store:
         before, seq = witness.get("generation", 0), witness.get("seq", 0)
         if witness and witness["state"] != self.identity:
             raise StoreError(
-                f"{self._path} is the state {self.identity}, and {self.folder} is that of {witness['state']}:"
+                f"{self._path} has the state {self.identity}, and {self.folder} the state {witness['state']}:"
                 " want another --state"
             )
         if seq and (last < seq or opened < before) and not older:

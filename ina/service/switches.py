@@ -26,8 +26,8 @@ wait."""
 ILL_S = 20.0
 """Time for which a past outage explains a job's failure: more than workers wait."""
 HUNG_S = 4.0
-"""Time of a comparison after which a switch is taken to have hung: less than workers wait, and much more than
-one takes on a busy machine."""
+"""Time of a comparison after which a switch counts as hung: less than workers wait, and much more than a
+comparison takes on a busy machine."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Switches:
         self._next_s = 0.0
         self._whole_s = 0.0
         self.seen_s = -math.inf
-        """Time of the last check: all of it was later."""
+        """Time of the last check: its readings were later."""
 
     @property
     def next_s(self) -> float:
@@ -77,7 +77,7 @@ class Switches:
         return ""
 
     async def check(self) -> None:
-        """Compare the switches with their desired state; record which answer, and which links work."""
+        """Compare the switches with their desired state; record silent switches and broken links."""
         self._busy = True
         self._next_s = math.inf  # `check_soon` meanwhile requests another comparison
         began_s, wiring, soon = self._ledger.now_s, self._ledger.wiring, False

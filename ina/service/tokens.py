@@ -37,7 +37,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The person who asks: the tenant's name, "" without a tenant, and the role.
+    """The author of a request: the tenant's name, "" without a tenant, and the role.
 
     `user` is the user of this machine under which commands run; "": the controller's own, unless that is
     root.
@@ -109,7 +109,7 @@ class Tokens:
             kept = [grant for grant in known if grant.name != name]
             if len(kept) == len(known):
                 names = ", ".join(sorted(grant.name for grant in known)) or "nobody"
-                raise Unknown(f"{name[:80]!r} has no token; those who have one: {names}")
+                raise Unknown(f"{name[:80]!r} has no token; tenants with a token: {names}")
             self._write(kept)
 
     def _by_hash(self) -> dict[str, TokenGrant]:
@@ -125,8 +125,8 @@ class Tokens:
             raise StoreError(f"{self._path}: {error.strerror}") from error
         except ValueError as error:
             raise StoreError(
-                f"{self._path} is damaged; nobody is let in. Remove it, and add the tokens again: 'ina"
-                " controller token add NAME'"
+                f"{self._path} is damaged; all requests are refused. Remove it, and add the tokens again:"
+                " 'ina controller token add NAME'"
             ) from error
         return self._read[1]
 

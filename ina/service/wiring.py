@@ -11,7 +11,7 @@ from controller.vocabulary import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
-    """The switches' knowledge of the cluster besides jobs. Compared by identity.
+    """The switches' knowledge of the cluster apart from jobs. Compared by identity.
 
     Attributes:
         whole: Switches, servers and links.

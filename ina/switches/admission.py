@@ -34,7 +34,7 @@ def admitted(
         fabric: The switches.
         spec: The job.
         registered: The switches' registration of it, for other processes; None: none.
-        region: Its slots, if it shares them; None: the slots that it names, or all.
+        region: Its slots, if it shares them; None: the slots in its spec, or all.
         beside: For a group of another job's ranks, the hosts of these; each gets one more host beside it.
 
     Raises:

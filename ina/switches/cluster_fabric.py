@@ -45,7 +45,7 @@ def opened(
         cluster: The switches and machines.
         places: Names of the job's machines, one each.
         launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: other launchers
-            do.
+            start them.
 
     Raises:
         BadRun: a machine is not in the file, is there twice, or a switch has no address; or jobs share slots,

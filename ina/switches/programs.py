@@ -54,7 +54,7 @@ def choice(
 ) -> tuple[ProgramBundle | None, SwitchInfo]:
     """Return the desired program of an attached switch, and its offers to jobs.
 
-    None: the running program, whatever it is, for none was requested. Another program may run instead of one
+    None: any running program, because none was requested. Another program may run instead of one
     of p4src if it has the same offers to jobs; a file is required as it is. Raises as `settled`.
     """
     running = None if attached.replace_program else _running(controller)

@@ -114,7 +114,7 @@ class EmbeddedSwitch(ServerProcess):
         return self._stuck or super().ended()
 
     def _silence(self) -> str | None:
-        """Return that its silence is too long, or None."""
+        """Return a text if its silence is too long, or None."""
         if not self._turn.acquire(blocking=False):
             return None  # a request is pending
         try:

@@ -44,7 +44,7 @@ class TestbedSwitch:
     pid: int
 
     def ended(self) -> str | None:
-        """Return that it has ended, or None."""
+        """Return a text if it has ended, or None."""
         return None if _runs(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
 
 
@@ -181,7 +181,7 @@ class Testbed:
         self._up, self._find = up, find
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement, Unsupported."""
+        """Raise MissingRequirement if this machine lacks a requirement; Unsupported."""
         netns.check_here()
         self._find()
         target = netns.TARGETS[program.target]

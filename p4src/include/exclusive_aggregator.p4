@@ -98,7 +98,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         meta.kind = kind;
     }
 
-    // Every combination is listed; a reader can check it against docs/reference/protocol.md.
+    // Every combination is listed; a reader can check it against docs/reference/protocol/switch.md.
     // A contribution of a worker, or of a switch below:
     table gradient {
         key = {

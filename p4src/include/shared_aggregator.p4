@@ -173,7 +173,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         meta.kind = kind;
     }
 
-    // In the tables below the first row that fits holds; docs/reference/protocol.md has them in words.
+    // In the tables below the first row that fits holds; docs/reference/protocol/shared.md says so in words.
     // A contribution of a worker, or of a switch below:
     table gradient {
         key = {

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from benchmarks.schedulers import reproduce, short_jobs
+from benchmarks.schedulers import lucid, reproduce, sharing, short_jobs
 from benchmarks.schedulers.references import MURI, SYNERGY
 from benchmarks.schedulers.reproduce_page import SHOW, grid, pivot
 from benchmarks.schedulers.trace_files import traces
@@ -98,3 +100,73 @@ def test_short_jobs_are_told_by_length_and_beside_the_others(tmp_path: Path) -> 
     text = short_jobs.text(rows)
     assert "| load 0.6 | `weave-s` |" in text
     assert "`weave-s` on 20 workloads of one-GPU jobs of 30 to 600 s:" in text
+
+
+def run(benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", [benchmark.__name__, *arguments])
+    benchmark.main()
+
+
+@pytest.mark.parametrize(("arguments", "policies"), [((), lucid.PAPER), (("--replica",), lucid.REPLICA)])
+def test_lucid_is_set_beside_baselines(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    policies: tuple[str, ...],
+) -> None:
+    pytest.importorskip("sklearn")
+    run(lucid, monkeypatch, "schedule", *arguments, "--json")
+    rows = {row["policy"]: row for row in json.loads(capsys.readouterr().out)}
+    assert tuple(rows) == policies
+    assert rows["tiresias"]["tiresias takes"] == 1
+    assert rows["srtf"]["average_s"] < rows["fifo"]["average_s"]
+
+
+def test_bad_arguments_of_lucid_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="profiles and pairs need each other"):
+        run(lucid, monkeypatch, "schedule", "--profiles", "nowhere.csv")
+    with pytest.raises(SystemExit, match=r"cluster_full_log\.csv: cannot be read"):
+        run(lucid, monkeypatch, "schedule", "--folder", "nowhere")
+
+
+def test_sharing_is_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    few = ("--seeds", "1", "--jobs", "100", "--load", "3", "--samples", "40")
+    run(sharing, monkeypatch, "schedule", *few, "--only", "fifo,sharing", "--json")
+    fifo, ours = json.loads(capsys.readouterr().out)
+    assert fifo["policy"] == "fifo"
+    assert ours["times ours"] == 1
+    assert 0 < fifo["work"] < ours["work"]
+
+
+def test_every_ablation_of_sharing_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn")
+    few = ("--seeds", "1", "--jobs", "30", "--load", "3", "--samples", "40")
+    run(sharing, monkeypatch, "schedule", *few, "--only", ",".join(sharing.ALL), "--json")
+    assert [row["policy"] for row in json.loads(capsys.readouterr().out)] == list(sharing.ALL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("schedule", "--only", "best", "--seeds", "1", "--samples", "9"),
+            "policy 'best' is unknown; known are fifo, ",
+        ),
+        (
+            ("models", "--references", "99", "--seeds", "1"),
+            "reference jobs of 20 kinds; 1 to 20 are possible",
+        ),
+        (("models", "--samples", "0"), "0 samples of 20 kinds"),
+        (("models", "--lucid", "nowhere.csv"), "nowhere.csv"),
+    ],
+)
+def test_bad_arguments_of_sharing_are_named(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("benchmarks.schedulers.sharing.MODEL_COUNTS", ())
+    with pytest.raises(SystemExit, match=message):
+        run(sharing, monkeypatch, *arguments)

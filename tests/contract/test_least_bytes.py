@@ -68,7 +68,7 @@ Shards = list[tuple[set[int], set[int]]]
 
 
 def shards_of(does: Does, kind: str, ranks: int) -> Shards:
-    """Return what docs/reference/protocol.md says of who gives and who takes."""
+    """Return what docs/reference/protocol/collectives.md says of who gives and who takes."""
     everybody = set(range(ranks))
     if does == "scatter":
         return [(everybody if kind == "int32" else everybody - {owner}, {owner}) for owner in everybody]

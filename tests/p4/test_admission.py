@@ -1,4 +1,4 @@
-"""What gets near a slot, in both programs: every check of docs/reference/protocol.md in its order."""
+"""What gets near a slot, in both programs: every check of docs/reference/protocol/switch.md in its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the decision tables of ``exclusive.p4``, one packet at a time (docs/reference/protocol.md)."""
+"""The decision tables of ``exclusive.p4``, packet by packet (docs/reference/protocol/switch.md)."""
 
 from __future__ import annotations
 

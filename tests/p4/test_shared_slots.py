@@ -1,8 +1,8 @@
 """Jobs, slots, and the rows of ``shared.p4``: what a packet finds and what becomes of it.
 
-Packets from above and past the slots: every row of the tables of ``shared.p4`` (docs/reference/protocol.md).
+Packets from above and past the slots: the tables of ``shared.p4`` (docs/reference/protocol/shared.md).
 
-Contributions: every row of the decision table of ``shared.p4``, one at a time (docs/reference/protocol.md).
+Contributions: the decision table of ``shared.p4``, row by row (docs/reference/protocol/shared.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The documents hang together: links, the index, and the width of lines."""
+"""Documents: links, the index, the width of lines, the site; and the examples in docstrings."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import os
 import re
 import subprocess
@@ -139,3 +141,20 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     }
     served = (tmp_path / "reference" / "http-api.html").read_text()
     assert "POST /v1/jobs" in served
+
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("benchmarks", "bmv2_topos", "controller", "hostlib", "ina", "softswitch")
+WITH_EXAMPLES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_examples_in_docstrings_hold(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted
+    assert not found.failed, "see above: what was expected, and what came"

@@ -225,12 +225,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 def run_page(here: Cluster, section: str, folder: Path, variables: Variables) -> dict[str, str]:
-    """Carry out the sessions of the page of ``section`` on ``p1``; return what each command wrote.
+    """Carry out the sessions of ``section`` of the page on ``p1``; return what each command wrote.
 
     The controller gets the state and the testbed of the test; a cluster manager that is to be started is
     there already.
     """
-    text = (ROOT / "docs" / "guides" / f"{section.lower()}.md").read_text()
+    page = (ROOT / "docs" / "guides" / "slurm-ray.md").read_text()
+    text = page.split(f"\n## {section}\n")[1].split("\n## ")[0]
     (folder / "page").mkdir()
     places = [str(make_folder(folder / "page") / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     own = {**variables, "PATH": ":".join(places), "PYTHONPATH": started.PATH}

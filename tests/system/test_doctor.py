@@ -188,7 +188,7 @@ def test_a_udp_port_that_somebody_has_is_found(here: Cluster) -> None:
     begun(holder, word="1")
     status, [found], _ = examined(here, "h2")
     assert (status, found["where"]) == (1, "h2")
-    assert found["what"] == "UDP port 42592 of 10.0.0.2 cannot be had: Address already in use"
+    assert found["what"] == "UDP port 42592 of 10.0.0.2 cannot be used: Address already in use"
 
 
 def test_it_sums_on_the_fallback_servers_machine_together_with_others(here: Cluster) -> None:

@@ -160,23 +160,30 @@ def used(commands: tuple[str, ...]) -> str:
     return ", ".join(f"`{command}`" for command in each)
 
 
-def test_the_page_of_keys_is_that_of_the_schema() -> None:
-    page = (ROOT / "docs" / "reference" / "files.md").read_text()
-    listed = [line for line in page.splitlines() if line.startswith("| `")]
+KEYS = [ROOT / "docs" / "reference" / page for page in ("files.md", "cluster-files.md")]
+
+
+def test_the_pages_of_keys_are_those_of_the_schema() -> None:
+    listed = [line for page in KEYS for line in page.read_text().splitlines() if line.startswith("| `")]
     expected = [row for kind in schema.TABLES for row in rows(kind)]
     assert listed == expected, "python -m tests.system.test_files writes the tables"
 
 
 def write_page() -> None:
-    path = ROOT / "docs" / "reference" / "files.md"
-    text = path.read_text()
+    for path in KEYS:
+        path.write_text(with_tables(path.read_text()))
+
+
+def with_tables(text: str) -> str:
     for kind in schema.TABLES:
         head = f"<!-- keys of {kind or 'the top'} -->\n"
+        if head not in text:
+            continue
         before, _, rest = text.partition(head)
         after = rest[rest.index("<!-- end -->") :]
         table = "\n".join(["| key | meaning | default | used by |", "| --- | --- | --- | --- |", *rows(kind)])
         text = f"{before}{head}{table}\n{after}"
-    path.write_text(text)
+    return text
 
 
 if __name__ == "__main__":

@@ -194,13 +194,13 @@ VERBS = frozenset(
     re.findall(
         r"\S+",
         """
-    Accept
+    Accept Allow
     Allocate Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect Control Corrupt
-    Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Expect Explain Fill Find Generate
-    Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Meet
-    Minimise Model Name Place Preprocess Present Print Put Queue Reach Read Reload Remove Reorder Replace
-    Refuse Report Require Restore Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show
-    Simulate Start Stop Submit Sum Try Use Wait Watch Write
+    Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Expect Explain Fill Find Forward
+    Generate Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Meet
+    Minimise Model Name Place Preprocess Present Print Process Put Queue Reach Read Reload Remove Reorder Replace
+    Refuse Report Request Require Restore Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show
+    Simulate Start Stop Submit Sum Take Try Use Wait Watch Write
     """,
     )
 )

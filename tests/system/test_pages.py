@@ -131,7 +131,7 @@ LINES = [
     line
     for _, block in re.findall(
         r"^```(\w*)\n(.*?)^```",
-        text_of("guides/testbeds", "guides/bmv2", "guides/scenarios"),
+        text_of("guides/testbeds", "guides/mininet", "guides/scenarios"),
         flags=re.DOTALL | re.MULTILINE,
     )
     for line in block.splitlines()

@@ -1,4 +1,4 @@
-"""Fuzzing of the embedded switch: programs, packets and P4Runtime messages that nobody would send.
+"""Fuzzing of the embedded switch by malformed programs, packets and P4Runtime messages.
 
 ========== ===================================================== ============================================
 kind       a case is                                             a defect is
@@ -11,5 +11,5 @@ messages   a P4Runtime service and a hundred messages            an exception in
 ========== ===================================================== ============================================
 
 ``python -m benchmarks.p4.p4_fuzz --help`` runs them. Cases are tried in a process of their own, which is
-watched from outside (`watch`): what ends it, or hangs, is a defect with a number, too.
+watched from outside (`watch`): a case that ends it, or hangs, is a defect, too.
 """

@@ -16,11 +16,11 @@ def main() -> None:
     given = asked(
         p4_fuzz.__doc__,
         option("kind", choices=KINDS),
-        option("--seconds", type=float, default=60, help="how long (60)"),
-        option("--seed", type=int, default=1, help="other cases (1)"),
+        option("--seconds", type=float, default=60, help="try cases for this long, in seconds (60)"),
+        option("--seed", type=int, default=1, help="draw the cases by this seed (1)"),
         option("--first", type=int, default=0, metavar="NUMBER", help="begin with this case (0)"),
-        option("--cases", type=int, metavar="COUNT", help="at most so many"),
-        option("--corpus", type=Path, help="a folder of programs instead of tests/ and p4src/"),
+        option("--cases", type=int, metavar="COUNT", help="try at most this many"),
+        option("--corpus", type=Path, help="take programs of this folder, not of tests/ and p4src/"),
         prog="python -m benchmarks.p4.p4_fuzz",
     )
     job = Job(given.kind, given.seed, given.corpus)

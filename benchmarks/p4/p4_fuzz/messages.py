@@ -1,7 +1,7 @@
 """Messages to a P4Runtime service: each gets a status that the service chose, and the next one is served.
 
 A case is a service of its own with one of the programs, a primary controller and a hundred messages: entries
-as they should be, with some fields changed; messages with any fields of their types; bytes that are nothing.
+as they should be, with some fields changed; messages with any fields of their types; random bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve, translate
 
 DEEPEST = 6
-"""Levels of messages in messages."""
+"""Levels of nested messages."""
 KNOWN_PARTS = (
     *("tables", "actions", "action_profiles", "counters", "direct_counters", "meters", "direct_meters"),
     *("value_sets", "registers", "digests"),
@@ -154,7 +154,7 @@ class Drawing:
                 match.exact.value = value
 
     def _value(self, width: int) -> bytes:
-        """Return a number of up to that many bits in as few bytes as it needs."""
+        """Return a number of at most this many bits, in as few bytes as it needs."""
         number = self._rng.getrandbits(max(1, min(width, self._rng.choice((1, 2, width)))))
         return translate.encode(number)
 
@@ -173,7 +173,7 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 MESSAGES = 100
 TIMEOUT_S = 30.0
-"""Whoever gets no answer until then never gets one."""
+"""Longest wait for an answer, in seconds."""
 SERVICE = "/p4.v1.P4Runtime/"
 CALLS = {
     "Write": p4.WriteRequest,
@@ -184,9 +184,9 @@ CALLS = {
     "StreamChannel": p4.StreamMessageRequest,
 }
 OFTEN = ("Write", "Write", "Read", "StreamChannel")
-"""Nineteen of twenty messages are one of these: a program that is loaded takes as long as all others."""
+"""Nineteen of twenty messages are one of these: loading a program takes as long as all of them."""
 UNDECODED = "Exception deserializing message"
-"""What gRPC says where it refuses bytes before the service sees them."""
+"""gRPC's message when it refuses bytes before the service gets them."""
 NOT_OURS = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.INTERNAL,
@@ -196,7 +196,7 @@ NOT_OURS = (
 
 
 class Misbehaved(Exception):
-    """The service did what it should not; the message says to which message."""
+    """The service misbehaved; the text names the message that it received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def _subject(path: Path) -> Subject | None:
 
 @contextmanager
 def _overheard() -> Iterator[queue.SimpleQueue[str]]:
-    """Hear what gRPC and dying threads say of exceptions."""
+    """Collect the exceptions that gRPC and ending threads report."""
     heard: queue.SimpleQueue[str] = queue.SimpleQueue()
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: heard.put(logging.Formatter().format(record))  # type: ignore[method-assign]
@@ -300,7 +300,7 @@ class Session:
 
 
 def _answer(channel: grpc.Channel, name: str, data: bytes) -> grpc.RpcError | None:
-    """Send bytes as a message, and return the error that comes back, if any."""
+    """Send bytes as a message, and return the error in the answer, if any."""
     path = SERVICE + name
     try:
         match name:
@@ -317,7 +317,7 @@ def _answer(channel: grpc.Channel, name: str, data: bytes) -> grpc.RpcError | No
 
 @contextmanager
 def _primary(channel: grpc.Channel) -> Iterator[None]:
-    """Be the primary controller, with election id 1."""
+    """Become the primary controller, with election id 1."""
     said: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     update = p4.MasterArbitrationUpdate(election_id=p4.Uint128(low=1))
     said.put(p4.StreamMessageRequest(arbitration=update).SerializeToString())

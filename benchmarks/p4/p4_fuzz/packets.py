@@ -1,8 +1,8 @@
 """Frames through programs that are built with the sanitizers, which must stay silent.
 
 A case is one program on a switch in virtual time, with entries, groups and sessions drawn at random, and some
-hundred frames: those of the program's script, if it has one, with bytes changed, cut off and put on, and
-bytes that mean nothing.
+hundred frames: the program's script's, if it has one, with bytes changed, removed and added, and random
+bytes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CPU_PORT = 510
 BATCHES = 30
 MOST_FRAMES = 16
 LONGEST = 9300
-"""Bytes: beyond what the switch takes."""
+"""Bytes: more than the switch accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A program, the sanitized object that it became, and its script."""
+    """A program, its object with sanitizers, and its script."""
 
     program: ir.Program
     shared_object: Path
@@ -42,7 +42,7 @@ class Subject:
 
     @property
     def frames(self) -> list[bytes]:
-        """What the script sends."""
+        """The frames that the script sends."""
         return [statement.data for statement in self.script if isinstance(statement, PacketLine)]
 
 
@@ -84,7 +84,7 @@ class Run:
         self._pipeline = CompiledPipeline(subject.program, subject.shared_object, seed=rng.getrandbits(32))
 
     def outcome(self) -> str:
-        """Send all frames, and read everything that there is to read."""
+        """Send all frames, and read all counters and registers."""
         ports = {port: MemoryPort(cpu=port == CPU_PORT) for port in PORTS}
         with Switch(ports, seed=self._rng.getrandbits(32)) as switch:
             switch.load(self._pipeline)
@@ -136,7 +136,7 @@ class Run:
         return self._rng.choice((0, (1 << width) - 1, *[self._rng.getrandbits(few)] * 4))
 
     def _sent(self, switch: Switch, now_us: int) -> int:
-        """Let some frames arrive, and return how many left."""
+        """Deliver some frames, and return the number that left."""
         count = self._rng.randrange(MOST_FRAMES)
         switch.inject(self._rng.choice(PORTS), [self._frame() for _ in range(count)], now_us)
         switch.advance(now_us)

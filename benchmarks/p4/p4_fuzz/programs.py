@@ -1,8 +1,8 @@
 """Damaged programs through the compiler: refused with a place, or compiled; nothing else happens.
 
 A case drops, doubles, swaps and replaces some tokens of a program, but, nine times of ten, none of core.p4
-and v1model.p4, and compiles it to C, with every choice for undefined values. Whatever is no `CompileError` is
-a defect.
+and v1model.p4, and compiles it to C, with every choice for undefined values. Any exception other than
+`CompileError` is a defect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REFUSED = "no program"
 
 
 def program_files(folder: Path | None) -> Sequence[Path]:
-    """Return all programs below a folder: without one, those of the tests and our own."""
+    """Return all programs below a folder: without one, the tests' and our own."""
     if folder is not None:
         return sorted(folder.rglob("*.p4"))
     return [*sorted((ROOT / "tests").rglob("*.p4")), *sorted((ROOT / "p4src").glob("*.p4"))]
@@ -71,7 +71,7 @@ def cases(seed: int, corpus: Path | None) -> Callable[[int], str]:
 
 
 Program = tuple[list[str], list[str]]
-"""The tokens of what it includes of ours, and its own."""
+"""The tokens of our included files, and its own."""
 
 
 def programs(folder: Path | None) -> list[Program]:
@@ -93,7 +93,7 @@ def programs(folder: Path | None) -> list[Program]:
 
 
 def damaged(program: Program, corpus: Sequence[Program], rng: random.Random) -> str:
-    """Return a program with one to four things wrong, most of the time."""
+    """Return a program with one to four changes, most of them errors."""
     ours, own = list(program[0]), list(program[1])
     tokens = ours if ours and rng.random() < 0.1 else own
     for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
@@ -115,7 +115,7 @@ def damaged(program: Program, corpus: Sequence[Program], rng: random.Random) -> 
 
 
 def tried(text: str) -> str:
-    """Compile a program in every way, and return what became of it. Raises whatever is a defect."""
+    """Compile a program in every way, and return the outcome. Raises defects."""
     try:
         for choice in (None, *Choice):
             program = compile_source(text, name="fuzzed.p4", preprocessed=True, undefined=choice)

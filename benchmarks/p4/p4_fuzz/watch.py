@@ -1,9 +1,9 @@
-"""A worker that tries cases, and the view of it from outside: it is defect if it dies or is long silent.
+"""A worker that tries cases, watched from outside: a death or a long silence is a defect.
 
 The process that tries cases: ``python -m benchmarks.p4.p4_fuzz.watch KIND SEED FIRST [CORPUS]``.
 
-It writes a line before each case, its number, and a line after it, what became of it. It goes on until its
-output is closed; a defect ends it, with the reason on standard error.
+It writes a line with the number before each case, and a line with the outcome after it. It continues until
+its output is closed; a defect ends it, with the reason on standard error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS: Mapping[str, Callable[[int, Path | None], Callable[[int], str]]] = {
     "packets": packets.cases,
     "messages": messages.cases,
 }
-"""By kind: from seed and corpus to what tries a case by its number."""
+"""By kind: a function from seed and corpus to one that tries a case by its number."""
 
 
 def main() -> None:
@@ -47,11 +47,11 @@ def main() -> None:
 
 
 PATIENCE_S = 300.0
-"""A case that takes longer hangs; it may have to wait for the C compiler."""
+"""Longest time of a case, which may wait for the C compiler; a longer one hangs."""
 
 
 class Defect(Exception):
-    """What a case did that it should not."""
+    """The misbehaviour of a case."""
 
     def __init__(self, number: int, what: str) -> None:
         super().__init__(what)

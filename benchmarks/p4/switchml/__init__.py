@@ -1,7 +1,7 @@
 """SwitchML's published program for Tofino on the embedded switch, beside this project's own.
 
 ====================  ===================================================================
-module                what it does
+module                contents
 ====================  ===================================================================
 `client`              a client of BF Runtime
 `links`               workers over UDP, a session's entries, and a switch, in virtual time

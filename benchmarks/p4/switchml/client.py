@@ -1,4 +1,4 @@
-"""A client of BF Runtime, as far as the session's entries and the tests need it: tables by name."""
+"""A client of BF Runtime for the session's entries and the tests: tables by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from p4src.messages import bfruntime
 PATIENCE_S = 300.0
 Value = int | bool | str | list[int] | list[bool]
 Match = Value | tuple[int, int] | None
-"""Of a key: a value, a value and mask (ternary), a value and length (LPM) or two bounds; None: anything."""
+"""A field of a key: a value, a value and mask (ternary), a value and length (LPM) or bounds; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Field:
 
 
 class Client:
-    """A client that is bound to the program of a switch. Raises grpc.RpcError for whatever is refused."""
+    """A client that is bound to the program of a switch. Raises grpc.RpcError for a refused request."""
 
     def __init__(self, address: str, program: str = "program") -> None:
         self._channel = grpc.insecure_channel(address)
@@ -89,7 +89,7 @@ class Client:
         self._write(request, timeout=PATIENCE_S)
 
     def read(self, entity: Any) -> list[Any]:
-        """Return the entities that one of a request selects."""
+        """Return the entities that a request's entity selects."""
         responses = self._read(bfruntime.ReadRequest(entities=[entity]), timeout=PATIENCE_S)
         return [found for response in responses for found in response.entities]
 
@@ -116,7 +116,7 @@ class Table:
         self.update(bfruntime.INSERT, key, data, action)
 
     def modify(self, key: Mapping[str, Match], data: Mapping[str, Value], action: str = "") -> None:
-        """Modify an entry; what is not given stays."""
+        """Modify an entry; fields that are not given stay."""
         self.update(bfruntime.MODIFY, key, data, action)
 
     def delete(self, key: Mapping[str, Match] | None = None) -> None:
@@ -150,7 +150,7 @@ class Table:
         self._client.write((bfruntime.INSERT, entity))
 
     def usage(self) -> int:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         entity = bfruntime.Entity()
         entity.table_usage.table_id = self.id
         (found,) = self._client.read(entity)

@@ -2,8 +2,8 @@
 
 The entries that SwitchML's controller writes for a session of workers over UDP, with packets of 256 bytes.
 
-They are those of its `udp_receiver`, `udp_sender`, `next_step_selector` and `pre`, for one session: its
-multicast group is 0, as there.
+They are the entries of its `udp_receiver`, `udp_sender`, `next_step_selector` and `pre`, for one session:
+its multicast group is 0, as there.
 
 A worker that speaks SwitchML's format over UDP: bytes and a clock in, frames out.
 
@@ -51,7 +51,7 @@ class Host:
 
 
 def hosts(workers: int) -> list[Host]:
-    """Return workers at every fourth port, as SwitchML's example of a configuration has them."""
+    """Return workers at every fourth port, as in SwitchML's example of a configuration."""
     return [Host(rank, 4 * rank, 0x001122330000 + rank, 0x0A000001 + rank) for rank in range(workers)]
 
 
@@ -100,7 +100,7 @@ def _admit(client: Client, host: Host, workers: int) -> None:
 
 
 def _steps(client: Client) -> None:
-    """Write what becomes of a packet by its type, place among its slot's, and whether it came before."""
+    """Write the next step of a packet, by its type, its place among its slot's packets, and repetition."""
     size, kind, place, seen, selector = (
         *("packet_size", "packet_type", "first_last_flag", "map_result"),
         "Ingress.next_step_selector",
@@ -137,7 +137,7 @@ _RESULT = 1
 
 @dataclass(slots=True)
 class Pending:
-    """A chunk without a result, and when it is sent again in microseconds."""
+    """A chunk without a result, and the time at which it is sent again, in microseconds."""
 
     frame: bytes
     again_us: int
@@ -148,9 +148,9 @@ class Worker:
 
     Args:
         host: Its place.
-        values: What it adds; a copy with the sums is `sums`.
+        values: Its contribution; `sums` is a copy with the sums.
         window: Chunks under way at a time; the switch gives each two cells of all its registers.
-        patience_us: A chunk is sent again after so long without a result.
+        patience_us: Time without a result after which a chunk is sent again.
     """
 
     def __init__(self, host: Host, values: NDArray[np.int32], window: int, patience_us: int) -> None:
@@ -184,7 +184,7 @@ class Worker:
         return [self._send(chunk, now_us) for chunk in range(min(self._window, self._chunks))]
 
     def receive(self, frame: bytes, now_us: int) -> list[bytes]:
-        """Take a frame from the switch; return those that may go out for it."""
+        """Receive a frame from the switch; return the frames that may be sent then."""
         if len(frame) != FRAME_BYTES or frame[_CHUNK_AT - 2] >> 4 != _RESULT:
             return []
         (chunk,) = _CHUNK.unpack_from(frame, _CHUNK_AT)
@@ -208,7 +208,7 @@ class Worker:
         return [pending.frame for pending in overdue]
 
     def wakes_us(self) -> int | None:
-        """Return when something is overdue next; None: never."""
+        """Return the next time at which a chunk is overdue; None: never."""
         return min((pending.again_us for pending in self._pending.values()), default=None)
 
     def frames(self, window: int) -> list[bytes]:
@@ -248,12 +248,12 @@ def _checksum(words: bytes) -> int:
 _PATIENCE_US = 1000
 _QUEUE = 2048
 _ANSWERS = ("broadcast", "retransmit")
-"""What a packet becomes that was recirculated to read a slot; the program counts no other such packets."""
+"""Counted outcome of a packet that was recirculated to read a slot; the program counts no other ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an allreduce runs on: workers, int32 values each, window in packets, links and their loss."""
+    """Setting of an allreduce: workers, int32 values each, window in packets, links and their loss."""
 
     workers: int = 4
     values: int = 65536
@@ -266,10 +266,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an allreduce took.
+    """Costs of an allreduce.
 
-    `sent` are the frames of all workers, `resent` those of them that were sent again, `passes` the packets
-    that passed ingress, recirculated ones too; `exact`: all workers have the right sums.
+    `sent` counts the frames of all workers, `resent` the retransmitted ones, `passes` the packets through
+    ingress, recirculated ones too; `exact`: all workers have the right sums.
     """
 
     time_s: float
@@ -320,11 +320,11 @@ def opened(
     """Return a switch with SwitchML's program and a session's entries, and a client, until `stack` ends.
 
     Args:
-        stack: What they are entered into.
-        folder: The program's.
+        stack: Closes them at its end.
+        folder: The program's folder.
         places: The workers.
-        impairments: Of the ports' links.
-        seed: Of the links.
+        impairments: Impairments of the ports' links.
+        seed: Seed of the links.
 
     Raises CompileError.
     """

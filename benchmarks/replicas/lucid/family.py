@@ -1,7 +1,7 @@
 """``benchmarks.replicas.lucid:POLICY``: the rules of Lucid's public simulator, to the digit.
 
 It goes through time second by second. The policies that count a job down (all but FIFO, SJF and QSSF) take a
-second more for it; so what they are given is a second longer (`counting_down`).
+second more for it; so their jobs are a second longer (`counting_down`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _lucid(config: SimulationConfig) -> PolicyRun:
 
 
 def _sizes(config: SimulationConfig) -> dict[Config, Size]:
-    """Return the sharing scores: as the profiles' authors give them, or else what the pairs say."""
+    """Return the sharing scores: the profiles' authors' scores, or else scores from the pairs."""
     given: dict[Config, Size] = {}
     if config.profiles is not None:
         with raising_bad_trace(config.profiles):

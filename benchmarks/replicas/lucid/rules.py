@@ -1,11 +1,11 @@
 """The rules of Lucid's public simulator where they differ from the paper, to check its figures.
 
-It steps through time second by second, so that what happens is decided at whole seconds
+It steps through time second by second, so that all decisions are at whole seconds
 (`SteppedRun`), and a job that counts down (all but those of the queue policies) takes one second
 more than its duration. Jobs go to the fullest node that holds them. In FIFO, SJF and QSSF the head of the
-queue blocks. Lucid profiles all jobs before its main cluster runs any, which then has them at their original
+queue blocks. Lucid profiles all jobs before its main cluster runs any, which then gets them at their original
 times (`Profiling`); it packs eagerly, by scores that come from a table, and forgets to restore the speed of a
-guest whose host ends, which can never share again either.
+guest whose host ends; such a guest never shares again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Rank = Callable[[JobState], float]
 
 
 def counting_down(specs: Iterable[Submission]) -> list[Submission]:
-    """Return the jobs with the second that counting down to zero costs them."""
+    """Return the jobs one second longer: the cost of counting down to zero."""
     return [replace(spec, iterations=spec.iterations + 1 / spec.iteration_s) for spec in specs]
 
 
@@ -69,9 +69,9 @@ class HeadOfLine:
 
 
 class Quota:
-    """Preempt by rank: jobs whose GPUs the cluster has, counted without looking at nodes, are to run.
+    """Preempt by rank: choose jobs as long as the cluster has GPUs, on any nodes.
 
-    A job that is to run and finds no node waits. Among equal ranks, waiting jobs come first unless
+    A chosen job that finds no node waits. Among equal ranks, waiting jobs come first unless
     `running_first`. With `period_s`, jobs are chosen at its multiples only, else whenever one may have
     overtaken another.
     """
@@ -113,7 +113,7 @@ class Quota:
         return Decision(list(self._running.values()), wake_s if view.jobs else None)
 
     def _choose(self, now_s: float, nodes: DividedNodes, quota: int) -> bool:
-        """Stop and start jobs; return whether any was stopped, which changes its rank."""
+        """Stop and start jobs; return whether a job was stopped, which changes its rank."""
         running = [group.jobs[0] for group in self._running.values()]
         jobs = [*running, *self._waiting] if self._running_first else [*self._waiting, *running]
         jobs.sort(key=lambda job: self._rank(job, now_s))
@@ -139,7 +139,7 @@ class Quota:
         return stopped
 
     def _overtaken_s(self, now_s: float) -> float | None:
-        """Return when a running job's rank is below a waiting one's; it falls by one in each second."""
+        """Return the time at which a running job's rank, less one a second, is below a waiting one's."""
         waiting = sorted(self._rank(job, now_s) for job in self._waiting)
         first_s = None
         for group in self._running.values():
@@ -158,7 +158,7 @@ def owed_s(job: JobState, overhead_s: Callable[[int], float]) -> float:
 
 
 class StopOverhead:
-    """Jobs run alone and as they say; each stop costs `overhead_s` of the GPU count when they run again."""
+    """Speeds of jobs alone, as given; each stop costs `overhead_s` of the GPU count at the next start."""
 
     def __init__(self, overhead_s: Callable[[int], float]) -> None:
         self._overhead_s = overhead_s
@@ -177,7 +177,7 @@ class StopOverhead:
 
 
 def remaining_with_overhead(overhead_s: Callable[[int], float]) -> Callable[[JobState, float], float]:
-    """Return SRTF's rank: what is left, with what starting again will cost or still costs."""
+    """Return SRTF's rank: the remaining time, with the future or remaining cost of a new start."""
 
     def rank(job: JobState, now_s: float) -> float:
         if job.group is not None:
@@ -207,14 +207,14 @@ class Scored:
 
 
 class Profiling:
-    """The profiler: the last nodes, where small jobs run for a while, fewest GPUs first; the head blocks.
+    """The profiler: the last nodes, where small jobs run for a time, fewest GPUs first; the head blocks.
 
     Jobs that are done by then end there. The others begin anew in the main cluster, at the times at which
     they came: the public simulator runs the profiler first, by itself. So here they only hold its GPUs.
 
     Args:
-        nodes: How many nodes it has.
-        limit_s: How long a job may run there.
+        nodes: Number of its nodes.
+        limit_s: Longest time of a job there.
         max_gpus: Larger jobs are not profiled.
     """
 
@@ -227,11 +227,11 @@ class Profiling:
         self._held: list[tuple[float, tuple[int, ...]]] = []  # until when, and which GPUs; ascending
 
     def ends(self, spec: Submission) -> bool:
-        """Tell whether the job ends in the profiler."""
+        """Return whether the job ends in the profiler."""
         return spec.gpus <= self._max_gpus and spec.duration_s <= self._limit_s
 
     def decide(self, view: View, nodes: DividedNodes) -> tuple[list[Group], float | None]:
-        """Return the jobs that end here, and when GPUs that others hold come free."""
+        """Return the jobs that end here, and the times at which other jobs free their GPUs."""
         for job in view.finished:
             if job.order in self._running:
                 nodes.release(self._running.pop(job.order).gpus)
@@ -254,10 +254,10 @@ class Profiling:
 
 
 class LucidReplica:
-    """Lucid: by priority, first a partner, else a node; nobody blocks.
+    """Lucid: by priority, first a partner, else a node; no job blocks others.
 
     Without `profiling` the main cluster has all nodes and all jobs. Raises BadSpec if the
-    profiler leaves no node, and for a job that is larger than what it leaves, when that arrives.
+    profiler leaves no node, and at the arrival of a job that is larger than the remaining nodes.
     """
 
     name = "lucid"
@@ -356,7 +356,7 @@ class LucidReplica:
 
 
 class LucidReplicaSpeed(PairSpeed):
-    """Measured pairs, where a guest keeps the speed that it had beside its host for ever.
+    """Measured pairs, where a guest always keeps its speed beside its host.
 
     The second member of a group is the guest. Holds for one run: it remembers guests by their order of
     arrival.

@@ -20,7 +20,7 @@ from benchmarks.replicas.mina.trees import FirstTrees
 
 
 def turns(models: Sequence[Model], published: Mapping[str, Any]) -> float:
-    """Return how far groups of two and three jobs on one switch are off at most: efficiencies."""
+    """Return the largest deviation of the efficiency of groups of two and three jobs on one switch."""
     kinds = Kinds([model.faster(1.5) for model in models], Rates(ratio=1.5))
     tries, off = Tries(kinds, steps=100), 0.0
     for jobs in (2, 3):
@@ -31,7 +31,7 @@ def turns(models: Sequence[Model], published: Mapping[str, Any]) -> float:
 
 
 def static(models: Sequence[Model], mix: str, figures: Mapping[str, float], *, fragments: bool) -> float:
-    """Return by what part the time of all jobs is off, without conflicts and with the simulator's jobs."""
+    """Return the relative deviation of all jobs' time, without conflicts and with the simulator's jobs."""
     fabric = Fabric()
     choose = FewestFragments() if fragments else first_fit
     cluster = Cluster(fabric, Kinds(models, Rates()), choose, FirstTrees(fabric), Turns.FIRST_COME)
@@ -40,7 +40,7 @@ def static(models: Sequence[Model], mix: str, figures: Mapping[str, float], *, f
 
 
 def main(clone: Path) -> None:
-    """Print the deviations, with the measured models and with those of the replica."""
+    """Print the deviations, with the measured models and with the replica's."""
     results = clone / "results"
     sharing, large, parts = (
         json.loads((results / f"{name}.json").read_text(encoding="utf-8"))

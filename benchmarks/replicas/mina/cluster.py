@@ -17,7 +17,7 @@ from benchmarks.replicas.mina.trees import Build, Running, Score, Sharing
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A job in the queue: the number of its model, its hosts, and how many steps it takes."""
+    """A job in the queue: the number of its model, and its numbers of hosts and steps."""
 
     model: int
     hosts: int
@@ -26,7 +26,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job that has ended: how long it took, and takes with all or no sums in switches."""
+    """A job that has ended: its time, and its times with all or no sums in switches."""
 
     asked: Asked
     number: int
@@ -55,9 +55,9 @@ def queue(mix: str, models: int, *, jobs: int = 1000, seed: int = 42, most_hosts
 
     Args:
         mix: One of `MIXES`.
-        models: How many models there are.
-        jobs: How many jobs.
-        seed: Of the draws.
+        models: Number of models.
+        jobs: Number of jobs.
+        seed: Seed of the draws.
         most_hosts: Jobs with more are drawn with this many.
     """
     draws, sizes, weights = Draws(seed), sizes_of(mix), MIXES[mix]
@@ -70,12 +70,12 @@ def queue(mix: str, models: int, *, jobs: int = 1000, seed: int = 42, most_hosts
 
 @dataclass
 class Tries:
-    """How jobs do that take turns at one switch, by simulation, each group once.
+    """Scores of jobs that take turns at one switch, by simulation, each group once.
 
     Attributes:
-        kinds: What jobs there are.
-        turns: Whose turn it is.
-        steps: For so many steps of the slowest job.
+        kinds: The kinds of jobs.
+        turns: Decides the turns.
+        steps: Number of simulated steps of the slowest job.
         known: Scores of groups that were simulated.
     """
 
@@ -114,10 +114,10 @@ class Cluster:
 
     Args:
         fabric: Hosts and switches.
-        kinds: What jobs there are.
+        kinds: The kinds of jobs.
         choose: Chooses hosts.
         build: Chooses trees.
-        turns: Which sums get the switches.
+        turns: Decides which sums get the switches.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Cluster:
 
 
 def components(trees: dict[int, Tree | None]) -> list[list[int]]:
-    """Return the jobs that have conflicts with each other, directly or by way of others; each job once.
+    """Return the jobs that have conflicts with each other, directly or through others; each job once.
 
     >>> components({1: Tree((0, 1), 0b11), 2: Tree((1, 2), 0b110), 3: Tree((2,), 0b100), 4: None})
     [[4], [1, 2, 3]]

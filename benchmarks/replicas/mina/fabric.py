@@ -3,7 +3,7 @@
 Random draws as libc++ makes them, with which the published results were made.
 
 The engine is the minimal standard one (Park and Miller, 1988, with the multiplier of 1993); whole numbers
-are its lowest bits, those out of range drawn again; fractions come from two of its numbers.
+are its lowest bits, drawn again if out of range; fractions are made of two of its numbers.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Tree:
 class Fabric:
     """Hosts in racks, racks in pods, and pods under the core.
 
-    Hosts are numbered rack by rack, racks pod by pod. Switches are numbered layer by layer: those of the
-    racks, those of the pods, of which each has `above_rack` linked to all of its racks, and those of the
-    core, of which every `above_rack`-th is linked to the same switch of every pod.
+    Hosts are numbered rack by rack, racks pod by pod. Switches are numbered layer by layer: the
+    racks', the pods', of which each has `above_rack` linked to all of its racks, and the core's, of which
+    every `above_rack`-th is linked to the same switch of every pod.
     """
 
     hosts_in_rack: int = 8
@@ -119,7 +119,7 @@ class Fabric:
         return self.racks + self.pods * self.above_rack + self.above_rack * self.above_pod
 
     def roots(self, hosts: Sequence[int]) -> int:
-        """Return how many switches can be the root of a tree over these hosts, as near to them as can be."""
+        """Return the number of possible roots of a tree over these hosts, in the lowest possible layer."""
         racks = {host // self.hosts_in_rack for host in hosts}
         if len(racks) == 1:
             return 1

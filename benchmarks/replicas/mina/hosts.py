@@ -1,7 +1,7 @@
-"""Which hosts a job gets: the first free ones, or those that leave few fragments (MINA).
+"""Choice of a job's hosts: the first free ones, or hosts that leave few fragments (MINA).
 
-A policy is a function of the fabric, of whether each host is free, and of a number of hosts; it returns that
-many free hosts, or None if there are too few.
+A policy is a function of the fabric, of whether each host is free, and of a number of hosts; it returns this
+number of free hosts, or None if there are too few.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def first_fit(_fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | 
 
 @dataclass(slots=True)
 class Taken:
-    """What it costs to take each number of places from a part of a cluster, and how to take them."""
+    """Costs of each number of places from a part of a cluster, and the choices of places."""
 
     score: Scores
     idle: int
     splits: Sequence[npt.NDArray[np.intp]] = ()
-    """How many of them come from each part, by number."""
+    """Number of places from each part, by number of places."""
     parts: Sequence[Taken] = ()
     places: Sequence[int] = ()
 
     def chosen(self, count: int) -> list[int]:
-        """Return the places of the best choice of this many."""
+        """Return the best choice of this number of places."""
         if not self.parts:
             return list(self.places[:count])
         taken: list[list[int]] = []
@@ -57,7 +57,7 @@ class FewestFragments:
 
     A fragment is a host, rack or pod that is whole, and whose surroundings are not: a rack that a job has
     whole is one fragment, half a rack is as many as it has hosts. Of equally good choices it takes as few
-    hosts as can be from later racks. A dynamic program over hosts, racks and pods: O(hosts * count).
+    hosts as possible from later racks. A dynamic program over hosts, racks and pods: O(hosts * count).
 
     Attributes:
         alpha: Weight of a fragment that stays free.

@@ -1,14 +1,14 @@
 """Steps of training jobs whose sums take turns at switches, event by event.
 
 Each job goes through steps; a step has sums that start no earlier than their gradients are there, one after
-the other. A sum goes through the switches of the job's tree if the policy lets it and these are free, else by
-the hosts alone.
+the other. A sum goes through the switches of the job's tree if the policy allows it and these are free,
+else by the hosts alone.
 
-Models that are trained, as MINA's simulator has them: the times of a step, and the sums of its gradients.
+The trained models of MINA's simulator: the times of a step, and the sums of its gradients.
 
-A model's gradients are summed in buckets, one after the other while the step goes on. The figures are those
-of the public measurements (batches of four samples), each in one line: buckets between the first and the last
-repeat a few sizes, and come evenly. `read` has the measurements themselves, from a clone of the repository.
+A model's gradients are summed in buckets, one after the other while the step goes on. The figures summarise
+the public measurements (batches of four samples), each in one line: buckets between the first and the last
+repeat a few sizes, at even times. `read` returns the measurements themselves, from a clone of the repository.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from typing import Final, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model: the time to compute a step, and when each bucket is there, with its bytes."""
+    """A model: the time to compute a step, and the time and the bytes of each bucket."""
 
     step_s: float
     buckets: Sequence[tuple[float, int]]
 
     def faster(self, ratio: float) -> Model:
-        """Return the model on GPUs that are so many times as fast."""
+        """Return the model on GPUs that are faster by this factor."""
         return Model(self.step_s / ratio, [(start_s / ratio, size) for start_s, size in self.buckets])
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast sums go.
+    """Speed of sums.
 
     Attributes:
         by_hosts_bytes: Bytes of a bucket that hosts sum among themselves per second.
-        ratio: How many times as fast switches are.
-        latency_s: What every sum takes besides; sums of a job on one host take only that.
+        ratio: Speed of switches relative to hosts.
+        latency_s: Additional time of every sum; sums of a job on one host take only this.
     """
 
     by_hosts_bytes: float = 12.5e9
@@ -99,7 +99,7 @@ MIXES: Final[Mapping[str, Sequence[int]]] = {
     "from two hosts": (36941, 28960, 24127, 9117, 846, 6),
     "from eight hosts": (26464, 67247, 6241, 45),
 }
-"""How often each number of hosts is drawn; the last mixes leave out the smallest ones.
+"""Weight of each number of hosts in the draws; the last mixes leave out the smallest ones.
 
 Numbers 0, 2, 6 and 9 of the ten of the public simulator, of which 1 and 5 are the same.
 """
@@ -139,7 +139,7 @@ class Kinds:
                 self.profiles.add(model.step_s, sums)
 
     def profile(self, model: int, hosts: int) -> int:
-        """Return the number of the profile of a model on so many hosts."""
+        """Return the number of the profile of a model on this number of hosts."""
         return 2 * model + (hosts == 1)
 
     def step_s(self, model: int, hosts: int, *, in_network: bool) -> float:
@@ -148,12 +148,12 @@ class Kinds:
 
 
 class Turns(Enum):
-    """Which of the sums that want the same switches gets them; the others go by the hosts."""
+    """Choice of the sum that gets switches which several need; the others go by the hosts."""
 
     NEVER = auto()
     """None: all sums go by the hosts."""
     FIRST_COME = auto()
-    """The first that finds all switches of its tree free."""
+    """The first sum that finds all switches of its tree free."""
     GAIN = auto()
     """MINA's: the first, unless another sum starts before this one ends and gains more.
 
@@ -163,7 +163,7 @@ class Turns(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One sum of a step: when its gradients are there, and how long it takes."""
+    """One sum of a step: the time at which its gradients are ready, and its duration."""
 
     start_s: float
     in_network_s: float
@@ -190,8 +190,8 @@ class Job:
     """A job that runs; `steps` below 0: without end.
 
     Attributes:
-        rank: Of events at the same time, those of lower ranks come first.
-        group: Jobs of a group never use switches at the same time; below 0: of none.
+        rank: Of events at the same time, lower ranks come first.
+        group: Jobs of a group never use switches at the same time; below 0: no group.
         tree: Numbers of switches; it changes to `next_tree` when a sum there has ended. None: no tree.
     """
 
@@ -252,7 +252,7 @@ class Steps:
     Args:
         profiles: Kinds of jobs.
         switches: Number of switches.
-        turns: Which sums get the switches.
+        turns: Decides which sums get the switches.
     """
 
     def __init__(self, profiles: Profiles, switches: int, turns: Turns) -> None:
@@ -301,7 +301,7 @@ class Steps:
         return max(self.now_s, job.step_start_s + wait_s)
 
     def _happen(self, job: Job, beside: Sequence[Job]) -> bool:
-        """Let the job's due event happen, beside those of its group; return whether it has ended."""
+        """Process the job's due event, and its group's; return whether the job has ended."""
         of = job.profile
         if job.running:
             job.running = False
@@ -356,7 +356,7 @@ class Steps:
         return max(now_s, step_start_s + of.start_s[number]), step_start_s, number
 
     def _gain(self, job: Job, start_s: float, step_start_s: float, number: int) -> float:
-        """Return how much sooner the step ends if only this sum is in the network, by hosts and time held."""
+        """Return the gain of this sum alone in the network: time saved, by hosts and time held."""
         of = job.profile
         fast_s, slow_s = start_s + of.in_network_s[number], start_s + of.by_hosts_s[number]
         floor_s, rest_s = step_start_s + of.floor_s[number], of.rest_s[number]

@@ -1,4 +1,4 @@
-"""Which trees jobs get: those without a conflict, any, or as MINA chooses.
+"""Choice of jobs' trees: trees without a conflict, any trees, or MINA's choice.
 
 A conflict is a switch that two trees have in common.
 """
@@ -14,9 +14,9 @@ from typing import Final, Protocol
 from benchmarks.replicas.mina.fabric import Draws, Fabric, Tree
 
 MOST_TREES: Final = 5
-"""Trees that MINA looks at for a job, drawn when it arrives."""
+"""Number of a job's trees that MINA considers, drawn when the job arrives."""
 MOST_SHARING: Final = 30
-"""Jobs that it lets share at most, when it merges groups."""
+"""Most jobs that share after it merges groups."""
 ENOUGH: Final = 10
 """Scores of groups of a size after which it trusts their mean and deviation."""
 LEAST_DEVIATION: Final = 0.02
@@ -24,7 +24,7 @@ LEAST_DEVIATION: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job that has hosts: its number, what kind it is, and where."""
+    """A job that has hosts: its number, its kind, and its hosts."""
 
     number: int
     kind: tuple[int, int]
@@ -34,7 +34,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Times of jobs, weighted by hosts: what they took, and with every sum or none in switches."""
+    """Times of jobs, weighted by hosts: actual, and with every sum or none in switches."""
 
     took: float
     best: float
@@ -46,13 +46,13 @@ class Score:
 
     @property
     def efficiency(self) -> float:
-        """1: as good as with all sums in switches; 0: as with none; NaN: that makes no difference."""
+        """1: as good as with all sums in switches; 0: as with none; NaN: both times are equal."""
         return (self.took - self.worst) / (self.best - self.worst) if self.best != self.worst else math.nan
 
 
 Sharing = tuple[tuple[int, int], ...]
 Share = Callable[[Sharing], Score]
-"""How jobs of these kinds do that take turns at one switch."""
+"""Returns the score of jobs of these kinds that take turns at one switch."""
 
 
 class Build(Protocol):
@@ -63,14 +63,14 @@ class Build(Protocol):
 
 
 class FirstTrees:
-    """Each job keeps the first tree that has no conflict with those of other jobs."""
+    """Each job keeps the first tree that has no conflict with other jobs' trees."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
         self._trees: dict[int, Tree | None] = {}
 
     def __call__(self, running: Sequence[Running]) -> Mapping[int, Tree | None]:
-        """Return all trees: those of new jobs, and those that older ones keep."""
+        """Return all trees, of new and of older jobs."""
         self._trees = {job.number: self._trees[job.number] for job in running if job.number in self._trees}
         for job in running:
             if job.number not in self._trees:
@@ -104,17 +104,17 @@ class _Tracker:
 
     @property
     def likely(self) -> float:
-        """What a score is unlikely to exceed."""
+        """A bound that a score is unlikely to exceed."""
         return self.mean + max(math.sqrt(self.squares / self.count), LEAST_DEVIATION)
 
 
 @dataclass
 class MinaTrees:
-    """MINA's: as many trees as can be without conflicts; the other jobs share with them, if that pays.
+    """MINA's: as many trees as possible without conflicts; the other jobs share with them, if that pays.
 
     Of up to `MOST_TREES` trees of each job it finds a large independent set of the graph of conflicts. A job
-    whose trees all have conflicts joins the jobs with whose trees one has; if these are several groups, they
-    become one, if a simulation of their jobs on one switch says that it pays, best first.
+    whose trees all have conflicts joins the jobs in conflict with one of them. If these are several groups,
+    they are merged, best first, if that pays by a simulation of their jobs on one switch.
     """
 
     fabric: Fabric
@@ -124,7 +124,7 @@ class MinaTrees:
     _trackers: dict[int, _Tracker] = field(default_factory=lambda: defaultdict(_Tracker))
 
     def __call__(self, running: Sequence[Running]) -> Mapping[int, Tree | None]:
-        """Return all trees, those of older jobs included, which may have changed."""
+        """Return all trees, also of older jobs, whose trees may have changed."""
         there = {job.number for job in running}
         self._trees = [each for each in self._trees if each[0].number in there]
         known = {job.number for job, _ in self._trees}
@@ -168,7 +168,7 @@ class _Groups:
         return sorted(found, key=lambda each: (len(each[0]), each))
 
     def _join_only_group(self) -> bool:
-        """Let jobs join that meet one group only. Returns whether others are left."""
+        """Add jobs that meet only one group to it; return whether others are left."""
         for groups, at in self._beside():
             if len(groups) > 1:
                 return True
@@ -182,7 +182,7 @@ class _Groups:
         self._tree_of[self._trees[at][0].number] = at
 
     def _best_merge(self) -> tuple[tuple[int, ...], list[int]] | None:
-        """Return the groups to merge, and the trees to add, that gain most; None if nothing gains."""
+        """Return the groups to merge, and the trees to add, with the largest gain; None: none gains."""
         chances: dict[tuple[int, ...], dict[int, int]] = {}
         for groups, at in self._beside():
             chances.setdefault(groups, {}).setdefault(self._trees[at][0].number, at)
@@ -225,7 +225,7 @@ class _Groups:
 
 
 def conflicts(trees: Sequence[tuple[Running, Tree]]) -> list[int]:
-    """Return, for each tree, the bits of those that exclude it: of the same job, or in conflict."""
+    """Return, for each tree, the bits of trees that exclude it: of the same job, or in conflict."""
     near = [0] * len(trees)
     for at, (job, tree) in enumerate(trees):
         for other in range(at):
@@ -238,8 +238,8 @@ def conflicts(trees: Sequence[tuple[Running, Tree]]) -> list[int]:
 def independent(near: Sequence[int]) -> list[int]:
     """Return a large independent set of the graph with these neighbours, as bits: in order of numbers.
 
-    A node whose neighbours all know each other is in some maximum set, so it is taken; when there is none,
-    the node with most neighbours is left out, and those left out are added in the end where they can be.
+    A node whose neighbours are all neighbours of each other is in some maximum set, so it is chosen. If there
+    is none, the node with most neighbours is left out. Nodes left out are added at the end if possible.
 
     >>> independent([0b010, 0b101, 0b010])
     [0, 2]

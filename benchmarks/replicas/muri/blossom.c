@@ -328,7 +328,7 @@ static int relax(struct search *s)
     return 1;
 }
 
-/* Look at all edges of an outer node; return 1 if the matching has grown. */
+/* Search all edges of an outer node; return 1 if the matching has grown. */
 static int scan(struct search *s, int32_t u)
 {
     const double *row = &s->twice[(size_t)u * (size_t)(s->count + 1)];

@@ -16,7 +16,7 @@ from controller.policies.scheduling.weave import Weave
 from controller.simulator.engine import PolicyRun
 
 SAME_TIME_S = 1e-4
-"""With groups, ends fall together with arrivals that are so close."""
+"""With groups, ends fall together with arrivals that are closer than this."""
 
 
 def _alone(policy: Policy, *, same_end: float = 1e-9) -> MuriRun:
@@ -50,7 +50,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, float]], MuriRun]]] = {
     "muri-l": ("durations unknown", lambda given: muri("muri-l", known=False, settings=given)),
     "weave-s": ("ours by these rules, durations known", _weave),
 }
-"""Description of each, and what makes a fresh policy run."""
+"""Description of each, and a function that makes a fresh policy run."""
 
 SETTINGS = {
     "members": Setting("most jobs in a group (muri)", SLOTS, 1, SLOTS, whole=True),

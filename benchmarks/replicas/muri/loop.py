@@ -1,8 +1,7 @@
 """The event loop of Muri's public simulator, where every event touches every running job.
 
-All is decided and placed anew at each event, and every running job pays for a start again: until then it
-has done what it could after paying, and its next end is foreseen as if it paid nothing. Ends that rounding
-alone tells apart are one event.
+All is decided and placed anew at each event, and every running job pays for a start again: it works only
+after the payment, and its next end is predicted without it. Ends that differ by rounding alone are one event.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from controller.simulator.record import RunRecorder, SimulationResult
 from controller.vocabulary import Cluster
 
 SAME_PART = 1e-3
-"""Most of the time that a job takes alone by which its end may be moved to an arrival."""
+"""Largest part of a job's time alone by which its end may be moved to an arrival."""
 
 Ends = tuple[float, list["RestartedJob"]]
 """Time at which the next jobs end, infinity if none runs, and these jobs."""
@@ -131,7 +130,7 @@ class MuriRun(PolicyRun):
         before: Sequence[RestartedJob],
         now_s: float,
     ) -> list[RestartedJob]:
-        """Start all that is to run, stop the rest, and return what runs."""
+        """Start the chosen jobs, stop the others, and return the running groups."""
         if decision.reset:
             raise BadDecision(f"{self.policy.name} takes jobs' progress away; here all keep it")
         running: dict[int, RestartedJob] = {}
@@ -164,11 +163,11 @@ def _end(job: RestartedJob, now_s: float, groups: list[Group]) -> None:
 
 
 def _foreseen(jobs: Sequence[RestartedJob], same_end: float) -> Ends:
-    """Return the next ends: those that are close to one noted before them, in the policy's order, are one."""
+    """Return the next ends; an end close to an earlier one, in the policy's order, is merged with it."""
     if not jobs:
         return math.inf, []
     ends = [job.foreseen_end_s() for job in jobs]
-    # only those near the first end can fall together with it
+    # only ends near the first one can fall together with it
     limit = min(ends)
     limit += abs(limit) * 8 * same_end
     together: dict[float, list[RestartedJob]] = {}

@@ -1,12 +1,12 @@
 """Muri as its public simulator has it (simulator/run_sim.py and matching.py there).
 
-Deterministic, so that results can be set beside the authors' digit by digit. What differs from the paper,
+Deterministic, so that results can be compared with the authors' digit by digit. Differences from the paper,
 and so from `scheduling.muri`:
 
-- Jobs are taken from the queue four at a time: whoever fits on the emptied cluster reserves a place and
+- Jobs are taken from the queue four at a time: a job that fits on the emptied cluster reserves a place and
   brings the first four jobs of its size, itself among them or not.
 - Jobs are grouped only as far as is needed to fit; rounds of matching go on until they fit, at most four.
-- Merges are carried out size by size in order of the size's first job, not by what they waste.
+- Merges are carried out size by size in order of the size's first job, not of their waste.
 - All is placed anew at every event. With `unpack` groups slower than their members in turn are split again.
 - The round's length has three stages of which the first spans two slots (`pipeline`),
   times a constant for the contention of two, three and four jobs.
@@ -14,9 +14,9 @@ and so from `scheduling.muri`:
 
 Maximum-weight matching of a dense graph, with the tie-breaks of Muri's public simulator.
 
-Weights between jobs of few models tie all the time, so which of the many maximum matchings is found decides
-which jobs run together, and with that every later event. `grouping.matching` is for everything
-else: it is exact too, and much faster on large sparse graphs.
+Weights between jobs of few models are often equal, so the choice among the many maximum matchings decides
+which jobs run together, and so every later event. `grouping.matching` is for all other uses: it is exact,
+too, and much faster on large sparse graphs.
 
 blossom.c, which lies beside this file, is compiled when it is first needed, and kept where the switch keeps
 its programs (`softswitch.engine.build`).
@@ -124,7 +124,7 @@ class MuriReplica:
         return MuriSpeed(self._contention, self._worst)
 
     def decide(self, view: View) -> Decision:
-        """Return the groups for the jobs that come first."""
+        """Return the groups for the first jobs."""
         now_s = view.now_s
         self._epoch += 1
         fresh = {job.order for job in view.arrived}
@@ -147,7 +147,7 @@ class MuriReplica:
         if self._unpack and (
             crowded or any(self._slower(node) for nodes in groups.values() for node in nodes)
         ):
-            for size in spared:  # for the order alone: what is split competes with them
+            for size in spared:  # for the order alone: split groups compete with them
                 groups[size], _ = self._merge(groups[size], size, 0, 0)
             groups = self._split(groups, heads, view.cluster)
         placed = self._place(groups, heads, view.cluster)
@@ -157,9 +157,9 @@ class MuriReplica:
     def _held(self, view: View) -> dict[int, list[Entry]]:
         """Rank the running jobs anew, and return them by size.
 
-        The original sorts one list again and again, so equal values keep the order that they had before. A
-        job whose attained service grows to another's value was before it, one whose remaining service sinks
-        to it was behind it.
+        The original sorts one list again and again, so equal values keep their earlier order. A job whose
+        attained service grows to another's value was before it; a job whose remaining service falls to it was
+        behind it.
         """
         for job in view.finished:
             del self._rank[job.order]
@@ -187,7 +187,7 @@ class MuriReplica:
     def _take(
         self, cluster: Cluster, held: dict[int, list[Entry]], fresh: set[int]
     ) -> tuple[dict[int, list[Entry]], dict[int, int]]:
-        """Return the jobs to group by size, and how many places each size has reserved.
+        """Return the jobs to group by size, and the number of places reserved by each size.
 
         Sizes come in order of their first job's value.
         """
@@ -305,7 +305,7 @@ class MuriReplica:
     def _split(
         self, groups: dict[int, list[Members]], heads: dict[int, list[Entry]], cluster: Cluster
     ) -> dict[int, list[Members]]:
-        """Split groups that do not pay, and keep what then fits, in order of value."""
+        """Split groups that do not pay, and keep groups that fit, in order of value."""
         value_of = {order: rank[0] for entries in heads.values() for rank, order, _ in entries}
         ranked: list[tuple[float, int, Members]] = []
         for size, nodes in groups.items():

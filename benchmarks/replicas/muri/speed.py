@@ -4,8 +4,8 @@ The length of a group's round as Muri's public simulator computes it, for three 
 
 The trace's three numbers are loading and preprocessing together, GPU, and network. The simulator has four
 slots to a round and lets the first stage span two of them. A job at position p of the order starts p slots
-late; a slot ends when the stages that lie in it have ended. The round is what the ends of slots are apart,
-four slots on, once that has settled, in the best order of jobs.
+late; a slot ends when the stages that lie in it have ended. The round is the time between the ends of slots
+that are four slots apart, once it is constant, in the best order of jobs.
 
 This differs from equation 3 of the paper (`grouping.efficiency`), where each slot belongs to one
 of k = 4 stages: with the first stage across two slots, two jobs that both load for long overlap, which is
@@ -54,7 +54,7 @@ def _in_order_s(jobs: Sequence[Stages]) -> float:
     count = len(jobs)
     ends = [0.0] * (2 * SLOTS + 1)
     for slot in range(2 * SLOTS):
-        # nobody at a position beyond the last job: that stage does not hold the slot open
+        # no job at a position beyond the last one: that stage does not hold the slot open
         start, end = ends[slot], 0.0
         if (position := (slot + 1) % SLOTS) < count:
             end = max(end, start + jobs[position][2])
@@ -72,7 +72,7 @@ def _in_order_s(jobs: Sequence[Stages]) -> float:
 
 ALONE = 1.015
 CONTENTION = (1.0, 1.33 / ALONE, 1.5 / ALONE, 1.37 / ALONE)
-"""By how much a round is longer than computed, for one to four jobs."""
+"""Factors by which a round is longer than computed, for one to four jobs."""
 
 CONTENTION_IN_ORDER = (*CONTENTION[:3], 1.3 / ALONE)
 """The same for the variant without Blossom, which has another figure for four."""
@@ -83,14 +83,14 @@ STAGES = 3
 def longer_s(iteration_s: float, factor: float) -> float:
     """Return `factor` times an iteration, rounded as in the original, where times are milliseconds.
 
-    Rounded otherwise, jobs that tie there would not tie here.
+    With other rounding, jobs that are equal there would differ here.
     """
     return iteration_s * 1000.0 * factor / 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class MuriSpeed:
-    """The public simulator's speeds; every restart costs each member what all of them cost."""
+    """The public simulator's speeds; every restart costs each member the sum of all members' costs."""
 
     contention: tuple[float, ...] = CONTENTION
     worst: bool = False
@@ -116,7 +116,7 @@ class MuriSpeed:
 class AntManSpeed:
     """Guaranteed jobs run as if alone; an opportunistic one uses each resource while those do not.
 
-    So it needs a number of their rounds. `alone` is a factor on the jobs' own figures.
+    So it needs several of their rounds. `alone` is a factor on the jobs' own figures.
     """
 
     alone: float = ALONE
@@ -159,9 +159,9 @@ def _host(job: Submission) -> tuple[float, float, float]:
 
 
 def _rounds(guest: tuple[float, float, float], host: tuple[float, float, float]) -> int:
-    """Return how many of the host's rounds one iteration of the guest lasts.
+    """Return the number of the host's rounds in one iteration of the guest.
 
-    A stage of the guest goes on while the host is in its other two stages; what a started round has left over
+    A stage of the guest continues while the host is in its other two stages; the rest of a started round
     serves the guest's next stage.
     """
     load, gpu, net = guest

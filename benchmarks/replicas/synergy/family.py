@@ -1,6 +1,6 @@
 """``benchmarks.replicas.synergy:ORDER+MODE``: the rules of Synergy's public simulator, to the digit.
 
-It goes through time in rounds: a job has ended when the round is over in which it does its last iteration.
+It goes through time in rounds: a job has ended at the end of the round with its last iteration.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make(name: str, config: SimulationConfig) -> PolicyRun:
 def _like_measured(profile: ModelProfile, shape: ServerShape) -> ModelProfile:
     """Return a made-up profile with ideal shares as published ones are.
 
-    Jobs that want more than the fair share of one resource want no less of the other: else they would take
+    Jobs that need more than the fair share of one resource need no less of the other: else they would take
     more of that as they fall back, and TUNE find no room. Memory is in whole gigabytes: their sums are exact.
     """
     cpus, memory_gb = profile.ideal_cpus, profile.ideal_memory_gb

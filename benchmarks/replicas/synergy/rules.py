@@ -3,10 +3,10 @@
 Jobs are not sorted by demand (only LAS with TUNE places large jobs first); a GPU is the first that has its
 share free, on whichever server, without best fit or consolidation; a job has two speeds, ideal and fair, and
 a job that cannot have its ideal CPUs on one server a speed on the line between them; a job whose neighbour
-needs room falls back even if it has nothing above its fair share; the storage share never binds. Only OPT
-looks into the matrices: it solves the first program, in which a job counts once however many GPUs it has,
-takes the shares that come out as granted, and never asks whether servers have them. One rule is left out:
-the priority of jobs that have not run for 1,000 hours.
+needs room falls back even if it has nothing above its fair share; the storage share never limits. Only OPT
+uses the matrices: it solves the first program, in which a job counts once for any number of GPUs, grants the
+resulting shares, and never checks whether servers have them. One rule is omitted: the priority of jobs that
+have not run for 1,000 hours.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from controller.policies.scheduling.synergy.policy import (
 class RoundSpeed(ShareSpeed):
     """As `ShareSpeed`, but a round holds whole iterations only, as there.
 
-    A job that ends within a round holds its GPUs until the round is over, and has ended then: so it is
-    with `SteppedRun`. An iteration is taken to be shorter by a billionth,
-    so that rounding never lets the last one slip into the next round.
+    A job that ends within a round holds its GPUs until the end of the round, and has ended then, as with
+    `SteppedRun`. An iteration counts as shorter by a billionth,
+    so that rounding never moves the last one into the next round.
     """
 
     def __init__(self, demand_of: DemandOf, *, round_s: float = 300.0) -> None:
@@ -55,7 +55,7 @@ class RoundSpeed(ShareSpeed):
         self._round_s = round_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the round's part for each of the iterations that it holds."""
+        """Return the part of the round for each of its iterations."""
         (granted_s,) = super().iteration_s(group)
         whole = math.floor(self._round_s / granted_s)
         if whole < 1:
@@ -76,7 +76,7 @@ def replica_demand(spec: Submission, profile: ModelProfile, shape: ServerShape) 
     Ideal CPUs and memory are cut to one server's; speed then falls on a line over the CPUs. Jobs for more
     than one server whose demand is cut get the fair share of that resource and no speed-up. A profile that
     needs more memory than its fair share but no more CPUs has no such line; the public simulator stops at
-    it, here the job is taken to be as fast as with its fair share.
+    it, here the job is as fast as with its fair share.
     """
     gpus, fair_cpus, fair_memory = spec.gpus, shape.fair_cpus, shape.fair_memory_gb
     cpus, memory, speed = gpus * profile.ideal_cpus, gpus * profile.ideal_memory_gb, profile.speedup
@@ -98,11 +98,10 @@ def replica_demand(spec: Submission, profile: ModelProfile, shape: ServerShape) 
 
 
 def replica_grid(spec: Submission, profile: ModelProfile, shape: ServerShape) -> Demand:
-    """Return a job's demand as OPT has it: all of the matrix that is no slower than the fair share.
+    """Return a job's demand for OPT: the part of the matrix that is no slower than the fair share.
 
-    The matrix is that of one GPU, however many the job has and however large a server is. The ideal share,
-    which only the order of the jobs looks at, is that of `replica_demand`. Raises BadDemand if the matrix
-    does not know the fair share.
+    The matrix is for one GPU, for any number of GPUs and any size of servers. The ideal share, which only the
+    order of the jobs uses, is `replica_demand`'s. Raises BadDemand if the matrix lacks the fair share.
     """
     grid = profile.sensitivity
     fair = grid.at(shape.fair_cpus, shape.fair_memory_gb)
@@ -154,12 +153,12 @@ def replica_proportional(demands: Sequence[Demand], servers: Servers) -> SharePl
 
 
 def replica_greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Give each job in order its ideal share on the first GPUs that have it, or pass over it."""
+    """Give each job in order its ideal share on the first GPUs that have it, or skip the job."""
     return _in_turn(demands, _FirstFit(servers), lambda fleet, job: fleet.take(job, job.ideal))
 
 
 def replica_tune(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Give each job in order its ideal share, else its fair one, else have neighbours fall back.
+    """Give each job in order its ideal share, or its fair one, for which neighbours fall back if needed.
 
     Raises Infeasible where the public simulator exits: a job does not fit although neighbours fell back.
     """
@@ -167,9 +166,9 @@ def replica_tune(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def replica_opt(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Give each job what the first program grants it, on the GPUs that are free, whatever else is there.
+    """Give each job the share that the first program grants it, on free GPUs, whatever their servers have.
 
-    Demands are those of `replica_grid`. Raises what `share_out` raises.
+    Demands are from `replica_grid`. Raises the errors of `share_out`.
     """
     chosen, waiting = runnable(demands, servers.gpus)
     if not chosen:
@@ -317,11 +316,11 @@ def replica_policy(order: str, mode: str, demand_of: DemandOf, *, servers: Serve
     Args:
         order: `fifo`, `srtf`, `las`, `ftf`, `drf` or `tetris`.
         mode: `fair` (GPU-proportional), `greedy`, `tune` or `opt`.
-        demand_of: As `replica_demands` makes it for this mode.
-        servers: The servers, which DRF and Tetris compare demands with.
+        demand_of: The result of `replica_demands` for this mode.
+        servers: The servers, with which DRF and Tetris compare demands.
 
     Raises BadSpec for any other order or mode, and for `opt` with an order for which the public simulator
-    has no result: it takes a server's CPUs and memory to be as many as its GPUs there, and stops.
+    has no result: it takes a server's number of GPUs for its CPUs and memory there, and stops.
     """
     allocators: Mapping[str, Allocator] = {
         "fair": replica_proportional,
@@ -371,7 +370,7 @@ def replica_policy(order: str, mode: str, demand_of: DemandOf, *, servers: Serve
 
 
 def _selected(allocate: Allocator, *, large_first: bool) -> Allocator:
-    """Let an allocator see only the jobs whose GPUs the cluster has, as LAS alone does."""
+    """Restrict an allocator to the jobs whose GPUs the cluster has, as LAS alone does."""
 
     def of_selected(demands: Sequence[Demand], servers: Servers) -> SharePlan:
         chosen, waiting = runnable(demands, servers.gpus)

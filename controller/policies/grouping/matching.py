@@ -3,7 +3,7 @@
 Exact up to `BLOCK` nodes: every edge is given to the Blossom algorithm (in C, `controller._native`). More
 nodes are cut into blocks, each a sample of the whole if kinds of nodes recur, else of nodes near each other
 (the caller says where nodes lie: good partners should be near), and each block is matched exactly;
-docs/results/grouping.md has the loss.
+docs/results/speed-trials.md has the loss.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def advise(
     ] = 5,
     leaders: Annotated[
         int,
-        Declared(min=1, help="Compare N combinations on all variations: those best on the file."),
+        Declared(min=1, help="Compare the N combinations that are best on the file, on all variations."),
     ] = 12,
     best: Annotated[int, Declared(min=1, help="Print the N best combinations.")] = 8,
     processes: inputs.Processes = 0,
@@ -116,7 +116,7 @@ class _Advice:
         self._found |= zip(wanted, self._run(tasks, what), strict=True)
 
     def limits(self, choice: PolicyChoice, variations: int) -> dict[str, tuple[float, float]]:
-        """Return missed deadlines and mean completion time as it is and with more of each resource.
+        """Return missed deadlines and mean completion time, as things are and with more of each resource.
 
         The choice must be one that `compare` has kept.
         """

@@ -26,7 +26,7 @@ NO_MEMORY = "It stays on one server: it uses no switch memory."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocSettings(common.Deciding):
-    """Jobs whose slots are decided, and the policies that do."""
+    """Jobs, and the policies that decide their slots."""
 
     policy: Annotated[
         str,
@@ -101,7 +101,7 @@ def _parts(policy: str, allocator: Allocator) -> Iterator[Listing | str]:
 
 
 def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
-    """Return the allocator that has divided slots by the policy of that name. Raises Failure or BadSpec."""
+    """Divide slots by the policy of that name, and return the allocator. Raises Failure or BadSpec."""
     now = asked.now
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
@@ -124,7 +124,7 @@ def divided(allocator: Allocator) -> tuple[MemoryProblem, Division]:
 
 
 def _reasons(allocator: Allocator, names: Iterable[str]) -> dict[str, str]:
-    """Return why these jobs have their slots, as the controller says it."""
+    """Return the reasons for these jobs' slots, in the controller's words."""
     late = {name: reasons.late_text(allocator.placed[name], at_s) for name, at_s in allocator.late.items()}
     return reasons.division_texts(*divided(allocator), names) | late
 
@@ -145,7 +145,7 @@ def _rows(problem: MemoryProblem, division: Division, job: Job) -> list[tuple[st
 
 
 def _standings(allocator: Allocator) -> dict[str, int]:
-    """Return how many jobs have each standing."""
+    """Return the number of jobs of each standing."""
     standing = list(divided(allocator)[1].standing.values())
     return {str(each): standing.count(each) for each in SlotStatus}
 

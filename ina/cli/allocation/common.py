@@ -24,12 +24,12 @@ from ina.cli.output import check_plots
 from ina.cli.plain import Reply, Result
 
 SLOTS, GPUS = 8192, 8
-"""What switches and hosts have in a topology of the testbeds, which does not say."""
+"""Resources of switches and hosts in a topology of the testbeds, which does not give them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationFiles:
-    """The jobs and the cluster of which policies decide."""
+    """The jobs and the cluster for which policies decide."""
 
     jobs: Annotated[
         Path,
@@ -68,15 +68,15 @@ class AllocationFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding(AllocationFiles):
-    """The decision that is asked for, and how it is shown."""
+    """The requested decision, and its output."""
 
     explain: Annotated[
         str | None,
         Declared(
             "--explain",
             metavar="JOB",
-            help="Explain what this job got by the last policy, what limited it and what more resources "
-            "would bring, instead of printing tables.",
+            help="Explain this job's result by the last policy, its limit and the gain from more resources, "
+            "instead of printing tables.",
         ),
     ] = None
     plot: Annotated[
@@ -87,7 +87,7 @@ class Deciding(AllocationFiles):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing(Deciding):
-    """The same of policies that draw, whose decision is the input of the next command."""
+    """The same for policies that draw at random; the decision is the input of the next command."""
 
     seed: Annotated[
         int, Declared(min=0, help="Seed the random numbers; the same seed gives the same result.")
@@ -133,7 +133,7 @@ Reading = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the files of a command hold."""
+    """Contents of a command's files."""
 
     path: Path
     """The file of the jobs."""

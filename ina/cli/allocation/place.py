@@ -20,12 +20,12 @@ from ina.cli.declared import Declared
 from ina.cli.plain import Listing, Reply, Result, plural, rate, seconds
 
 MOST_NAMED = 10
-"""Jobs that wait and are named."""
+"""Number of waiting jobs to name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSettings(common.Drawing):
-    """Jobs that are placed, and the policies that do."""
+    """Jobs, and the policies that place them."""
 
     policy: Annotated[
         str,
@@ -84,7 +84,7 @@ def place(asked: PlaceSettings) -> Reply:
 
 
 def place_by(inputs: common.Inputs, name: str, seed: int) -> Allocator:
-    """Return the allocator that has placed the jobs by the policy of that name. Raises Failure or BadSpec."""
+    """Place the jobs by the policy of that name, and return the allocator. Raises Failure or BadSpec."""
     return common.decided(inputs, AllocationSettings(placement=name, seed=seed), placed=False)
 
 
@@ -137,7 +137,7 @@ def _place_result(states: dict[str, FlowState], waiting: dict[str, list[str]], s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSettings(common.Drawing):
-    """Jobs whose trees are chosen, and the policies that do."""
+    """Jobs, and the policies that choose their trees."""
 
     policy: Annotated[
         str,
@@ -160,7 +160,7 @@ class RouteSettings(common.Drawing):
 def route(asked: RouteSettings) -> Reply:
     """Choose aggregation trees for placed jobs, and compute the resulting rates.
 
-    Chooses trees as the controller does when it starts these jobs, and replaces those of the file. The root
+    Chooses trees as the controller does when it starts these jobs, and replaces the file's trees. The root
     of a job's tree is the aggregating switch nearest to the job's fallback server.
 
     Examples:
@@ -196,7 +196,7 @@ def route(asked: RouteSettings) -> Reply:
 
 
 def route_by(inputs: common.Inputs, name: str, draws: int, seed: int) -> Allocator:
-    """Return the allocator that has routed the jobs.
+    """Route the jobs, and return the allocator.
 
     Args:
         inputs: Placed jobs and their cluster.

@@ -36,8 +36,8 @@ class NetworkPolicies:
         str,
         Declared(
             metavar="NAME,…",
-            help="Choose who runs where: netpack, random, gpu-balance, least-fragmentation, locality, "
-            f"locality-fast-links, optimus, or scheduler (where the scheduler puts it); {OWN}",
+            help="Place jobs by this policy: netpack, random, gpu-balance, least-fragmentation, locality, "
+            f"locality-fast-links, optimus, or scheduler (the scheduler's own placement); {OWN}",
         ),
     ] = "netpack"
     memory: Annotated[
@@ -65,7 +65,7 @@ class ClusterSimulation(common.Deciding):
         str,
         Declared(
             metavar="NAME,…",
-            help="Choose who runs when: a scheduler of 'ina schedule policies', or one of your "
+            help="Schedule jobs by this policy: one of 'ina schedule policies', or one of your "
             "own: path.py:NAME or package.module:NAME. Compares several, separated by commas.",
         ),
     ] = "fifo-backfill"
@@ -244,7 +244,7 @@ def _doubt(outcome: NetworkOutcome, crowded: Sequence[str]) -> str:
     some = ", ".join(crowded[:3]) + (", …" if len(crowded) > 3 else "")
     return (
         f"Note: with {' + '.join(outcome.task.names.values())}, {plural(len(crowded), 'job')} ({some}) shared"
-        f" slots of which one job alone can fill more than {TOO_LONG:g} times as many. Their times may be off"
+        f" slots although one job alone can fill more than {TOO_LONG:g} times as many. Their times may be off"
         " by 60 %; 'ina sim' computes them packet by packet."
     )
 

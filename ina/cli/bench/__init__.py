@@ -1,1 +1,1 @@
-"""``ina bench``: how fast the switch and a collective are; ``python -m benchmarks.speed`` has all else."""
+"""``ina bench``: speed of the switch and of a collective; ``python -m benchmarks.speed`` has the rest."""

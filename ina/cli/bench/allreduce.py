@@ -39,7 +39,7 @@ _LABELS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllreduceSettings:
-    """A collective, what it is compared with, and the switch."""
+    """A collective, the libraries to compare it with, and the switch."""
 
     workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")] = 4
     size: Annotated[
@@ -48,8 +48,8 @@ class AllreduceSettings:
     collective: Annotated[
         Operation,
         Declared(
-            help="Measure this collective; --size is of the arrays of all ranks together, where each has a "
-            "shard, rounded down to whole shards."
+            help="Measure this collective. Where each rank has a shard, --size is the sum of all ranks, "
+            "rounded down to whole shards."
         ),
     ] = Operation.ALLREDUCE
     dtype: Annotated[
@@ -138,7 +138,7 @@ class AllreduceSettings:
 def allreduce(asked: AllreduceSettings) -> Reply:
     """Measure allreduce, or another collective, through sockets and a switch process on loopback.
 
-    The times are medians of the iterations. Processor time is that of all ranks, and of the switch.
+    The times are medians of the iterations. Processor time counts all ranks, and the switch.
 
     Examples:
         ina bench allreduce -np 4 --size 64MB --baseline gloo

@@ -37,14 +37,14 @@ from ina.service.policies import SHARING, Policies
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 LOOK_S = 0.2
-"""Interval at which the progress of the job is looked at."""
+"""Interval at which the progress of the job is read."""
 WARM_UP = 2
-"""Iterations that pay for first uses."""
+"""Iterations that do not count: first uses slow them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
-    """Jobs that run as a policy decides, and on what."""
+    """Jobs that run as a policy decides, and their machine or network."""
 
     jobs: Annotated[
         Path,
@@ -129,7 +129,7 @@ def live(asked: LiveSettings) -> Reply:
     policies = Policies(name, allocation, interval_s=asked.asking.interval, retries=asked.asking.retries)
     servers = policies.servers(there)
     policies = replace(policies, settings=inputs.parse_settings(asked.settings, [name]))
-    policies.core(there)  # says what is wrong with them before anything is started
+    policies.core(there)  # refuses invalid ones before anything is started
     submissions = read(asked.jobs, servers)
     command = "schedule live" if asked.cluster is None else LIVE
     job_files.note(command, asked.jobs)
@@ -184,13 +184,13 @@ def _check_slots(network: Topology, offers: SwitchInfo) -> None:
 def submitted(
     submissions: Sequence[Submission], path: Path, network: Topology | None, specs: Mapping[str, LaunchSpec]
 ) -> list[Submitted]:
-    """Return the events of these submissions, with what a network has to know of each job if there is one.
+    """Return the events of these submissions, with each job's facts for the network if there is one.
 
     Args:
         submissions: The jobs as schedulers see them.
         path: Their file.
         network: The network; None: there is none.
-        specs: What their workers run.
+        specs: The jobs as they are run.
     """
     jobs: Sequence[Job] = [spec.job for spec in specs.values()]
     if network is not None:

@@ -46,14 +46,14 @@ from ina.service.live import grouped
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
-"""Sizes at which Synergy's own profiles are kept."""
+"""Memory sizes of Synergy's own profiles."""
 
 SERVER_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """A job that is measured, and where its profile goes."""
+    """A job to measure, and the place of its profile."""
 
     command: Annotated[
         list[str] | None,
@@ -195,9 +195,9 @@ Members = tuple[str, ...]
 
 MOST = len(turns.STAGES)
 SLOTS = 128
-"""So half as many packets of a worker are in flight: a port that has a rate can queue them."""
+"""Half as many packets of a worker are in flight: a port with a rate can queue them."""
 LEAST_RATE_BPS = 1e6
-"""Below, a gradient takes so long that workers give up."""
+"""Below this rate, gradients are so slow that workers give up."""
 LEAST_ITERATIONS = 5
 """Some of them are not counted (`ina.bench.interleave.steady`)."""
 
@@ -324,7 +324,7 @@ def interleave(asked: InterleaveSettings) -> Reply:
 
 
 class _Bench:
-    """Runs groups, of one job too, as often as asked, and keeps what each run measured."""
+    """Runs groups, also of one job, N times, and keeps the measurements of each run."""
 
     def __init__(
         self, fabric: SwitchFabric, workers: int, command: Callable[[str], list[str]], progress: Progress

@@ -42,7 +42,7 @@ class OneServer(inputs.ClusterOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """Jobs of which a policy decides once."""
+    """Jobs for one decision of a policy."""
 
     jobs: Annotated[
         Path,
@@ -151,7 +151,7 @@ def explanations(
 ) -> dict[str, list[str]]:
     """Return sentences about each job, by its name.
 
-    They are the policy's notes, the job's request and what it gets, in numbers, for Lucid the path through
+    They are the policy's notes, the job's request and its share, in numbers, for Lucid the path through
     its tree, and the terms of its expected duration.
 
     Args:

@@ -153,7 +153,7 @@ def _write(directory: Path, outcomes: Sequence[SimulationOutcome], document: Map
 
 
 FOR_DEADLINES = ("edf", "on-time", "joint")
-"""Where one of these policies is asked for, the table says how many deadlines are met."""
+"""Policies with which the table shows how many deadlines are met."""
 
 
 def _outcomes(outcomes: Sequence[SimulationOutcome], title: str) -> Iterator[Listing | str]:
@@ -201,7 +201,7 @@ class SweepSettings:
         Declared(
             metavar="FACTORS",
             help="Simulate these comma-separated loads: for generated jobs, the offered load "
-            "relative to the cluster's capacity; for a trace, how many times as fast jobs "
+            "relative to the cluster's capacity; for a trace, a factor on the rate at which jobs "
             "arrive.",
         ),
     ] = "1"
@@ -366,7 +366,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSettings:
-    """Settings that are tried, and on which jobs."""
+    """Settings to try, and the jobs to try them on."""
 
     choices: Annotated[
         list[str],

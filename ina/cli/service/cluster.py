@@ -45,7 +45,7 @@ def undrain(nodes: Nodes, *, at: ControllerOptions) -> None:
 
 
 def _drain(at: ControllerOptions, nodes: Sequence[str], *, back: bool) -> None:
-    """Drain the nodes, or let all of them be used again. Raises Failure before anything is done."""
+    """Drain or undrain the nodes. Raises Failure before any of them changes."""
     with at.connect() as controller:
         cluster = controller.cluster()
         down = {node["name"]: node["down"] for node in (*cluster["servers"], *cluster["switches"])}
@@ -67,23 +67,23 @@ def quota(
     *,
     gpus: Annotated[
         int | None,
-        Declared(min=0, metavar="N", help="Let the tenant use at most N GPUs at once; more jobs wait."),
+        Declared(min=0, metavar="N", help="Limit the tenant to N GPUs at once; further jobs wait."),
     ] = None,
     reserved: Annotated[
         int | None, Declared(min=0, metavar="N", help="Keep N GPUs free of other tenants' jobs.")
     ] = None,
     per_minute: Annotated[
         int | None,
-        Declared(min=1, metavar="N", help="Let the tenant submit at most N jobs in a minute."),
+        Declared(min=1, metavar="N", help="Limit the tenant to N submitted jobs per minute."),
     ] = None,
     remove: Annotated[bool, Declared("--remove", help="Remove the tenant's quota.")] = False,
     at: ControllerOptions,
 ) -> Reply:
     """Show, set or remove quotas and reservations of tenants.
 
-    Jobs above a quota wait, and say so; submissions above a limit per minute are refused, and say when to try
-    again. Setting replaces all values: without --gpus and --per-minute there is no limit, without --reserved
-    nothing is kept. Only operators may set and remove.
+    Jobs above a quota wait, with that reason; submissions above a limit per minute are refused, with the time
+    until the next try. Setting replaces all values: without --gpus and --per-minute there is no limit,
+    without --reserved no reservation. Only operators may set and remove.
 
     Examples:
         ina quota --controller http://127.0.0.1:9580
@@ -130,7 +130,7 @@ def reallocate(
     *,
     at: ControllerOptions,
 ) -> Reply:
-    """Divide the memory of the switches now, and print which jobs have other slots, and why.
+    """Divide the memory of the switches now, and print the jobs whose slots changed, with the reason.
 
     A controller divides memory by itself when jobs start, end or move, and every --period seconds. Jobs move
     to their new slots while they run. Only operators may do this.
@@ -179,7 +179,7 @@ def reload(*, at: ControllerOptions) -> Reply:
 
 
 def audit(*, at: ControllerOptions) -> Reply:
-    """Compare what a controller intends with what switches and servers hold.
+    """Compare a controller's desired state with the state of its switches and servers.
 
     Exits with status 1 if they differ, or if a switch could not be read.
 
@@ -191,7 +191,7 @@ def audit(*, at: ControllerOptions) -> Reply:
     with at.connect() as controller:
         found = controller.audit()
     if found["clean"]:
-        return Reply({**found}, ["all switches and servers hold what they should, and nothing else"])
+        return Reply({**found}, ["all switches and servers hold the desired state, and nothing else"])
     cells = [[plain(each["where"]), plain(each["what"])] for each in found["found"]]
     cells += [[name, f"could not be read: {plain(why)}"] for name, why in found["left_out"].items()]
     differences = plural(len(cells), "difference")

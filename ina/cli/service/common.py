@@ -1,4 +1,4 @@
-"""What the commands that ask a controller have in common: how to reach it, and how they show jobs."""
+"""Common parts of a controller's commands: its connection, and tables of jobs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ControllerOptions:
         Declared(
             metavar="FILE",
             rich_help_panel=CONTROLLER,
-            help="Present the token in this file, where the controller asks for one. Default: the "
+            help="Present the token in this file, if the controller requires one. Default: the "
             "environment variable INA_CONTROLLER_TOKEN.",
         ),
     ] = None
@@ -65,9 +65,9 @@ class ControllerOptions:
 
     @contextmanager
     def connect(self, token: str = "") -> Iterator[Client]:
-        """Connect to the controller. Raises Failure, also for what it refuses in between.
+        """Connect to the controller. Raises Failure, also for a request that it refuses.
 
-        `token` is shown in the place of the one that the options name.
+        `token` is presented instead of the options' token.
         """
         try:
             from ina.service.client import Client
@@ -85,7 +85,7 @@ class ControllerOptions:
             yield client
 
     def _token(self) -> str:
-        """Return the token. It is no option's value: who sees the processes would see it."""
+        """Return the token. It is not an option's value: other users could see that among the processes."""
         if self.token_file is None:
             return os.environ.get("INA_CONTROLLER_TOKEN", "").strip()
         return self.token_file.read_text(encoding="utf-8").strip()
@@ -137,7 +137,7 @@ class JobOptions:
     ] = None
 
     def keys(self) -> dict[str, object]:
-        """Return the given ones, by the keys of the table, but for the name."""
+        """Return the given options by the keys of the table, without the name."""
         own = {
             "deadline_s": self.deadline,
             "iterations": self.iterations,
@@ -180,7 +180,7 @@ _COLUMNS = ("job", "tenant", "state", "workers", "done", "left", "deadline", "sl
 
 
 def rows(jobs: Sequence[JobView], now_s: float) -> tuple[list[str], list[list[str]]]:
-    """Return the columns of a table of jobs, and its lines; tenants only where there are some."""
+    """Return the columns of a table of jobs, and its lines; a column of tenants only if there are any."""
     found = [list(_COLUMNS), *(_row(job, now_s) for job in jobs)]
     if not any(job["tenant"] for job in jobs):
         for line in found:

@@ -17,7 +17,7 @@ from ina.quickly import quickly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """A controller: its cluster, its policies, and whom it serves."""
+    """A controller: its cluster, its policies, and its users."""
 
     state: Annotated[
         Path | None,
@@ -49,21 +49,22 @@ class ControllerSettings:
         str,
         Declared(
             metavar="NAME",
-            help="With --cluster: have switches without a program run this one, whose jobs share slots.",
+            help="With --cluster: load this program, whose jobs share slots, into switches without one.",
         ),
     ] = "shared"
     lanes: Annotated[
         int | None,
         Declared(
             metavar="COUNT",
-            help="With --cluster: 32-bit values of a packet. Default: as many as the running switches use.",
+            help="With --cluster: put this many 32-bit values into each packet. Default: as the running "
+            "switches.",
         ),
     ] = None
     target: Annotated[
         str,
         Declared(
             metavar="KIND",
-            help="With --cluster: what the switches are, embedded or bmv2, for which p4c compiles.",
+            help="With --cluster: give the kind of switches: embedded, or bmv2, for which p4c compiles.",
         ),
     ] = "embedded"
     switch_ca: Annotated[
@@ -89,7 +90,7 @@ class ControllerSettings:
         str,
         Declared(
             metavar="ADDRESS",
-            help="Serve people at HOST:PORT (port 0: any free port), or unix:PATH. Where other machines can "
+            help="Serve clients at HOST:PORT (port 0: any free port), or unix:PATH. Where other machines can "
             "reach it, TLS and tokens are needed.",
         ),
     ] = "127.0.0.1:9580"
@@ -148,7 +149,7 @@ class ControllerSettings:
         str | None,
         Declared(
             metavar="KIND",
-            help="Have workers be started by this machine (local), by ssh (ssh), by Slurm (slurm) or by Ray "
+            help="Start workers on this machine (local), by ssh (ssh), by Slurm (slurm) or by Ray "
             "(ray); see docs/guides/slurm-ray.md. Default: local on a testbed, ssh with --cluster.",
         ),
     ] = None
@@ -164,8 +165,8 @@ class ControllerSettings:
         str,
         Declared(
             metavar="NAME",
-            help="With --executor slurm: have each job take one of this licence of Slurm for each slot of "
-            "its own. Default: none.",
+            help="With --executor slurm: request one of this Slurm licence for each slot of a job's own. "
+            "Default: none.",
         ),
     ] = ""
     pass_env: Annotated[
@@ -182,7 +183,7 @@ class ControllerSettings:
         Declared(
             metavar="COUNT",
             min=0,
-            help="Keep up to this many jobs that are over in lists, with their logs. 'ina show' also finds "
+            help="List up to this many jobs that are over, and keep their logs. 'ina show' also finds "
             "older ones.",
         ),
     ] = 10_000
@@ -194,7 +195,7 @@ class ControllerSettings:
         bool,
         Declared(
             "--take-over",
-            help="Own switches that belong to another controller; its jobs are removed from them.",
+            help="Take over switches of another controller; its jobs are removed from them.",
         ),
     ] = False
     log: Annotated[
@@ -249,7 +250,7 @@ def controller(context: typer.Context, asked: ControllerSettings) -> None:
             from ina.cli.service.serving import serve
     except ImportError as error:
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
-    serve(asked, asked.state.absolute())  # what it starts has other working directories
+    serve(asked, asked.state.absolute())  # its processes have other working directories
 
 
 app = group(
@@ -273,7 +274,7 @@ app = group(
 app.callback(invoke_without_command=True)(for_typer(controller))
 _tokens = group(
     "token",
-    "Add, list and remove the tokens by which people are known.",
+    "Add, list and remove the tokens of tenants.",
     epilog="""Examples:
 
   ina controller token add alice --state /var/lib/ina
@@ -283,7 +284,7 @@ _tokens = group(
   ina controller token remove alice --state /var/lib/ina
 """,
 )
-register(app, "token", _tokens, "Add, list and remove the tokens by which people are known.")
+register(app, "token", _tokens, "Add, list and remove the tokens of tenants.")
 for _group, _name, _place, _line in (
     (_tokens, "add", "service.state:add", "Add a token for a tenant, and print it."),
     (_tokens, "list", "service.state:list_", "List the tenants that have tokens, and their roles."),
@@ -298,19 +299,19 @@ for _group, _name, _place, _line in (
         app,
         "restore",
         "service.state:restore",
-        "Put a backup in the place of a state that no controller uses; what was there is kept beside it.",
+        "Replace a state that no controller uses by a backup; the old state is kept beside it.",
     ),
     (
         app,
         "adopt",
         "service.state:adopt",
-        "Go on from a state that lacks events which it has had, as after 'restore'.",
+        "Continue from a state that has lost its latest events, as after 'restore'.",
     ),
     (
         app,
         "forget",
         "service.state:forget",
-        "End all that runs of a state, and begin anew at the next start; what was there is kept beside it.",
+        "End all runs of a state, and begin with an empty one; the old state is kept beside it.",
     ),
 ):
     register(_group, _name, _place, _line)

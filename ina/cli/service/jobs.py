@@ -63,7 +63,7 @@ class SubmitSettings:
         bool,
         Declared(
             "--driver",
-            help="With --workers: run the command once; it has Ray Train start the workers. The controller "
+            help="With --workers: run the command once; it starts the workers by Ray Train. The controller "
             "needs --executor ray.",
         ),
     ] = False
@@ -80,8 +80,8 @@ class SubmitSettings:
 def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Reply:
     """Submit jobs to a controller, which decides when, where and with which slots they run.
 
-    Takes all jobs or none. Prints them as they stand then: 'ina watch' shows what becomes of them, and
-    'ina explain' why. The options of a job are for a command. Times of arrival in a file do not count: a job
+    Accepts all jobs or none, and prints their states: 'ina watch' shows further decisions, and 'ina explain'
+    the reasons. The options of a job are for a command. Times of arrival in a file do not count: a job
     arrives when it is submitted.
 
     Examples:
@@ -91,7 +91,7 @@ def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Rep
 
         ina submit -np 4 --name night-run --key night-run -- python train.py
 
-    A file has the keys of docs/reference/files.md; all of its jobs are taken, or none.
+    A file has the keys of docs/reference/files.md; all of its jobs are accepted, or none.
     """
     what = asked.what
     given = job.keys() | ({} if job.name is None else {"name": job.name})
@@ -127,7 +127,7 @@ def _of_command(command: list[str], workers: int, given: dict[str, Any]) -> dict
 
 
 def _of_file(path: Path) -> list[dict[str, Any]]:
-    """Return the tables of a file's jobs, checked as far as the controller is not needed. Raises BadSpec."""
+    """Return the tables of a file's jobs, checked as far as that needs no controller. Raises BadSpec."""
     document = documents.read(path)
     jobs = jobs_of(document, require=("command",))  # an error here names the file's line
     tables = [{**table, "name": job.name} for job, table in zip(jobs, document.data["job"], strict=True)]
@@ -153,7 +153,7 @@ def jobs(
         str | None, Declared(metavar="NAME", help="List only the controller's jobs of this tenant.")
     ] = None,
 ) -> Reply:
-    """List the jobs of a controller: who runs, who waits and why.
+    """List the running and the waiting jobs of a controller.
 
     Examples:
         ina jobs --controller http://127.0.0.1:9580
@@ -194,8 +194,8 @@ def explain(
 ) -> Reply:
     """Explain why a controller's job runs where it does, waits or has ended.
 
-    Prints all that the controller has decided of the job, and what the job needs now. Of decisions on files
-    'ina alloc', 'ina place', 'ina route' and 'ina cluster simulate' explain a job with --explain.
+    Prints all decisions about the job, and its present needs. 'ina alloc', 'ina place', 'ina route' and
+    'ina cluster simulate' explain decisions on files with --explain.
 
     Examples:
         ina explain night-run --controller http://127.0.0.1:9580
@@ -265,7 +265,7 @@ def _fallback(job: JobView) -> str:
 def watch(
     job: Annotated[
         str | None,
-        Declared(argument=True, metavar="[JOB]", help="Show what concerns this job, until it is over."),
+        Declared(argument=True, metavar="[JOB]", help="Show decisions about this job, until it is over."),
     ] = None,
     *,
     at: ControllerOptions,
@@ -306,27 +306,27 @@ def watch(
 
 
 def _fail(job: JobView) -> None:
-    """Raise Failure if a job has not ended well; says how to see what the rank wrote that is to blame."""
+    """Raise Failure if a job has not ended well, with the command that shows the failed rank's output."""
     if job["state"] == "completed":
         return
     text = f"job {plain(job['id'])} {job['state']}: {plain(job['reason'])}"
     rank = re.match(r"rank (\d+) ", job["reason"])
     if rank and not job["external"]:
-        text += f"; see what it wrote: {shlex.join(['ina', 'logs', job['id'], '--rank', rank[1]])}"
+        text += f"; see its output: {shlex.join(['ina', 'logs', job['id'], '--rank', rank[1]])}"
     raise Failure(text)
 
 
 def logs(
     job: JobName,
     *,
-    rank: Annotated[int, Declared(min=0, metavar="RANK", help="Show what this rank wrote.")] = 0,
+    rank: Annotated[int, Declared(min=0, metavar="RANK", help="Show the output of this rank.")] = 0,
     follow: Annotated[
         bool,
-        Declared("--follow", "-f", help="Show what the rank writes from now on, too, until the job is over."),
+        Declared("--follow", "-f", help="Show further output of the rank, too, until the job is over."),
     ] = False,
     at: ControllerOptions,
 ) -> None:
-    """Show what a rank of a controller's job wrote.
+    """Show the output of a rank of a controller's job.
 
     On a terminal, control characters in it are shown as Python writes them; elsewhere it is unchanged.
 
@@ -357,7 +357,7 @@ def _pieces(controller: Client, job: str, rank: int) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Return a program's output with nothing that a terminal obeys but ends of lines and tabs."""
+    """Return a program's output without control characters, except ends of lines and tabs."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in lines)
 

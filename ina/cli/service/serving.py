@@ -74,7 +74,7 @@ async def _answering(
     files: Files,
     ended: asyncio.Future[int],
 ) -> None:
-    """Run a service and answer people until it has ended, or a signal has come."""
+    """Run a service and answer requests until it has ended, or a signal has come."""
     running = asyncio.create_task(service.run())
     try:
         async with speaking(
@@ -134,7 +134,7 @@ def _policies(asked: ControllerSettings, around: AllocationSettings, servers: in
 
 
 async def _log_decisions(service: Daemon) -> None:
-    """Write down the decisions of this start and after it: earlier ones were, when they were taken."""
+    """Log the decisions from this start on; earlier ones were logged when they were taken."""
     while service.ready:
         await asyncio.sleep(0.01)
     await logs.follow(service, service.recovered_lines)

@@ -27,8 +27,8 @@ def add(
     role: Annotated[
         Role,
         Declared(
-            help="Let the tenant submit jobs, see and end them (submitter), or see and end all jobs, drain "
-            "and audit (operator)."
+            help="Give the tenant this role: submitter (submits jobs, sees and ends its own) or operator "
+            "(sees and ends all jobs, drains, audits)."
         ),
     ] = Role.SUBMITTER,
     user: Annotated[
@@ -42,8 +42,8 @@ def add(
 ) -> None:
     """Add a token for a tenant, and print it.
 
-    It cannot be shown again: only its hash is kept. It counts at once; from the first token on, a controller
-    asks everybody for one.
+    It cannot be shown again: only its hash is kept. It is valid at once; from the first token on, a
+    controller requires one of each client.
 
     Examples:
         ina controller token add alice --state /var/lib/ina
@@ -96,10 +96,10 @@ def restore(
     file: Annotated[Path, Declared(argument=True, metavar="FILE", help="Restore this file of 'backup'.")],
     state: State,
 ) -> None:
-    """Put a backup in the place of a state that no controller uses; what was there is kept beside it.
+    """Replace a state that no controller uses by a backup; the old state is kept beside it.
 
-    Runs that it knows go on. At the next start runs that it does not know are ended, and jobs that may have
-    been done since fail: 'ina retry' runs them from where they last saved.
+    Runs in the backup continue. The next start ends all other runs, and fails jobs that may have ended since:
+    'ina retry' runs them from their last checkpoint.
 
     Examples:
         ina controller restore ina.backup --state /var/lib/ina
@@ -109,7 +109,7 @@ def restore(
 
 
 def adopt(state: State) -> None:
-    """Go on from a state that lacks events which it has had, as after 'restore'.
+    """Continue from a state that has lost its latest events, as after 'restore'.
 
     Examples:
         ina controller adopt --state /var/lib/ina
@@ -118,7 +118,7 @@ def adopt(state: State) -> None:
 
 
 def forget(state: State) -> None:
-    """End all that runs of a state, and begin anew at the next start; what was there is kept beside it.
+    """End all runs of a state, and begin with an empty one; the old state is kept beside it.
 
     Examples:
         ina controller forget --state /var/lib/ina

@@ -93,7 +93,7 @@ def run(
 
 
 def _unused(scenarios: Sequence[str]) -> list[str]:
-    """Return the keys of these files, and of their topologies, that are not used, and say which."""
+    """Return the keys of these files, and of their topologies, that are not used, and report them."""
     files = [path for name in scenarios if (path := Path(name)).suffix in documents.FORMATS]
     topologies = [Path(documents.read(path).data["topology"]) for path in files]
     return [*dict.fromkeys(job_files.note("scenario", *files) + job_files.note("topo", *topologies))]

@@ -54,7 +54,7 @@ TargetOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedProgram:
-    """The program of a testbed's switches, and what they capture."""
+    """The program of a testbed's switches, and their captures."""
 
     program: options.Program = "exclusive"
     lanes: Annotated[
@@ -81,7 +81,7 @@ class TestbedProgram:
         options.make_folder(self.pcap)
         where = str(self.pcap.resolve()) if self.pcap else ""
         name = str(instead or self.program)
-        own = str(Path(name).resolve()) if is_file(name) else name  # who uses it later may stand elsewhere
+        own = str(Path(name).resolve()) if is_file(name) else name  # a later command may run elsewhere
         lanes = self.lanes or TARGETS[self.target.value].lanes
         return Program(own, lanes, seed, self.target.value, where)
 

@@ -1,7 +1,7 @@
 """The service over HTTP: JSON, problem documents, server-sent events, figures, and the operator's page.
 
-Each request passes `guard` (its Host, its origin, its size), then `access` (whose token it has), then a route
-of `app`, which calls the service and answers with one of the shapes of `ina.service.views`. Errors become
+Each request passes `guard` (Host, origin, size), then `access` (the owner of its token), then a route of
+`app`, which calls the service and answers with one of the shapes of `ina.service.views`. Errors become
 problem documents in `problems`, the only place that knows which status code an error has.
 
 Needs ``pip install 'ina[service]'``.

@@ -32,9 +32,9 @@ class Gate:
         self._local = local
 
     def person(self, authorization: str | None, user: Callable[[], int | None]) -> Person:
-        """Return the person who asks. Raises Problem for an unknown person, and StoreError.
+        """Return the author of a request. Raises Problem for an unknown person, and StoreError.
 
-        `user` returns the user of this machine who asks; None: the kernel does not report it.
+        `user` returns the author's user on this machine; None: the kernel does not report it.
         """
         if self._local and not self._tokens.grants():
             if user() in (0, os.geteuid()):
@@ -61,7 +61,7 @@ def operator(person: Person) -> None:
 
 
 def own(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
-    """Return the job that the person means.
+    """Return the job that a reference means.
 
     Args:
         service: The service.
@@ -141,7 +141,7 @@ def _user(person: Person, own_uid: int) -> str:
             return ""
         raise Problem(
             403,
-            f"the token of {person.name!r} has no user as whom commands run, and this controller is root: add"
+            f"the token of {person.name!r} has no user for its commands, and this controller is root: add"
             f" one that has, with 'ina controller token add {person.name} --user USER'",
         )
     try:

@@ -32,7 +32,7 @@ class Machine(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     known_as: Annotated[list[Annotated[str, Field(max_length=255)]], Field(min_length=1, max_length=64)] = (
-        Field(description="Its names and addresses; one of them is that of a server of the cluster.")
+        Field(description="Its names and addresses; one of them belongs to a server of the cluster.")
     )
     ranks: Annotated[list[StrictInt], Field(min_length=1, max_length=MAX_RANKS)] = Field(
         description="The ranks there."
@@ -54,7 +54,7 @@ class Asked(BaseModel):
         "the like.",
     )
     token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = Field(
-        description="SHA-256 of the job's own token: at least 16 random bytes, chosen by who asks."
+        description="SHA-256 of the job's own token: at least 16 random bytes, chosen by the client."
     )
 
 
@@ -73,9 +73,7 @@ class Left(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    failure: Annotated[str, Field(max_length=4000)] = Field(
-        default="", description='What went wrong; "": nothing.'
-    )
+    failure: Annotated[str, Field(max_length=4000)] = Field(default="", description='The error; "": none.')
 
 
 _FIXED = ("name", "workers", "servers", "command", "extra", "arrival_s", "fallback", "tree", "mode")
@@ -105,7 +103,7 @@ async def admit(
         Header(alias="Idempotency-Key", max_length=200, description="The same key again gives the same job."),
     ] = "",
 ) -> Response:
-    """Ask for the admission of a job whose workers another launcher starts, on the machines of the workers.
+    """Request the admission of a job whose workers another launcher starts, on the machines of the workers.
 
     The job waits for its turn as any other job. Renew its lease from now on.
     """

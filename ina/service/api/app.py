@@ -61,8 +61,8 @@ def app(
 
     Args:
         service: The service that answers.
-        gate: Checks who may ask.
-        hosts: The names by which it may be asked (`guard.LOOPBACK`); None: any.
+        gate: Checks the authors of requests.
+        hosts: The names that requests may use for it (`guard.LOOPBACK`); None: any.
         reload: Reads the service's files again; None: it has none.
     """
     history = History(service)
@@ -220,7 +220,7 @@ async def cancel(record: Own, service: Serving, person: Asker) -> Response:
 
 @_v1.post("/jobs/{name}/retry", response_model=views.JobView)
 async def retry(record: Own, service: Serving) -> Response:
-    """Run a failed job again, from its last save."""
+    """Run a failed job again, from its last checkpoint."""
     return Json(views.of_job(await service.retry(record.name), service.now_s))
 
 

@@ -42,7 +42,7 @@ async def service_of(request: Request) -> Daemon:
 
 
 async def person_of(request: Request) -> Person:
-    """Return the person who asks. Raises Problem for an unknown person."""
+    """Return the author of a request. Raises Problem for an unknown person."""
     gate: Gate = request.app.state.gate
     peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
     return gate.person(request.headers.get("authorization"), peer.uid)
@@ -75,12 +75,12 @@ After = Annotated[
     Query(
         ge=-MAX_PAGE,
         le=1 << 53,
-        description="Return only what has a higher number. A negative number: this many of the latest.",
+        description="Return only lines with a higher number. A negative number: this many of the latest.",
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Return at most this many.")]
 Follow = Annotated[
-    bool, Query(description="Answer with server-sent events: all there is, and all that follows.")
+    bool, Query(description="Answer with server-sent events: all past lines, and all future ones.")
 ]
 Last = Annotated[
     int,

@@ -150,7 +150,7 @@ UNASKED = 32
 
 
 class Peer:
-    """The other end of a connection: looked up once, not with each of its requests.
+    """The other end of a connection: its user is looked up once, not with each request.
 
     Args:
         client: Its address; None: none.

@@ -22,7 +22,7 @@ EVERY_S = 1.0
 
 
 class History:
-    """The divisions of all switches, each with its time of beginning."""
+    """The divisions of all switches' slots, each with its time of beginning."""
 
     def __init__(self, service: Daemon, most: int = MOST) -> None:
         self._service = service

@@ -45,7 +45,7 @@ class Problem(Exception):
 
     Attributes:
         status: The status code.
-        detail: What was wrong, the value, and what would be right.
+        detail: The error, the value, and the valid values.
         pointer: The path of the value in the request's body (RFC 6901); None: it is not in the body.
         parameter: The name of the query's parameter or of the header; None: none.
         headers: Further headers of the answer.
@@ -180,7 +180,7 @@ NAME = r"^[A-Za-z0-9][\w.-]{0,199}$"
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
     "title": "Problem",
-    "description": "What was wrong, the value, and what would be right (RFC 9457).",
+    "description": "The error, the value, and the valid values (RFC 9457).",
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string"},

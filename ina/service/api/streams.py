@@ -17,7 +17,7 @@ from ina.service.views import LogView
 BEAT_S = 15.0
 """Time without an event after which a comment is sent: proxies end silent connections."""
 SLOW_S = 30.0
-"""Time after which a reader that takes nothing is disconnected."""
+"""Time after which a reader that reads nothing is disconnected."""
 MAX_STREAMS = 256
 
 

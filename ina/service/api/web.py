@@ -28,7 +28,7 @@ from ina.service.views import Reload
 _STOP_S = 2
 """Time for which open requests may continue when the service ends."""
 _SILENT_MS = 60_000
-"""Time after which the kernel ends a connection whose other side takes nothing."""
+"""Time after which the kernel ends a connection whose other side reads nothing."""
 _BACKLOG = 256
 """Connections that the kernel keeps until they are accepted."""
 HEAD_S = 10.0
@@ -132,13 +132,13 @@ class _BoundedConnection(H11Protocol):
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection."""
+        """Accept a connection."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "peer": Peer(self.client, self.server)}
         self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_S, self._late)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes: part of a head, of a body, or of the next request."""
+        """Receive bytes: part of a head, of a body, or of the next request."""
         if self._refused:
             return
         super().data_received(data)
@@ -148,7 +148,7 @@ class _BoundedConnection(H11Protocol):
             self._head = self.loop.call_later(HEAD_S, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end."""
+        """Record the end of the connection."""
         self._whole()
         super().connection_lost(exc)
 

@@ -1,4 +1,4 @@
-// Asking the API, and the person.
+// Requests to the API, and questions to the person.
 
 import { view } from "./state.js";
 
@@ -14,7 +14,7 @@ export async function request(path, method = "GET", signal = undefined) {
   try {
     detail = (await answer.json()).detail ?? detail;
   } catch {
-    // no problem document: the status has to do
+    // no problem document: show the status
   }
   const refusal = new Refusal(detail);
   refusal.status = answer.status;
@@ -49,7 +49,7 @@ export async function attempt(call) {
 }
 
 export function ask(title, text, kind = "choice") {
-  // A choice is to be confirmed, a notice only read; a secret is typed.
+  // A choice needs a confirmation, a notice only a reader; a secret is typed.
   const dialog = document.getElementById("ask");
   if (dialog.open) return Promise.resolve("");
   const key = document.activeElement?.closest("[data-key]")?.dataset.key;
@@ -66,7 +66,7 @@ export function ask(title, text, kind = "choice") {
     dialog.addEventListener(
       "close",
       () => {
-        // what had the focus may have been drawn again meanwhile
+        // the focused element may have been drawn again meanwhile
         const had = key && [...document.querySelectorAll("[data-key]")].find((each) => each.dataset.key === key);
         if (had) had.focus();
         else if (document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });

@@ -1,4 +1,4 @@
-// Elements of HTML and SVG. What people named is put in as text, never as HTML.
+// Elements of HTML and SVG. Names by users are inserted as text, never as HTML.
 
 function made(document_, tag, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {

@@ -1,4 +1,4 @@
-// The page of a job: what it is, why, its time, tree, memory and output.
+// The page of a job: its facts, decisions, times, tree, memory and output.
 
 import { at, rows, view } from "./state.js";
 import { empty, h, replace, s, section } from "./elements.js";
@@ -163,7 +163,7 @@ async function follow(name, rank) {
     });
     if (!log.text) place.textContent = "Nothing was written.";
   } catch (error) {
-    if (!stop.signal.aborted) place.textContent = `Not to be had: ${error.message}`;
+    if (!stop.signal.aborted) place.textContent = `Not available: ${error.message}`;
   }
 }
 

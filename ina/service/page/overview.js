@@ -1,4 +1,4 @@
-// The overview: what runs, what waits and why, what happens.
+// The overview: running jobs, waiting jobs with reasons, events.
 
 import { at, view, WINDOWS } from "./state.js";
 import { empty, h, replace, section, table } from "./elements.js";

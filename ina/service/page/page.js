@@ -1,4 +1,4 @@
-// The operator's page: asks /v1 like any other client, and decides what is shown, and when.
+// The operator's page: a client of /v1 like any other; chooses the contents and the times of updates.
 
 import { at, rows, view } from "./state.js";
 import { askToken, json, Refusal, stream } from "./asking.js";
@@ -7,15 +7,15 @@ import { drawJob, jobPage, leaveJob } from "./job.js";
 import { drawOverview, EVENTS, overview } from "./overview.js";
 import { clock } from "./words.js";
 
-const EVERY_MS = 5000; // progress is asked for this often while nothing is decided
-const SOON_MS = 1000; // and all else this soon after a decision
-const ALL_EVERY = 12; // and this many times more rarely without one
+const EVERY_MS = 5000; // interval of requests for progress, without a decision
+const SOON_MS = 1000; // delay of requests for all else after a decision
+const ALL_EVERY = 12; // and their interval without one, in requests for progress
 const PLACED = new Set(["starting", "running", "stopping"]);
 const QUEUE = 100;
 const LATEST = 200;
 const SHOWN = "without=measured"; // every 2 s of each job
 
-let shown = ""; // of which page the content is
+let shown = ""; // the page whose content is shown
 
 const jobOfAddress = () => {
   const found = /^#\/jobs\/(.+)$/.exec(location.hash);
@@ -29,7 +29,7 @@ const jobOfAddress = () => {
 let asking = null;
 let again = false;
 async function refresh(all = true) {
-  // Without `all` only what changes without a decision: progress, and what is used.
+  // Without `all` only values that change without a decision: progress, and usage.
   if (asking) {
     again ||= all;
     return asking;
@@ -73,7 +73,7 @@ async function runningJobs() {
 }
 
 async function otherJobs() {
-  // Those that wait longest, and what was submitted last.
+  // The jobs that wait longest, and the latest submissions.
   const pages = await Promise.all([`state=queued&limit=${QUEUE}`, `after=-${LATEST}`].map((query) => json(`/v1/jobs?${query}`)));
   return pages.flatMap((page) => page.jobs);
 }
@@ -122,7 +122,7 @@ function refreshIfSeen(all) {
 }
 
 function askedAgain() {
-  // Shows a button, and waits for it: who has cancelled is not asked again at once.
+  // Shows a button, and waits for it: a user who has cancelled is not asked again at once.
   return new Promise((resolve) => {
     const button = h("button", { type: "button", class: "strong", onclick: resolve }, "Give a token");
     document.getElementById("main").replaceChildren(h("section", {}, h("h2", {}, "Nothing is shown without a token"), h("p", {}, button)));

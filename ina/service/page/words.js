@@ -1,4 +1,4 @@
-// How times, numbers, names and states are shown.
+// Formats of times, numbers, names and states.
 
 import { at, rows } from "./state.js";
 import { h, s } from "./elements.js";

@@ -267,7 +267,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         hdr.ina.flags = hdr.ina.flags | meta.flags[7:0];
     }
 
-    // docs/reference/protocol.md, slots of the exclusive mode. The first row that fits holds.
+    // docs/reference/protocol/switch.md, slots of the exclusive mode. The first row that fits holds.
     table decision {
         key = {
             hdr.ina.kind:       ternary;

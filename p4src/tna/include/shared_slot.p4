@@ -420,7 +420,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         hdr.ina.flags = hdr.ina.flags | FLAG_COLLISION;
     }
 
-    // docs/reference/protocol.md, slots of the shared mode.
+    // docs/reference/protocol/shared.md, slots of the shared mode.
     table decision {
         key = {
             hdr.ina.kind:    ternary;

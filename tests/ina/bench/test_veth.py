@@ -1,4 +1,4 @@
-"""`ina bench switch --veth`: a window of frames between hosts, and real ones through the switch process."""
+"""`ina bench switch`: tables in memory; with `--veth` windows of frames, and real ones through the switch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from bmv2_topos.testbeds.netns.errors import MissingRequirement
 from bmv2_topos.testbeds.netns.namespaces import existing
 from hostlib.launch import command_line
+from ina.bench.switch import bench_switch
 from ina.bench.veth import FRAME, PATIENCE_S, VethBench, VethPassed, bench_veth, keep_full
 from ina.bench.veth_bed import check
 from tests.softswitch.namespaces import why_not
@@ -114,3 +115,11 @@ def test_frames_and_superframes_arrive_and_nothing_is_left_behind() -> None:
     ]
     assert all(case["packets_per_s"] > 0 and case["lost_packets"] == 0 for case in found)
     assert existing(f"ina.{left}.") == existing(f"ina.ina-bench-{process.pid}-") == []
+
+
+def test_every_table_is_measured_at_its_size() -> None:
+    measured = bench_switch(exact=50, lpm=40, ternary=30, round_s=0.001, rounds=1, writes=20)
+    assert [case.entries for case in measured.cases] == [1, 50, 1, 40, 30]
+    assert all(case.ns_per_packet > 0 < case.one_by_one_ns_per_packet for case in measured.cases)
+    assert all(case.forwarded == 1 for case in measured.cases)  # of each packet one left
+    assert measured.writes_per_s > 0

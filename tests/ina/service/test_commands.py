@@ -218,7 +218,7 @@ def test_who_watches_a_job_that_fails_hears_where_to_look(ina: Run, bed: Bed, fi
     bed.fail("vision")
     assert refusal(ina("watch", "vision")) == (
         FAILED,
-        "job vision failed: rank 1 ended with status 3; see what it wrote: ina logs vision --rank 1",
+        "job vision failed: rank 1 ended with status 3; see its output: ina logs vision --rank 1",
     )
 
 

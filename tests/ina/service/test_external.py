@@ -35,7 +35,7 @@ async def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(served: Se
     await served.until(lambda: served.daemon.record("job").over, LEASE_S + 5)
     record = served.daemon.record("job")
     assert record.state == "failed"
-    assert "has not been heard of for 20 s" in record.reason
+    assert "has not sent a request for 20 s" in record.reason
     await served.clean()
 
 
@@ -76,7 +76,7 @@ async def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(
     await served.clean()
 
 
-@pytest.mark.parametrize("why", ["rank 1 was killed", f"not been heard of for {LEASE_S:g} s"])
+@pytest.mark.parametrize("why", ["rank 1 was killed", f"not sent a request for {LEASE_S:g} s"])
 async def test_a_controller_that_starts_again_gives_holders_a_whole_lease(served: Served, why: str) -> None:
     await served.daemon.admit(external(), holder="")
     await served.state("job", "running")

@@ -99,7 +99,7 @@ def test_a_service_that_is_started_with_other_policies_goes_on_by_these(tmp_path
         (Policies("fifo", AllocationSettings(memory="all")), "memory 'all'"),
         (
             Policies("fifo", AllocationSettings(placement="scheduler")),
-            "workers of job 'a', which somebody else",
+            "workers of job 'a', which another launcher",
         ),
     ],
 )

@@ -220,7 +220,7 @@ def test_a_state_in_the_folder_of_another_one_is_refused(killed: Path, tmp_path:
         store.append(EVENTS)
     (killed / "state.sqlite-wal").unlink()
     shutil.copy(tmp_path / "other" / "state.sqlite", killed)
-    with pytest.raises(StoreError, match=r"is the state \w+, and .* is that of \w+"):
+    with pytest.raises(StoreError, match=r"has the state \w+, and .* the state \w+"):
         Store(killed)
 
 
@@ -287,7 +287,7 @@ def test_what_is_no_backup_of_this_state_is_not_restored(killed: Path, tmp_path:
     with Store(tmp_path / "other") as store:
         store.fact("policies", "{}")
     recovery.back_up(tmp_path / "other", tmp_path / "backup")
-    with pytest.raises(StoreError, match=r"is of the state \w+, and .* is that of"):
+    with pytest.raises(StoreError, match=r"has the state \w+, and .* the state \w+"):
         recovery.restore(tmp_path / "backup", killed)
     (tmp_path / "nothing").touch()
     with pytest.raises(StoreError, match="no state of a controller"):

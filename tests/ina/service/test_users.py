@@ -130,8 +130,8 @@ def test_a_root_controller_runs_commands_as_the_tokens_user() -> None:
 @pytest.mark.parametrize(
     ("person", "own_uid", "said"),
     [
-        (named(name="root"), 0, "the token of 'root' has no user as whom commands run"),
-        (named(name="nobody"), 0, "the token of 'nobody' has no user as whom commands run"),
+        (named(name="root"), 0, "the token of 'root' has no user for its commands"),
+        (named(name="nobody"), 0, "the token of 'nobody' has no user for its commands"),
         (named("no-such-user"), 0, "there is no user 'no-such-user' on this machine"),
         (named("no-such-user"), 1, "there is no user 'no-such-user'"),
         (named("nobody"), 1, "which only root may become"),
