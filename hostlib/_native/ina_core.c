@@ -179,8 +179,8 @@ static int encode(const struct ina_core *core, const struct place *place, int64_
     return 1;
 }
 
-/* Have the values of a packet that is sent soon come to the cache: each packet is so short, and those of a shard so few in
-   a row, that the processor does not by itself. */
+/* Prefetch the values of a packet that is sent soon: packets are so short, and those of a shard so few in
+   a row, that the processor does not prefetch by itself. */
 static void fetch_ahead(const struct ina_core *core, int64_t index)
 {
     if (index + FETCHED_AHEAD >= core->data_packets)
@@ -256,8 +256,8 @@ static int prefer_oldest(struct ina_core *core)
     }
 }
 
-/* How a packet that is sent for the first time goes: past the slots, taking along what they have of its sum, if the
-   fallback server waits for it already; past them too if it is not to claim one. */
+/* Flags of a packet that is sent for the first time: past the slots, together with their partial sums, if the
+   fallback server waits for it already; also past them if it must not claim a slot. */
 static uint32_t way_of(struct ina_core *core, uint32_t chain)
 {
     int64_t index = core->index[chain];
@@ -575,8 +575,8 @@ static int waits_longest(const struct ina_core *core)
     return core->backoff > 0 && core->rto << (core->backoff < 20 ? core->backoff : 20) >= core->rto_max;
 }
 
-/* Note who has contributed to a packet that we wait for. Where we are counted, but the next time-out is the longest, that
-   is not waited for to take along a sum in whose slot nobody else may join. */
+/* Store who has contributed to a packet in flight. If we are counted, but the next time-out is the longest, do not wait
+   for it, and take along a sum in whose slot no other rank may join. */
 static void take_status(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
     uint32_t bitmap = load32(header + AT(bitmap)), node = load16(header + AT(node));

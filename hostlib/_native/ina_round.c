@@ -2,8 +2,8 @@
 #include "ina_core.h"
 #include "ina_window.h"
 
-/* Let packets that no rank has sent yet go by the new line; not before those of the last change do. So all ranks draw the
-   same line through the same packets, and a packet says the same of waiting however often it is sent. */
+/* Apply the new limit of claims to packets that no rank has sent yet, after those of the last change. So all ranks draw the
+   same line through the same packets, and a resent packet reports the same waiting as before. */
 static void change_line(struct ina_core *core, int64_t claims)
 {
     if (core->settled < core->change_at)

@@ -116,7 +116,7 @@ def check(settings: Settings, *, first: bool) -> None:
     if first and settings.switch == EMBEDDED and not names_machines:
         raise ConfigError(
             "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
-            "set: set a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
+            "set: give a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
             "reach (docs/guides/torch-launchers.md)"
         )
     if len(settings.token) < LEAST_SECRET:
