@@ -1,4 +1,4 @@
-"""Compare the layout of memory and packets in Python with that of the compiled library.
+"""Compare the layout of memory and packets in Python with the compiled library's.
 
 Both languages declare the shared structures, the header of a packet, and shared constants. The library
 exports its declarations as tables (``ina_layout.c``), generated from the declaring lists. A library of

@@ -53,7 +53,7 @@ class Communicator(MovingCalls):
     asynchronous (`allreduce_async`).
 
     Asynchronous collectives are carried out when all ranks have submitted them: small ones together and ahead
-    of large ones, which are carried out in slices. So they may end in an order other than that of submission.
+    of large ones, which are carried out in slices. So they may end out of the order of submission.
 
     Several threads of a rank may call methods only if the order of calls is still the same on all ranks.
 

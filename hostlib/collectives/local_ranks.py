@@ -6,7 +6,7 @@ So the switch has one worker per machine, and a machine's link carries one strea
 
 1. every rank writes its part into memory that the machine's ranks share;
 2. each rank but the first adds up a shard of all parts (``_native/ina_local.c``), while the first sends the
-   machine's sum of the step before, which the switch adds to those of other machines; of two ranks the first
+   machine's sum of the step before, which the switch adds to other machines' sums; of two ranks the first
    adds up all;
 3. all take the result from that memory.
 

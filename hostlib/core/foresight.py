@@ -93,7 +93,7 @@ def misfits(found: bytes | NDArray[Any], foreseen: bytes | NDArray[Any]) -> NDAr
 
 
 def _next(found: bytes, before: _Kept | None) -> bytes:
-    """Return the exponents foreseen after `found`; for zeros and NaN, which have none, those of `before`."""
+    """Return the exponents foreseen after `found`; for zeros and NaN, which have none, repeat `before`."""
     if before is None or not (0 in found or NONFINITE in found):
         return found.translate(_ABOVE)
     exponents = np.frombuffer(found, np.uint8)

@@ -157,7 +157,7 @@ class FallbackCore:
         )
 
     def statistics(self) -> Statistics:
-        """Return the counters of every job (`Count`, in lower case); under None, those of no job.
+        """Return the counters of every job (`Count`, in lower case); under None, counters without a job.
 
         A job also has ``entries``, ``unfinished`` and ``pieces``: memory in use, in packets.
         """

@@ -101,7 +101,7 @@ def job_profile(ranks: Ranks) -> StageProfile:
     """Return the profile of a job, whose iterations end when all ranks have ended them.
 
     In each stage the slowest rank's time counts, because the others wait for it. They wait in the exchange of
-    gradients, so there the shortest time counts: that of the last rank.
+    gradients, so there the shortest time counts: the last rank's.
     """
     return StageProfile.of([_of_all(iterations) for iterations in zip(*ranks, strict=False)])
 

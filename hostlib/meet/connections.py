@@ -200,7 +200,7 @@ def knock(
 
 
 class MissingRanks(RendezvousError):
-    """Some ranks have not come to the first one in time."""
+    """Some ranks have not connected to the first one in time."""
 
     def __init__(self, missing: Collection[int], size: int, patience_s: float, more: str = "") -> None:
         """`more`: further details, after a semicolon."""

@@ -97,7 +97,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._closed = False
         self._broken: JobBroken | None = None
         self._own: Communicator | None = None
-        """This group's own job; None: it uses that of `hostlib.current`, or none."""
+        """This group's own job; None: it uses `hostlib.current`'s job, or none."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
         """The store, by a connection for calls that do not block; groups of these ranks use it, too."""

@@ -239,7 +239,7 @@ class Inner:
     calls: int = 0
     """Number of collectives that this rank has called; gloo numbers them."""
     messages: set[object] = field(default_factory=set)
-    """Sends and receives of this rank that have not been waited for: they could match those of the next
+    """Sends and receives of this rank that have not been waited for: they could match ones of the next
     group. A send ends once it has met its receive."""
     failed: bool = False
     """True if a call has failed, which ends its connections."""

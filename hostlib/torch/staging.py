@@ -118,7 +118,7 @@ def copies_of(tensor: torch.Tensor) -> Copies | None:
 
 
 def devices() -> list[str]:
-    """Return the supported types of devices: the CPU, and those of `COPIES` that this torch can reach."""
+    """Return the supported types of devices: the CPU, and devices of `COPIES` that this torch can reach."""
     return ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
