@@ -1,4 +1,4 @@
-"""Writing and reading TableEntry, DirectCounterEntry and DirectMeterEntry."""
+"""Write and read TableEntry, DirectCounterEntry and DirectMeterEntry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSERT, _MODIFY, _DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
 _MOST_MESSAGES = 1 << 16
-"""Maximum number of entries with cached messages: far more than usually exist at once."""
+"""Maximum number of entries with cached messages: far more than a program usually has."""
 """A read of all fields that can be written again."""
 
 
@@ -68,7 +68,7 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def before(bundle: Bundle, message: Any) -> list[Any]:
-    """Return the present entry of a write, with its additional parts, or nothing."""
+    """Return the present entry that a write names, with its counter, meter and timeout, or an empty list."""
     table = translate.table(bundle.schema, message.table_id)
     if message.is_default_action:
         found = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
@@ -153,7 +153,7 @@ def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
 def _read_direct(
     bundle: Bundle, request: Any, kind: str
 ) -> Iterator[tuple[TableSchema, ir.ConstEntry | None, Any]]:
-    """Yield table, entry (None: its default) and key of each counter or meter that a request selects."""
+    """Yield table, entry (None: the default) and key of each direct counter or meter of a request."""
     wanted = request.table_entry
     if wanted.table_id == 0:
         tables = [t for t in bundle.schema.tables.values() if _direct(t, kind) is not None]
@@ -390,7 +390,7 @@ def _direct(table: TableSchema, kind: str) -> int | None:
 
 
 def _target(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry | None:
-    """Return the entry of a direct counter or meter; None: the default one."""
+    """Return the entry of a direct counter or meter; None: the default entry."""
     if message.table_entry.is_default_action:
         return None
     return _existing(bundle, table, message.table_entry)

@@ -195,12 +195,12 @@ def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
 
 
 class Leave(Enum):
-    """An end of a statement that skips the next statement."""
+    """The end of a statement after which the next statement does not run."""
 
     BODY = auto()  # return: leave the innermost scope, action or block
     BLOCK = auto()  # exit: leave ingress or egress
-    LOOP = auto()  # break: leave the innermost loop
-    ROUND = auto()  # continue: leave the loop's body for its update
+    LOOP = auto()  # break: end the innermost loop
+    ROUND = auto()  # continue: end the loop's body and go to its update
 
 
 MAX_ROUNDS = 1 << 20
@@ -220,7 +220,7 @@ class StatementCompiler:
         self._actions: dict[str, Execute] = {}
 
     def body(self, statements: Sequence[ir.Stmt]) -> Execute:
-        """Return a function that runs statements in order until one leaves."""
+        """Return a function that runs statements in order until one leaves (`return`, `break` and so on)."""
         steps = [self._statement(statement) for statement in statements]
 
         def run(packet: PacketState) -> Leave | None:
@@ -233,7 +233,7 @@ class StatementCompiler:
         return run
 
     def scope(self, statements: Sequence[ir.Stmt]) -> Execute:
-        """Like `body`, but ``return`` inside ends here."""
+        """Like `body`, but a ``return`` inside ends only these statements."""
         run = self.body(statements)
         return lambda packet: Leave.BLOCK if run(packet) is Leave.BLOCK else None
 
