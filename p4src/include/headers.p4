@@ -100,7 +100,7 @@ header ina_t {
     bit<16> lanes;      // lanes in this packet: LANES or 0
     bit<32> tag;        // digest of type, length and operation, on which all ranks must agree
     bit<16> node;       // node of the job's tree whose children `bitmap` names; 0 is the root
-    bit<16> target;     // rank that takes the sum; with TARGET_BUT: all ranks but this one
+    bit<16> target;     // rank that takes the sum; with TARGET_BUT: all ranks except this one
 }
 
 #define LANE_FIELD(i) bit<32> v##i;

@@ -73,7 +73,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     bit<1> final = 0;       // the slot holds the result of this PSN
     bit<1> seen = 0;        // this contributor is already in the slot
     bit<1> full = 0;        // all contributors are in, this packet included
-    bit<1> aged = 0;        // the packet may take another sum's slot: because no packet has joined it for too long,
+    bit<1> aged = 0;        // the packet may take another sum's slot: its sum is too old,
     bit<1> outranks = 0;    // or because the packet is more urgent
     bit<8> asked = 0;       // the packet's FLAGS_ASKING on arrival
     bit<3> slot_operation = SLOT_KEEP;
@@ -159,7 +159,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
 
     action age() {
 #ifndef HELD_SLOTS
-        slot_flags.write(meta.index, slot.flags | FLAG_COLLISION);  // ATP reports only to packets that found the slot taken
+        slot_flags.write(meta.index, slot.flags | FLAG_COLLISION);  // ATP reports a collision only to the loser
 #endif
         bit<8> loss = meta.preempt == 1 ? meta.ageing : 0;
         slot_priority.write(meta.index, slot.priority > loss ? slot.priority - loss : 0);

@@ -178,9 +178,7 @@ class _BfrtServicer:
     def write(self, request: Any, context: Any) -> Any:
         """Apply a batch of updates in order."""
         if request.atomicity != bfruntime.CONTINUE_ON_ERROR and len(request.updates) > 1:
-            context.abort(
-                grpc.StatusCode.UNIMPLEMENTED, "batches are carried out with CONTINUE_ON_ERROR only"
-            )
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "batches are applied with CONTINUE_ON_ERROR only")
         outcomes: list[RequestError | None] = []
         with self._device.writing():
             for update in request.updates:

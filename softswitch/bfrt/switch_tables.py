@@ -298,7 +298,7 @@ class _Groups(Stored):
         if row is None:
             return
         if key[0] == NO_GROUP:
-            raise Unimplemented(f"multicast group {NO_GROUP}: this switch takes it for none")
+            raise Unimplemented(f"multicast group {NO_GROUP}: to this switch it means no group")
         if row.get("$MULTICAST_ECMP_ID"):
             raise Unimplemented("nodes that are chosen by ECMP")
         nodes, valid, xids = (_numbers(row, name) for name in (_NODES, _VALID, _XIDS))
@@ -354,7 +354,9 @@ class _Nodes(Stored):
         """Raise an error for an invalid port, and for the deletion of a node that groups contain."""
         if row is None:
             if held := self.groups.having(key[0]):
-                raise InvalidArgument(f"node {key[0]} is in multicast group {held[0][0]}: take it out first")
+                raise InvalidArgument(
+                    f"node {key[0]} is in multicast group {held[0][0]}: remove it from the group first"
+                )
             return
         if row.get("$MULTICAST_LAG_ID"):
             raise Unimplemented("link aggregation groups in multicast nodes")

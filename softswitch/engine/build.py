@@ -178,7 +178,9 @@ def _ended(status: int) -> str:
 def _first_error(stderr: str) -> str:
     """Return the line with the error."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it said nothing")
+    return next(
+        (line for line in lines if "error" in line.lower()), lines[0] if lines else "it printed no message"
+    )
 
 
 def load(

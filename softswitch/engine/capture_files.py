@@ -78,7 +78,7 @@ class _File:
 
     def _end(self, why: str) -> None:
         self.full = True
-        _log.warning("%s: %s; this port is captured no more, the switch goes on", self.path, why)
+        _log.warning("%s: %s; the capture of this port ends, the switch goes on", self.path, why)
 
 
 class CaptureFiles:

@@ -4,7 +4,7 @@ Meters are two-rate three-colour markers (RFC 2698) that ignore earlier colours.
 
 This module and ``runtime/meters.h`` give the same result for every packet, to the token.
 
-The counters here are those of the switch and its ports, not the program's.
+The counters here belong to the switch and its ports, not to the program.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ def _number(units: dict[str, float]) -> Callable[[str, str], float]:
         match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)([a-zA-Z%]*)", value)
         if match is None or match[2] not in units:
             known = ", ".join(filter(None, units))
-            raise ValueError(f"impairment {part!r}: want a number, may be with one of {known}")
+            raise ValueError(f"impairment {part!r}: want a number, optionally with one of {known}")
         return float(match[1]) * units[match[2]]
 
     return read

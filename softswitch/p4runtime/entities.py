@@ -210,7 +210,7 @@ def _apply(device: Device, kind: int, entity: Any) -> None:
 
 def read(device: Device, entity: Any) -> list[Any]:
     """Read the entities that one entity of a request selects. Raises RequestError."""
-    name, message = _content(entity, "an entity of the read request is empty: it must say what to read")
+    name, message = _content(entity, "an entity of the read request is empty: it must name what to read")
     with device.switch.locked():
         return [p4.Entity(**{name: found}) for found in KINDS[name].read(device.bundle, message)]
 
@@ -233,7 +233,7 @@ def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) ->
             except RequestError as error:
                 for kind, done in reversed(undo):
                     _apply(device, kind, done)
-                aborted = Aborted(f"taken back or not begun, because update {number + 1} of the batch failed")
+                aborted = Aborted(f"reverted or not begun, because update {number + 1} of the batch failed")
                 return [error if other == number else aborted for other in range(len(updates))]
             undo += reversed(inverse)
     return [None] * len(updates)

@@ -163,7 +163,7 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
     """
     if not config.HasField("p4info"):
-        raise InvalidArgument("the config has no P4Info; send that of the program in the device config")
+        raise InvalidArgument("the config has no P4Info; send the P4Info of the program in the device config")
     source = _source(config.p4_device_config)
     try:
         program = compile_once(source, name="device config", undefined=loading.undefined)
@@ -175,7 +175,7 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
     wrong = schemas.differences(schema, compiled)
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        raise InvalidArgument("the P4Info is not that of the program: " + "; ".join(wrong[:5]) + more)
+        raise InvalidArgument("the P4Info does not fit the program: " + "; ".join(wrong[:5]) + more)
     try:
         check_architecture(program, loading.architecture)
         pipeline = load(program, backend=loading.backend, trace=loading.trace)

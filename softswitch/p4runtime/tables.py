@@ -378,7 +378,7 @@ def _existing(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry
 def _owner(bundle: Bundle, message: Any, kind: str) -> TableSchema:
     """Return the table of a direct "counter" or "meter"."""
     if not message.HasField("table_entry"):
-        raise InvalidArgument(f"the direct {kind} entry has no table_entry to say which {kind}")
+        raise InvalidArgument(f"the direct {kind} entry has no table_entry, which selects the {kind}")
     table = translate.table(bundle.schema, message.table_entry.table_id)
     if _direct(table, kind) is None:
         raise InvalidArgument(f"'{table.name}' has no direct {kind}")

@@ -199,7 +199,7 @@ class _ScriptRun:
         for expect in expected[len(left) :]:
             self._note(expect.line, f"nothing more left at port {port}")
         for frame in left[len(expected) :]:
-            self._note(0, f"nobody expected, at port {port}, {_show(frame)}")
+            self._note(0, f"unexpected packet at port {port}, {_show(frame)}")
 
 
 def compare(expect: Expect, frame: bytes) -> str | None:

@@ -46,8 +46,8 @@ struct tna_metadata_t {
 // The multicast group of the port that leads back into this pipeline.
 const bit<16> GROUP_OF_SELF = 0xffff;
 
-// A word of the slot's identity. Who outranks the slot leaves its own there; either way the packet
-// learns how the two differ, from which both can be told.
+// A word of the slot's identity. A packet that outranks the slot stores its own; in both cases the
+// packet gets the XOR of the two words, which shows if they are equal.
 control Word(in bit<32> mine, in index_t index, in bit<1> outranks, out bit<32> difference) {
     Register<bit<32>, index_t>(SLOTS) words;
     RegisterAction<bit<32>, index_t, bit<32>>(words) comparing = {
@@ -227,8 +227,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     action empty_too()  { meta.seen = emptying_too.execute(meta.index); }
     action begin_too()  { beginning_too.execute(meta.index); }
 
-// In what follows the first row that fits holds. A resend takes what is there along, for something
-// may be stuck, unless it asks who is missing; results and reminders have no tag to compare.
+// Below, the first matching row applies. A resend takes the slot's sum along, as the rest may be
+// lost, unless it asks for the status; results and reminders have no tag to compare.
 #define BY_IDENTITY                                     \
     hdr.ina.kind:       ternary;                        \
     hdr.ina.flags[7:6]: ternary @name("raw_bypass");    \

@@ -1,6 +1,6 @@
 """From source files to the syntax tree: preprocessor, lexer, and a recursive-descent parser for all of P4_16.
 
-It stops at the first error. Each layer adds to the one before: `parse_expressions`, with the cursor,
+The parser has three layers, each based on the one before: `parse_expressions`, with the cursor,
 `parse_statements`, and the declarations here.
 """
 

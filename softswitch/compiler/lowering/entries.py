@@ -74,7 +74,7 @@ def _all_ones(type_: ir.Bits) -> int:
 
 
 def entry_pattern(body: Body, expr: ast.Expr, key: ir.Key, type_: t.Type) -> ir.Pattern:
-    """Return one component of a table entry, in the form of the key's match kind."""
+    """Return one component of a table entry, in the form for the key's match kind."""
     found = pattern(body, expr, type_)
     allowed = {
         "exact": ("exact",),
@@ -316,7 +316,7 @@ def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, def
     listed = actions.find(ref.name, ref.pos)
     if find_action(body, ref) is not listed.action:
         raise CompileError(
-            f"{'.' * ref.absolute}{ref.name} is another action than the one that the table lists",
+            f"{'.' * ref.absolute}{ref.name} is not the action that the table lists",
             ref.pos,
             f"the action declared at {listed.action.decl.pos}",
         )
@@ -330,7 +330,7 @@ def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, def
     bound = len(listed.bound)
     if tuple(spelling(arg.value) for arg in args[:bound]) != listed.bound:
         raise CompileError(
-            f"the arguments bound for {ref.name!r} are not those of the action list",
+            f"the arguments bound for {ref.name!r} differ from the action list's",
             ref.pos,
             ", ".join(listed.bound),
         )
@@ -338,7 +338,7 @@ def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, def
     values = []
     for formal, expr in zip(listed.free, exprs, strict=True):
         value = known(body, expr, formal.type, f"argument {formal.name!r}")
-        if isinstance(value, Run) and isinstance(value.expr, ir.Const):  # else its parameter was refused
+        if isinstance(value, Run) and isinstance(value.expr, ir.Const):  # else an error was reported
             values.append(value.expr.value)
     return ir.Invocation(listed.ref.action, tuple(values))
 

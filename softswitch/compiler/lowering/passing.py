@@ -1,13 +1,12 @@
-"""Passing arguments: P4's copy-in and copy-out, without copies where they make no difference.
+"""Pass arguments by P4's copy-in and copy-out, without copies that make no difference.
 
 Inside a callee a parameter stands for a `Value`: the argument itself (passed by name) if the argument
 is a constant, or a plain path which nothing else that the callee can reach overlaps; then the result is
 the same. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied
 back after it (``out``, ``inout``), arguments in order.
 
-Parameters at their declarations: P4's requirements on them, whether anything is called or not.
-
-The sections are the P4_16 specification's, version 1.2.5.
+Also check P4's requirements on declared parameters, even without a call. Sections are of the P4_16
+specification, version 1.2.5.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _signature(what: str, params: Sequence[Formal | ast.ParamDecl]) -> str:
 
 
 def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.Expr]) -> list[Value]:
-    """Return the values of arguments, evaluated from left to right; `returns` says which are l-values.
+    """Return the values of arguments, evaluated from left to right; `returns` marks the l-values.
 
     ``_`` for an l-value gives `Default`.
     """

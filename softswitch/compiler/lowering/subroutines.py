@@ -201,7 +201,7 @@ def bound_action(
     params = tuple(_control_plane_param(body, action, i) for i in range(len(args), len(formals)))
     exprs: list[ast.Expr] = list(args)
     for param in params:
-        # A name outside the source's name space stands for the table entry's value.
+        # A name that no source can contain stands for the table entry's value.
         hidden = f"${param.name}"
         type_ = formals[len(exprs)].type
         value = Run(type_, ir.Var(param.type, param.variable, pos=pos))

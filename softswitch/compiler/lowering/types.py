@@ -1,4 +1,4 @@
-"""Types of the source, before they become types of the IR.
+"""The source's types, before they become types of the IR.
 
 The IR has only run-time types. The front end also needs arbitrary-precision ``int``,
 strings, tuples, serialisable enums and ``type`` declarations, which are distinct here and their

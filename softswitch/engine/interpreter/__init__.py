@@ -260,7 +260,7 @@ class Interpreter:
         return frame, verdict
 
     def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
-        """Return the present values of those of these metadata fields that the program has."""
+        """Return the present values of these metadata fields, without fields that the program lacks."""
         found = {}
         for name in names:
             value = packet.variables["meta"]

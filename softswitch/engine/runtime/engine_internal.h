@@ -107,7 +107,7 @@ struct port {
     uint16_t number;
     bool dirty;                     /* on the engine's list of ports to flush */
     bool is_cpu;
-    bool blocked;                   /* the socket was full: wait until it is writable, or until a scheduled EVENT_RESUME */
+    bool blocked;                   /* the socket was full: wait until it is writable, or for EVENT_RESUME */
     bool resume_scheduled;
     bool dequeue_scheduled;
     int fd;                         /* -1: memory */
