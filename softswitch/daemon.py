@@ -57,7 +57,7 @@ class StopSignal:
         self._told.setblocking(False)  # if the socket is full, the event is set already
 
     def __enter__(self) -> Self:
-        """Take over the two signals. Raises ValueError in any thread but the main one."""
+        """Take over the two signals. Raises ValueError in any thread except the main one."""
         self._woke = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _only_wake) for number in SIGNALS}
         return self
@@ -78,7 +78,7 @@ class StopSignal:
             self._told.send(bytes((_SOMEBODY,)))
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for at most this time, in any thread but the main one; return True if the switch must stop."""
+        """Wait at most this time, in any thread except the main one; return True if the switch must stop."""
         return self._event.wait(timeout_s)
 
     def wait_in_main_thread(self) -> None:

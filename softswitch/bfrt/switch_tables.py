@@ -165,7 +165,7 @@ class _Handles:
         self._switch = switch
 
     def write(self, kind: int, entry: Any) -> None:
-        """Raise an error: the positions of ports are fixed."""
+        """Raise an error, as the positions of ports are fixed."""
         raise PermissionDenied(f"'{HANDLE.name}' can only be read")
 
     def read(self, entry: Any) -> Iterator[Any]:

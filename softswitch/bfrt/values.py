@@ -316,7 +316,7 @@ class RefusedRows(Stored):
     """A table of the chip without a counterpart here: it is empty and refuses entries."""
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse every entry."""
+        """Raise an error for every entry."""
         raise Unimplemented(f"this switch has no '{self.table.name}': it stays empty")
 
 

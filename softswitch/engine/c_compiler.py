@@ -49,7 +49,7 @@ def find(content: str) -> Path | None:
 
 @cache
 def levels() -> tuple[str, ...]:
-    """Return the levels whose objects this processor can run, the best one first."""
+    """Return the levels of objects that this processor can run, the best one first."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -63,7 +63,7 @@ class _File:
         if self.full or not records:
             return
         if len(records) > self._left:
-            self._end(f"as long as it may be (--pcap-limit), {len(records):,} bytes are left out")
+            self._end(f"the size limit (--pcap-limit) is reached, {len(records):,} bytes are lost")
             return
         try:
             if (written := self._file.write(records)) != len(records):

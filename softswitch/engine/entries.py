@@ -121,7 +121,7 @@ class TableEntries:
         return found
 
     def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with the match of `entry`, of which nothing else is used. Raises NoSuchEntry."""
+        """Return the entry with the match of `entry`, whose other parts are ignored. Raises NoSuchEntry."""
         patterns = self._canonical_patterns(entry.patterns)
         priority = entry.priority if self._prioritised else 0
         found = self._entries.get((patterns, priority))

@@ -265,7 +265,7 @@ class LinkModel:
 
     @classmethod
     def names(cls) -> list[str]:
-        """The fields in order."""
+        """Return the fields in order."""
         return [f.name for f in fields(cls)]
 
 

@@ -81,8 +81,8 @@ class Switch:
     ) -> None:
         """Open the ports.
 
-        Raises PortError, with nothing left open, if a port cannot be opened; NoCompiler where the engine
-        cannot be built and did not come with the package.
+        Raises PortError, with no port left open, if a port cannot be opened; NoCompiler if the engine cannot
+        be built and did not come with the package.
         """
         impairments = impairments or {}
         _check_ports(ports, impairments)

@@ -226,7 +226,7 @@ class _Stream:
         self._waiting = 0  # bytes
 
     def offer(self, response: Any) -> None:
-        """Queue a packet or an error; it is dropped if the client leaves too much unread."""
+        """Queue a packet or an error; drop it if too many bytes are still unread."""
         size = response.ByteSize()
         with self._lock:
             if self._waiting + size > MAX_UNREAD:
@@ -544,7 +544,7 @@ def _abort(context: Any, error: RequestError) -> NoReturn:
 
 
 def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
-    """End a batch with failed parts: UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
+    """End a batch with failed parts as UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
     failed = [error for error in outcomes if error]
     text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
     room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)

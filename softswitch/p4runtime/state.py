@@ -362,7 +362,7 @@ def members(entry: Any) -> list[tuple[int, int]]:
 
 
 def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
-    """Refuse to insert existing entries, to modify or delete missing ones, and updates without a type.
+    """Raise an error for an insertion of an existing entry, a change of a missing one, or no update type.
 
     Args:
         kind: The update's type.

@@ -258,7 +258,7 @@ def _modify(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
 
 
 def _brings_resources(message: Any) -> bool:
-    """Return True if an entry has parts beside its action, as few entries do."""
+    """Return True if an entry has parts besides its action, as few entries do."""
     return bool(
         message.idle_timeout_ns
         or message.HasField("counter_data")
@@ -284,7 +284,7 @@ def _check_resources(table: TableSchema, message: Any) -> None:
 
 
 def _write_resources(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, message: Any) -> None:
-    """Set an entry's parts beside its action: counter, meter, idle timeout."""
+    """Set an entry's parts besides its action: counter, meter, idle timeout."""
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
     if message.HasField("meter_config"):

@@ -331,5 +331,5 @@ def to_packet_in(schema: Schema, frame: bytes) -> Any:
 
 
 def _header_bytes(fields: Sequence[ParamInfo]) -> int:
-    """Headers are whole bytes: the compiler ensures it."""
+    """Return a header's size in bytes; the compiler ensures whole bytes."""
     return sum(f.width for f in fields) // 8

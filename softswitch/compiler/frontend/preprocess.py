@@ -130,7 +130,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
             self.path.append(str(directory))
 
     def parsegen(self, text: str, source: str | None = None, abssource: str | None = None) -> Iterator[Any]:
-        """Preprocess one file (pcpp's entry for the main one and for each that is included)."""
+        """Preprocess one file (pcpp's entry point for the main file and each included file)."""
         assert abssource is not None
         self._sources[abssource] = _Source.of(self._display(Path(abssource)), text)
         if self.include_depth > _MAX_INCLUDE_DEPTH:

@@ -177,7 +177,7 @@ def evaluate_all(body: Body, exprs: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
 
 
 def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[ir.Position, ...]) -> None:
-    """Save values that were computed before statements that later ones needed.
+    """Save values if later values emitted statements, which could change them.
 
     `marks` gives the number of statements after each value; `values` is changed in place.
     """

@@ -149,7 +149,7 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
         return found
     if isinstance(shape, t.Tuple):
         return [(f"f{i}", type_, "exact") for i, type_ in enumerate(shape.elements)]
-    return [("", element, "exact")]  # a single component has no name in P4Info, as with p4c
+    return [("", element, "exact")]  # a single component has no name in P4Info, as in p4c
 
 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:

@@ -138,7 +138,7 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[Value, int]:
-    """Return the value whose most significant bit is below `end` in `whole`, and where it stops."""
+    """Return the value whose most significant bit is just below `end` in `whole`, and its lowest bit."""
     shape = t.base(type_)
     if isinstance(shape, t.StackType):
         parts: list[t.Type] = [shape.element] * shape.size

@@ -1,7 +1,7 @@
 """Pass arguments by P4's copy-in and copy-out, without copies that make no difference.
 
 Inside a callee a parameter stands for a `Value`: the argument itself (passed by name) if the argument
-is a constant, or a plain path which nothing else that the callee can reach overlaps; then the result is
+is a constant, or a plain path that overlaps no other storage of the callee; then the result is
 the same. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied
 back after it (``out``, ``inout``), arguments in order.
 
@@ -153,8 +153,8 @@ def pass_arguments(
 ) -> PassedValues:
     """Emit the statements before a call, and return the values of the parameters.
 
-    `reached` are paths that the callee uses beside its parameters. Parameters in `variables` are
-    those variables, whatever the argument. New variables' names begin with `prefix`. The scalars of an
+    `reached` are paths that the callee uses besides its parameters. Parameters in `variables` become
+    these variables, whatever the argument. New variables' names begin with `prefix`. The scalars of an
     ``out`` parameter, which are undefined, start at zero; in a `block` (a control or parser) that passes the
     parameter by name, they start at the argument's value, as with p4c's inlining.
     """

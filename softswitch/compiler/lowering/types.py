@@ -316,7 +316,7 @@ def fields_of(type_: Type) -> Mapping[str, Type] | None:
 def width(type_: Type, *, varbits: str = "max") -> int | None:
     """Return the width in bits of a value in a packet; None for types without one.
 
-    `varbits` gives the size of a varbit: its ``max`` width or ``min``, nothing.
+    `varbits` gives the size of a varbit: ``max``, its maximum width, or ``min``, zero.
     """
     match type_:
         case ir.Bits():

@@ -117,7 +117,7 @@ class Unit:
 
     @contextmanager
     def only_checking(self) -> Iterator[None]:
-        """Check the code inside, without adding it to the program."""
+        """Check the code of the ``with`` block, without adding it to the program."""
         outer, self._checking = self._checking, True
         try:
             yield
@@ -126,7 +126,7 @@ class Unit:
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Report an error of the code inside instead of raising it."""
+        """Report an error of the ``with`` block instead of raising it."""
         try:
             yield
         except CompileError as error:
@@ -147,7 +147,7 @@ class Unit:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Discard afterwards all additions made to the program inside: for code that is only checked."""
+        """Discard, after the ``with`` block, its additions to the program: for code that is only checked."""
         undo = len(self._undo)
         kept = [
             (registry, dict(registry))

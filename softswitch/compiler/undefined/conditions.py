@@ -80,7 +80,7 @@ def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
         case ir.Cast(operand=operand):
             whole = state.value(operand)
             full = state.value(expr)
-            if whole.low >= full.low and whole.high <= full.high:  # nothing was cut off
+            if whole.low >= full.low and whole.high <= full.high:  # no bits were cut off
                 _note(state, operand, value)
         case ir.IsValid(header=header) if value.only is not None:
             place = state.place(header)

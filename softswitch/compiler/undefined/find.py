@@ -6,7 +6,7 @@ explored; a path that a packet takes is never omitted. Beyond `MOST_STATES` path
 with the same headers are merged.
 
 Settings of the control plane (entries, default actions) are assumed to be correct for the program: an index
-that depends on nothing else is in range. Everything in a packet, register or port number may have any value.
+that depends only on them is in range. Everything in a packet, register or port number may have any value.
 
 A plain copy of an undefined value is no dependence, but makes its target undefined, too.
 """
@@ -245,7 +245,7 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 
 
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-    """Extract a header, and return whether parsing goes on."""
+    """Extract a header, and return True if parsing continues."""
     if size is not None:
         e.reader.reads(size, state)
     leaves.stopped.append(state.copy())

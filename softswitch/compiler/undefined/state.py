@@ -291,7 +291,7 @@ class PathState:
     # ----------------------------------------------------------------- headers
 
     def is_valid(self, header: ir.Expr) -> bool | None:
-        """Return whether a header is valid; None: perhaps."""
+        """Return whether a header is valid; None: unknown."""
         place = self.place(header)
         if place is not None:
             return self.valid.get(place)

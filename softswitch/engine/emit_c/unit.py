@@ -63,7 +63,7 @@ class Registers:
             self._lay_out(registers, names)
 
     def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
-        """Order: single cells from wide to narrow, so that none needs padding, then arrays.
+        """Return the cells in order: single cells from wide to narrow, to avoid padding, then arrays.
 
         A packet reads a slot's single cells before it works on the arrays; by then the processor, which
         prefetches in the order of addresses, has begun to load the arrays.

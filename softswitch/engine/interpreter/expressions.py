@@ -223,7 +223,7 @@ def _clamp(type_: ir.Scalar) -> Callable[[int], int]:
 
 
 def _unsigned(expr: ir.Expr) -> Callable[[PacketState], int]:
-    """Evaluate to the bit pattern, for a signed expression too."""
+    """Return a function that evaluates to the bit pattern, also for a signed expression."""
     evaluate = compile_expression(expr)
     mask = (1 << ir.width_of(expr.type)) - 1
     return lambda packet: evaluate(packet) & mask

@@ -107,7 +107,7 @@ class ExternState:
 
 
 def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
-    """Return the effect of one call."""
+    """Return a function with the effect of one call."""
     args = call.args
     match call.function:
         case "register.read":

@@ -212,12 +212,12 @@ class PacketState:
 
 
 class TableState(TableEntries):
-    """The entries of one table, and their parts beside the actions."""
+    """The entries of one table, and their parts besides the actions."""
 
     def __init__(self, program: ir.Program, table: ir.Table) -> None:
         super().__init__(program, table)
         self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
-        # Parts of entries beside their actions; None stands for the default action.
+        # Parts of entries besides their actions; None stands for the default action.
         self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
         self._last_hits: dict[ir.ConstEntry | None, int] = {}
         self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}

@@ -1,4 +1,4 @@
-"""Programs for Tofino, architectures TNA and T2NA, beside those for v1model.
+"""The architectures of Tofino, TNA and T2NA.
 
 ====================  =====================================================================
 module                content
