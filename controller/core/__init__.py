@@ -7,8 +7,7 @@ A `Core` is a pure object. *Events* (`events`) go in, in order of time: a job wa
 progress, ended, or is past its deadline; a server, a switch or a link failed or came back; the time is now
 `at_s` (`Tick`). A *desired state* (`desired`) comes out: the runs, their GPUs and servers, the trees and
 slots of jobs that use the network, the stage at which each job starts its rounds, the waiting jobs, and the
-time of the next tick. The core has no clock, threads, processes or files: its driver has these. `difference`
-compares two desired states: what to stop, what to change, what to start.
+time of the next tick. The core has no clock, threads, processes or files: its driver has these.
 
 Deciding is a composition, in this order:
 
@@ -35,7 +34,7 @@ The simulator (`controller.simulator.engine`), ``ina cluster simulate``, ``ina s
 """
 
 from controller.core.core import Core, FinishedJob, Outcome, Rules
-from controller.core.desired import Action, Change, Desired, Place, Run, StartRun, StopRun, difference
+from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
     Ended,
@@ -58,9 +57,7 @@ from controller.core.events import (
 from controller.core.reasons import Log, LogEntry
 
 __all__ = [
-    "Action",
     "Cancelled",
-    "Change",
     "Core",
     "Desired",
     "Ended",
@@ -82,11 +79,8 @@ __all__ = [
     "Run",
     "ServerBack",
     "ServerGone",
-    "StartRun",
-    "StopRun",
     "Submitted",
     "SwitchBack",
     "SwitchGone",
     "Tick",
-    "difference",
 ]

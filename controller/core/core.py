@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
@@ -657,18 +657,24 @@ class Core:
         return self._rest
 
     def _alone(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups; a job that cannot be started again shares GPUs with no other job."""
-        found = []
+        """Return the groups; a job that cannot be started again shares GPUs with no other job.
+
+        If only such jobs would share GPUs, the first runs: if all waited, none would ever start.
+        """
+        found, alone = [], set[JobState]()
         for group in groups:
-            several = len(group.jobs) > 1 or group.neighbours
-            if left_out := {job for job in group.jobs if job.spec.once and several}:
-                for name in sorted({job.spec.name for job in left_out} - self._logged_waiting):
-                    self._logged_waiting.add(name)
-                    text = "it would share GPUs with other jobs, and its workers cannot take turns"
-                    self._note("waits", (name,), text)
-                group = only(group, [job for job in group.jobs if job not in left_out])
+            others = {*group.jobs, *group.neighbours}
+            left_out = set[JobState]()
+            for job in filter(lambda job: job.spec.once and len(others) > 1, group.jobs):
+                shared = not alone.isdisjoint(others) or not all(each.spec.once for each in others)
+                (left_out if shared else alone).add(job)
+            for name in sorted({job.spec.name for job in left_out} - self._logged_waiting):
+                self._logged_waiting.add(name)
+                text = "it would share GPUs with other jobs, and its workers cannot take turns"
+                self._note("waits", (name,), text)
+            group = only(group, [job for job in group.jobs if job not in left_out])
             if group.jobs:
-                found.append(group)
+                found.append(group if alone.isdisjoint(group.jobs) else replace(group, neighbours=()))
         return found
 
     def _on_available_gpus(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:

@@ -1,7 +1,4 @@
-"""The desired state: which jobs run where, in which groups, on which trees and with which slots; which wait.
-
-`difference` compares two of them: what to stop, change and start.
-"""
+"""The desired state: which jobs run where, in which groups, on which trees and slots, and which jobs wait."""
 
 from __future__ import annotations
 
@@ -70,50 +67,3 @@ class Desired:
     places: Mapping[str, Place] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     next_s: float = math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class StopRun:
-    """End the workers of this run. Its GPUs may be given away next, so wait until the workers are gone."""
-
-    run: Run
-
-
-@dataclass(frozen=True, slots=True)
-class StartRun:
-    """Start the workers of these jobs at these places; jobs that ran before resume from a checkpoint."""
-
-    run: Run
-    places: Mapping[str, Place]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Switch a job that keeps running to another tree or other slots."""
-
-    job: str
-    before: Place
-    after: Place
-
-
-Action = StopRun | StartRun | Change
-
-
-def difference(before: Desired, after: Desired) -> list[Action]:
-    """Return the actions that lead from one state to the other: all stops, then changes, then starts."""
-    had = {run.number for run in before.runs}
-    has = {run.number for run in after.runs}
-    stops = [StopRun(run) for run in before.runs if run.number not in has]
-    starts = [
-        StartRun(run, {name: after.places[name] for name in run.jobs})
-        for run in after.runs
-        if run.number not in had
-    ]
-    changes = [
-        Change(name, before.places[name], after.places[name])
-        for run in after.runs
-        if run.number in had
-        for name in run.jobs
-        if before.places[name] != after.places[name]
-    ]
-    return [*stops, *changes, *starts]

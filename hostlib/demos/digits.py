@@ -170,7 +170,7 @@ class LocalAverage:
         """Bound |switch average - exact average| of one tensor (docs/reference/protocol.md, Numbers)."""
         flat = np.abs(stack).max(axis=0).ravel()
         peaks = np.maximum.reduceat(flat, np.arange(0, flat.size, LANES))
-        return max(ina.error_bound(float(peak), self.total) for peak in peaks) / self.total
+        return max(ina.error_bound(float(peak), self.total, named=True) for peak in peaks) / self.total
 
 
 def train(average: SwitchAverage | LocalAverage, epochs: int, batch: int, *, talk: bool) -> Parameters:

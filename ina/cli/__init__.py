@@ -1,7 +1,6 @@
 """The ``ina`` command: one module per subcommand, which parses, calls the libraries and renders.
 
-This package is the only place that brings softswitch, controller and hostlib together, through
-their public roots.
+The rooms of `ina` compose softswitch, controller and hostlib, which do not import each other.
 """
 
 from __future__ import annotations

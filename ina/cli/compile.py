@@ -41,7 +41,7 @@ class SourceOptions:
     undefined: options.Undefined = None
 
     def of(self, program: str) -> tuple[Path, dict[str, str]]:
-        """Return the file of a program, and its macros. Raises Failure, ProgramMismatch."""
+        """Return the file of a program, and its macros. Raises Failure, NoSuchProgram."""
         path, defines = source_of(program, self.lanes)
         return path, defines | options.parse_defines(self.define or [])
 

@@ -2,28 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from controller.core import (
-    Action,
     Core,
     Desired,
     Ended,
     Event,
     Interrupted,
     Log,
+    Place,
     Progressed,
     Rules,
     Run,
     Submitted,
     Tick,
-    difference,
 )
 from controller.core.reasons import LogEntry
 from controller.policies.family import Setup
 from controller.policies.scheduling import Policy, SpeedModel, Submission
 from controller.policies.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class StopRun:
+    """End the workers of this run. Its GPUs may be given away next, so wait until the workers are gone."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Start the workers of these jobs at these places; jobs that ran before resume from a checkpoint."""
+
+    run: Run
+    places: Mapping[str, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Switch a job that keeps running to another tree or other slots."""
+
+    job: str
+    before: Place
+    after: Place
+
+
+Action = StopRun | StartRun | Change
+
+
+def difference(before: Desired, after: Desired) -> list[Action]:
+    """Return the actions that lead from one state to the other: all stops, then changes, then starts."""
+    had = {run.number for run in before.runs}
+    has = {run.number for run in after.runs}
+    stops = [StopRun(run) for run in before.runs if run.number not in has]
+    starts = [
+        StartRun(run, {name: after.places[name] for name in run.jobs})
+        for run in after.runs
+        if run.number not in had
+    ]
+    changes = [
+        Change(name, before.places[name], after.places[name])
+        for run in after.runs
+        if run.number in had
+        for name in run.jobs
+        if before.places[name] != after.places[name]
+    ]
+    return [*stops, *changes, *starts]
 
 
 class Driver:

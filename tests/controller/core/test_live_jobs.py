@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.core import Action, Run, StartRun, StopRun
+from controller.core import Run
 from controller.policies.scheduling import BadDecision, BadSpec, Decision, Group, Submission, View
 from controller.policies.scheduling import baselines as b
 from controller.policies.scheduling.muri import Muri
@@ -17,7 +17,7 @@ from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpee
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster
-from tests.controller.core.driver import Driver
+from tests.controller.core.driver import Action, Driver, StartRun, StopRun
 
 ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
 

@@ -21,7 +21,6 @@ from controller.core import (
     Rules,
     ServerBack,
     ServerGone,
-    StopRun,
     Submitted,
     Tick,
 )
@@ -35,7 +34,7 @@ from controller.simulator.generate import generate
 from controller.simulator.policy_run import make
 from controller.vocabulary import Cluster, Server
 from tests import effort
-from tests.controller.core.driver import Driver
+from tests.controller.core.driver import Driver, StopRun
 from tests.controller.core.machine import Room
 
 SERVERS = Cluster(
@@ -114,6 +113,7 @@ def test_no_policy_minds_servers_that_go_and_come_back(policy: str, seed: int) -
 
 @settings(deadline=None, max_examples=effort.cases(40))
 @given(st.sampled_from(POLICIES), st.integers(0, 10_000), st.sampled_from([0.0, 2.0]))
+@example("sharing:antman", 23, 0.0)  # two such jobs on the same GPUs waited for each other for good
 def test_no_policy_stops_a_job_that_cannot_be_started_again(policy: str, seed: int, mishaps: float) -> None:
     """Every other job is one; they share no GPUs, and wait again only if something happened to them."""
     specs = [replace(each, once=at % 2 == 0) for at, each in enumerate(jobs_for(policy, seed))]
