@@ -61,7 +61,7 @@ Backend = Literal["auto", "compiled", "interpreter"]
 
 
 def build(program: ir.Program, *, sanitize: bool = False) -> Path:
-    """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if need be.
+    """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if necessary.
 
     With `sanitize`, errors in memory or arithmetic end the loading process with a report; that
     process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler, NoCache or BuildFailed.
@@ -70,7 +70,7 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
 
 
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Return the shared object of a C text that includes headers of ``runtime/``, building it if need be.
+    """Return the shared object of a C text that includes headers of ``runtime/``, building it if necessary.
 
     Warns if it is built outside the expected folder. Raises NoCompiler, NoCache or BuildFailed.
     """

@@ -39,7 +39,7 @@ def has_part(table: ir.Table, part: str) -> bool:
 
 
 def leaf_widths(data: ir.DataType) -> list[int]:
-    """Return the widths of the scalars that values of a type consist of, in order."""
+    """Return the widths of the scalars in a value of a type, in order."""
     if data.scalar is not None:
         return [ir.width_of(data.scalar)]
     return [width for _, member in data.members for width in leaf_widths(member)]

@@ -43,7 +43,7 @@ class NoCompiler(PipelineError):
 
 
 class NoCache(PipelineError):
-    """There is no folder for keeping and loading compiled programs; the message lists the folders tried."""
+    """No folder is suitable for compiled programs; the message lists the folders tried."""
 
 
 class BuildFailed(PipelineError):

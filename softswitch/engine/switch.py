@@ -55,7 +55,7 @@ def _shut_down(engine: NativeEngine, threads: list[threading.Thread]) -> None:
 
 
 class Locked:
-    """Keeps packets out of a switch's program while it is entered; every table write enters one."""
+    """Context manager that keeps packets out of a switch's program; every table write enters it."""
 
     __slots__ = ("_lock", "_unlock")
 

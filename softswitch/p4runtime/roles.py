@@ -105,7 +105,7 @@ class Arbitration:
         return self._tell_all(role_name) if was_primary else []
 
     def check_primary(self, role_name: str, election_id: int | None) -> None:
-        """Raise unless the sender of a write with this role and election id is the primary."""
+        """Raise an error unless the sender of a write with this role and election id is the primary."""
         role = self._roles.get(role_name)
         if role is None and role_name:
             raise NotFound(f"no controller has role '{role_name}'")

@@ -81,7 +81,7 @@ def check_free(address: str) -> None:
             return  # no socket, or one whose process has ended
         except OSError as error:
             raise OSError(f"cannot listen on {address}: {error.strerror}") from error
-    raise OSError(f"cannot listen on {address}: another process does")
+    raise OSError(f"cannot listen on {address}: another process listens there")
 
 
 API_VERSION = "1.4.1"

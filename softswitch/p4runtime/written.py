@@ -90,7 +90,7 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
 
 
 def carry_over(old: Bundle, new: Bundle) -> None:
-    """Write to `new` everything in `old` that the program of `new` has, by name; the switch is locked.
+    """Write to `new` all state of `old` for objects that both programs have, by name; lock the switch first.
 
     Raises FailedPrecondition if `new` cannot take an entry, for example of a table whose key has
     changed; `new` is then unusable.

@@ -430,7 +430,7 @@ class DeclarationParser(StatementParser):
 
 
 def parse(text: str, name: str) -> ast.SourceProgram:
-    """Return the tree of a preprocessed program.
+    """Return the syntax tree of a preprocessed program.
 
     `name` is the file named in positions up to the first line marker in `text`.
     Raises CompileError at the first token that does not fit.

@@ -525,7 +525,7 @@ def _joined(tokens: list[Token]) -> str:
 
 
 def _text(name: Token, tokens: list[Token]) -> str:
-    """Return the string, in quotes, that an annotation holds: one, or several with ``++`` between."""
+    """Return an annotation's string in quotes; it may be given as several strings joined by ``++``."""
     if len(tokens) % 2 and all(
         token.kind == ("++" if odd else "quoted")
         for token, odd in zip(tokens, cycle((False, True)), strict=False)

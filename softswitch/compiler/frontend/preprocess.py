@@ -1,4 +1,4 @@
-"""The C preprocessor in front of the compiler: files in, one text with line markers out.
+"""The C preprocessor before the compiler: combines files into one text with line markers.
 
 pcpp does the preprocessing. This module finds the files, turns pcpp's messages into CompileErrors, and
 writes the tokens so that each keeps its line and column: a token from the source keeps its column, and

@@ -297,7 +297,7 @@ class Call(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Inlined(SourceNode):
-    """An inlined control body: `Return` inside leaves it."""
+    """An inlined control body; a `Return` in it ends it."""
 
     body: tuple[Stmt, ...]
 

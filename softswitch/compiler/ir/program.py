@@ -1,4 +1,4 @@
-"""Parser states, the objects that the control plane knows by name, and the program as a whole."""
+"""Parser states, the objects with control-plane names, and the program as a whole."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Action(ControlObject):
-    """An action; all its directional parameters are ordinary variables by now.
+    """An action; its directional parameters have become variables.
 
     Tables that bind other arguments for its directional parameters have actions of their own, ``name#2`` and
     so on, which are one action to the control plane: `plain_name`.
@@ -84,7 +84,7 @@ class Action(ControlObject):
 
 
 def group_action(table: str) -> str:
-    """Return the name of the action by which an entry of a table with a selector names a group."""
+    """Return the name of the action with which an entry of a table with a selector names a group."""
     return f"{table}#group"
 
 

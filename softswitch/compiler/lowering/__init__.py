@@ -90,7 +90,7 @@ CORE_ERRORS = (
     "ParserTimeout",
     "ParserInvalidArgument",
 )
-"""The errors of core.p4: numbered first, wherever a program includes core.p4, so that NoError is 0."""
+"""The errors of core.p4, which are always numbered first, so that NoError is 0."""
 
 
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:

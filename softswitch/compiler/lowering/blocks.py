@@ -78,7 +78,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class ParserEntry:
-    """The entry of a lowered parser: statements to run first, then a state."""
+    """The start of a lowered parser: statements to run first, then a state."""
 
     prologue: tuple[ir.Stmt, ...]
     state: str

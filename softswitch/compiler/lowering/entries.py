@@ -174,7 +174,7 @@ _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One of a table's actions; `bound` are the texts of the arguments given in the action list."""
+    """One of a table's actions; `bound` has the source texts of the arguments in the action list."""
 
     name: str
     action: DeclaredAction

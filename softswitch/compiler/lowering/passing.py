@@ -369,7 +369,7 @@ def _check_params(
     body = constant_body(unit, scope)
     for param in params:
         names.declare(param.name, Broken(pos=param.pos))
-        with unit.only_checking(), suppress(Unsupported):  # only uses report this error
+        with unit.only_checking(), suppress(Unsupported):  # reported at each use
             _check_param(body, param, role)
     return (*taken, *params)
 

@@ -289,7 +289,7 @@ def lowered(type_: Type) -> ir.Type | None:
 
 
 def stored(type_: Type) -> ir.Type:
-    """Return the run-time type of a type whose values exist at run time."""
+    """Return the IR's type of a type whose values exist at run time."""
     found = lowered(type_)
     assert found is not None, describe(type_)
     return found

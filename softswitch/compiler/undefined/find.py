@@ -275,7 +275,7 @@ def _is_full(stack: ir.Expr, state: PathState) -> bool:
 
 
 MOST_ROUNDS = 20
-"""Maximum number of rounds of a loop; the effect of further rounds is unknown."""
+"""Maximum number of rounds to follow in a loop; after more rounds, values are unknown."""
 
 
 def _body(

@@ -1,4 +1,4 @@
-"""C functions for actions and blocks, and their local variables.
+"""Write C functions for actions and blocks, and their local variables.
 
 The parser is a function of labels and gotos.
 """
@@ -120,7 +120,7 @@ def open_body(
     extra: dict[str, Handler] | None = None,
     in_parser: bool = False,
 ) -> BodyWriter:
-    """Return a body for writing a function, after declaring its local variables as zero."""
+    """Declare a function's local variables as zero, and return the writer of its body."""
     names = Names()
     for reserved in (*RESERVED, "slot"):
         names.unique(reserved)

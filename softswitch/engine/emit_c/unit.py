@@ -107,7 +107,7 @@ class Registers:
             out.line()
 
     def initial_values(self) -> list[str]:
-        """Return the statements that set cells to their initial values, where these are not zero."""
+        """Return the statements that set cells to initial values other than zero."""
         lines = []
         for group in self.groups:
             for register in group.registers:

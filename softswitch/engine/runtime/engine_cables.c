@@ -444,7 +444,7 @@ static void step(struct cabling *cabling, uint64_t now_us)
 uint64_t cabling_advance(struct cabling *cabling, uint64_t now_us, int one_step)
 {
     while (cabling->cables && cabling->now_us < now_us) {
-        /* After a pause no frame is to exchange before the next event. */
+        /* After a pause there are no frames to exchange before the next event. */
         uint64_t due_us = next_due(cabling);
         if (due_us >= now_us)
             break;

@@ -74,7 +74,7 @@ _OPERATIONS: Mapping[str, _Operation] = {
 
 
 def table_of(operation: str, factor: float) -> MathTable:
-    """Return the table of ``factor * operation(x)``, with the largest possible entries of 8 bits."""
+    """Return the table for ``factor * operation(x)``, scaled to the largest entries that fit in 8 bits."""
     op = _OPERATIONS[operation]
     values = {i: factor * op.of(i / 8) for i in range(4 if op.shift < 0 else 8, _ENTRIES)}
     most = max(values.values())
@@ -268,7 +268,7 @@ class _FilterCells:
         self._body.out.append(ir.Assign(self.cell[name], value, pos=self._pos))
 
     def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return a comparison."""
+        """Return a comparison of two values."""
         return ir.Binary(t.BOOL, op, left, right, pos=self._pos)
 
     def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:

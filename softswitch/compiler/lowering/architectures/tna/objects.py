@@ -1,4 +1,4 @@
-"""Instances of Tofino's externs: their additions to the program, and the data for their methods."""
+"""Instances of Tofino's externs: add them to the program, and keep the data for their methods."""
 
 from __future__ import annotations
 
