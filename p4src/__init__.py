@@ -1,5 +1,5 @@
-"""Shared by both ends of P4Runtime: the switch programs, and messages that carry P4Info and entries.
+"""The switch programs and the P4Runtime messages, which both ends of P4Runtime share.
 
-A leaf: it imports nothing of this project, and `softswitch` and `controller`, which may not import each
-other, take it from here. The P4 sources lie beside as data.
+This package imports no other package of this project. `softswitch` and `controller`, which must not import
+each other, both import it. The folder also has the P4 sources, as data.
 """

@@ -1,4 +1,4 @@
-"""The switch programs of this folder by name, and programs in files of one's own."""
+"""Find switch programs: this folder's by name, and others by file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 LANES: Final = (32, 64, 256)
-"""Values per packet that the programs are built for."""
+"""The supported numbers of values per packet."""
 FOLDER: Final = Path(__file__).parent
 
 
 class NoSuchProgram(ValueError):
-    """No program has this name, or is built for this number of values per packet."""
+    """No program has this name, or the program does not support this number of values per packet."""
 
     exit_code = 2
 
@@ -21,8 +21,8 @@ class NoSuchProgram(ValueError):
 def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
     """Return a program's source file and the preprocessor definitions that build it.
 
-    `program` is the name of one of this folder, or the path of a file that ends in ``.p4``. Raises
-    NoSuchProgram if there is no such program, or none for this number of lanes; FileNotFoundError.
+    `program` is the name of a program of this folder, or the path of a file that ends in ``.p4``. Raises
+    NoSuchProgram if the name or the number of lanes is not supported, FileNotFoundError for a missing file.
     """
     if is_file(program):
         path = Path(program)
@@ -41,5 +41,5 @@ def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
 
 
 def is_file(program: str) -> bool:
-    """Return whether a program is given by its file, not by the name of one of this folder."""
+    """Return True if a program is given by its file, not by a name of this folder."""
     return program.endswith(".p4")

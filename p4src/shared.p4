@@ -1,5 +1,5 @@
 // In-network aggregation with slots that all jobs compete for (ATP, NSDI'21; preemption as in
-// ESA, ICNP'23; regions as in INAlloc, INFOCOM'23). What finds no slot goes to the job's
+// ESA, ICNP'23; regions as in INAlloc, INFOCOM'23). A packet without a slot goes to the job's
 // fallback server. The protocol is described in docs/reference/protocol.md.
 #include <core.p4>
 #include <v1model.p4>

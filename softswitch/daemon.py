@@ -1,12 +1,12 @@
-"""A switch as a process: ports, a program, a P4Runtime service, until it must stop.
+"""Run a switch as a process: ports, a program and a P4Runtime service, until it must stop.
 
 With `until_eof` the parent process may send requests, lines of JSON, to its standard input:
 
 ==========================  ====================================================================
 ``{"statistics": true}``    answer ``{"statistics": {port number: `PortStatistics`}}``
-``{"port": "9=shm"}``       open one more port, specified as for ``--port``, with ``"impair"`` as
-                            ``--impair``; answer ``{"udp_ports": …, "shm_ports": …}`` of all
-anything else               answer ``{"error": why}``; the switch continues
+``{"port": "9=shm"}``       open one more port, specified as for ``--port``, with ``"impair"`` as for
+                            ``--impair``; answer ``{"udp_ports": …, "shm_ports": …}`` for all ports
+anything else               answer ``{"error": reason}``; the switch continues
 ==========================  ====================================================================
 """
 
@@ -47,8 +47,8 @@ class StopSignal:
     """An event that is set by SIGTERM, SIGINT, or any thread; used in a ``with``, by the main thread.
 
     A signal writes into a socket on arrival (`signal.set_wakeup_fd`), on which the main thread waits.
-    With a `threading.Event`, a signal that arrived just before the wait would remain unnoticed
-    for ever, and a handler that sets the event would wait for a lock that the interrupted thread may hold.
+    With a `threading.Event`, a signal that arrived just before the wait would never be noticed, and a
+    handler that sets the event would wait for a lock that the interrupted thread may hold.
     """
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class StopSignal:
         self._told.setblocking(False)  # if the socket is full, the event is set already
 
     def __enter__(self) -> Self:
-        """Take over the two signals. Raises ValueError in any thread but the main one."""
+        """Take over the two signals. Raises ValueError in any thread except the main one."""
         self._woke = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _only_wake) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Return the signals to their earlier handlers, and release all waiting threads."""
+        """Restore the signals' earlier handlers, and release all waiting threads."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._woke)
@@ -72,13 +72,13 @@ class StopSignal:
         self._told.close()
 
     def set(self) -> None:
-        """Stop, from any thread; without effect after the end."""
+        """Set the event, from any thread; after `__exit__` this has no effect."""
         self._event.set()
         with contextlib.suppress(OSError):
             self._told.send(bytes((_SOMEBODY,)))
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for at most this time, in any thread but the main one; return True if the switch must stop."""
+        """Wait at most this time, in any thread except the main one; return True if the switch must stop."""
         return self._event.wait(timeout_s)
 
     def wait_in_main_thread(self) -> None:
@@ -110,15 +110,15 @@ class SwitchSettings:
         device_id: The device id of P4Runtime.
         tls: Files for TLS; None: no encryption.
         impairments: Impairments by port.
-        seed: Of impairments and of the program's random numbers.
+        seed: Seed of impairments and of the program's random numbers.
         backend: The back end for programs; see `softswitch.load`.
         undefined: The choice for undefined values in all loaded programs.
-        architecture: The only accepted architecture (v1model, tna or t2na); None: any.
-        log: Receives a line for each step of a packet; packets are interpreted then.
+        architecture: Accept only programs for this architecture (v1model, tna or t2na); None: any.
+        log: Receives a line for each step of a packet; the program is then interpreted.
         metrics_port: Port of loopback with the counters for Prometheus; 0: any port, None: none.
-        watch: Load `program` again whenever one of its files has changed; `ready` receives a line of JSON
-            with the result, or with the reason of a failure.
-        ready: Once everything is open, receives one line of JSON: ``p4runtime`` (its address), ``grpc_port``
+        watch: Load `program` again whenever one of its files has changed, and send a line of JSON with the
+            result, or the reason for a failure, to `ready`.
+        ready: Receives one line of JSON once everything is open: ``p4runtime`` (its address), ``grpc_port``
             (null for a Unix socket), ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and
             ``program``; then, with `until_eof`, the answers.
         until_eof: Stop at the end of standard input.
@@ -221,7 +221,7 @@ def _fill(device: Device, files: Sequence[Path]) -> None:
 
 
 class _Plane(EmbeddedPlane):
-    """See `EmbeddedPlane`; controllers also read groups and sessions that they have not written."""
+    """An `EmbeddedPlane` whose groups and sessions are also visible to controllers."""
 
     def __init__(self, switch: Switch, bundle: Bundle) -> None:
         super().__init__(switch, bundle.pipeline)
@@ -255,7 +255,7 @@ def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dic
 
 
 def _reached_at(switch: Switch) -> dict[str, object]:
-    """Return the addresses for the far ends of the ports that are not interfaces."""
+    """Return the addresses to which the ports' far ends connect; interfaces have none."""
     return {
         "udp_ports": {
             str(number): switch.port_address(number)[1]
@@ -291,11 +291,11 @@ def _watch(asked: SwitchSettings, known: str, service: Service, stop: StopSignal
 
 
 def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: StopSignal) -> None:
-    """Carry out commands until standard input ends, which ends the switch too."""
+    """Run commands until standard input ends, then stop the switch."""
     try:
         for line in _lines(sys.stdin.fileno()):
             _say(answers, _execute(switch, captures, line))
-    finally:  # also if no process reads the answers any more, or the switch is closed meanwhile
+    finally:  # also if no process reads the answers any more, or if the switch has been closed
         stop.set()
 
 
@@ -326,7 +326,7 @@ def _open_port(switch: Switch, captures: CaptureFiles | None, text: str, impair:
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:
-    # Not through sys.stdin: a thread that waits in its buffer would block the interpreter's exit.
+    # Not through sys.stdin: a thread waiting in its buffer would block the interpreter's exit.
     rest = b""
     while data := os.read(descriptor, 4096):
         *lines, rest = (rest + data).split(b"\n")

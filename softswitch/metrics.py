@@ -1,4 +1,4 @@
-"""Metrics for Prometheus in its text format, at ``http://127.0.0.1:PORT/metrics``: a switch's counters."""
+"""Serve a switch's counters to Prometheus, in its text format, at ``http://127.0.0.1:PORT/metrics``."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def metric_family(
     Args:
         name: Its name.
         meaning: Its description.
-        values: Its values by labels, in the form of `metric_labels`.
-        kind: Its kind.
+        values: Its values, by labels as `metric_labels` returns them.
+        kind: ``counter`` or ``gauge``.
     """
     head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
     return head + [f"{name}{labels} {_number(value)}" for labels, value in values.items()]
@@ -53,7 +53,7 @@ def _number(value: float) -> str:
 
 
 def metric_labels(**values: object) -> str:
-    """Write the labels of a value."""
+    """Return the labels of a value as text."""
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
     return "{" + ",".join(f'{name}="{str(value).translate(escapes)}"' for name, value in values.items()) + "}"
 

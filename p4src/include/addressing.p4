@@ -1,9 +1,9 @@
-// Which slot a shared packet meets: a region of the memory, and a place in it (location.p4).
+// The slot of a shared packet: a region of the memory, and a place in it (location.p4).
 //
-// While a job moves to another region, an entry in `change` says which. The region is in force
-// from a PSN on that the program chooses itself: the first contribution that meets the entry puts
-// it a window ahead, where no rank can have sent anything. So all parts of a sum meet in one
-// region, and nobody has to stop, or to know how far the job is.
+// While a job moves to another region, an entry in `change` names the new one. The program chooses
+// the first PSN of the new region: one window after the first contribution that meets the entry, as
+// no rank can have sent that PSN yet. So all parts of a sum meet in one region, the job need not
+// stop, and the controller need not know its progress.
 #ifndef INA_ADDRESSING_P4
 #define INA_ADDRESSING_P4
 
@@ -14,8 +14,8 @@ control Addressing(in headers_t hdr, inout metadata_t meta) {
     // By counter row: the last change that has met a contribution, and its PSN.
     register<bit<64>>(JOB_ROWS) change_id;
     register<bit<32>>(JOB_ROWS) change_psn;
-    // Contributions to a PSN at least a window past the change: their senders have all results from
-    // the region before, which others may have now.
+    // Contributions to a PSN at least a window after the change: their senders have all results from
+    // the old region, so other jobs may have it.
     counter(JOB_ROWS, CounterType.packets) settled;
 
     Location() location;
@@ -39,14 +39,14 @@ control Addressing(in headers_t hdr, inout metadata_t meta) {
         size = JOB_ROWS;
     }
 
-    // Take the new region if the packet's PSN is one of those that it is in force for.
+    // Take the new region if it is in force for the packet's PSN.
     action choose_region() {
         bit<32> row = (bit<32>)meta.counter_row;
         bit<64> known;
         bit<32> from;
         change_id.read(known, row);
         change_psn.read(from, row);
-        // What is sent again may be of a PSN that others are a window ahead of already.
+        // A resend may have a PSN that other ranks are a window ahead of already.
         bool fresh = hdr.ina.kind == KIND_GRADIENT && (hdr.ina.flags & FLAG_RESEND) == 0;
         bool begins = fresh && known != id;
         from = begins ? hdr.ina.psn + meta.window : from;

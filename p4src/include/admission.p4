@@ -1,5 +1,5 @@
-// Lets a packet near the aggregators only if it is whole and its sender was admitted
-// to its job at the port that it came from (invariant 3, isolation).
+// Admits a packet to the aggregators only if it is whole and its sender was admitted
+// to its job at the ingress port (invariant 3, isolation).
 #ifndef INA_ADMISSION_P4
 #define INA_ADMISSION_P4
 
@@ -7,8 +7,8 @@
 
 control Admission(inout headers_t hdr, inout metadata_t meta,
                   in standard_metadata_t standard_metadata, out bool admitted) {
-    // At a switch that packets only pass (`transit`), fan-in, full bitmap and node are those of
-    // the next switch above that aggregates, whose children then are members here.
+    // At a switch that only forwards (`transit`), fan-in, full bitmap and node belong to the next
+    // switch above that aggregates; its children are members here.
     action set_job(bit<11> counter_row, bit<32> offset, bit<32> size, bit<32> generation,
                    bit<8> fan_in, bit<32> full_bitmap, bit<16> group, bit<16> node,
                    bit<32> result_bitmap, bit<1> root, bit<1> transit, bit<1> preempt,
@@ -30,8 +30,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         meta.max_age_us = max_age_us;
     }
 
-    // The children at this port: several if a switch between here and there only passes them. And
-    // the nodes of the tree below: only from there can parts of their sums come.
+    // The children at this port: several if a switch in between only forwards. And the nodes of the
+    // tree below the port: parts of their sums can come only from this port.
     action set_member(bit<32> bitmap, bit<16> first_node, bit<16> node_count) {
         meta.member_bitmap = bitmap;
         meta.first_node = first_node;
@@ -56,8 +56,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         size = JOB_ROWS * (MAX_FAN_IN + 1);
     }
 
-    // Which kinds have lanes. A contribution without lanes adds none to the sum; results for those
-    // that do not take the sum have none.
+    // The number of lanes of each kind. A contribution without lanes adds no values to the sum; a
+    // result without lanes is for ranks that do not take the sum.
     table shape {
         key = { hdr.ina.kind: exact; hdr.ina.lanes: exact; }
         actions = { NoAction; }
@@ -74,7 +74,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // Which kinds come from where: children send up, the switch above or the fallback server down.
+    // The direction of each kind: up from children, down from the switch above or the fallback server.
     table direction {
         key = { meta.from_above: exact; hdr.ina.kind: exact; }
         actions = { NoAction; }
@@ -82,7 +82,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         const entries = {
             (0, KIND_GRADIENT): NoAction();
             (0, KIND_PARTIAL):  NoAction();
-            (0, KIND_RESULT):   NoAction();     // a worker has what a reminder asks for
+            (0, KIND_RESULT):   NoAction();     // a worker has the result that a reminder requests
             (1, KIND_RESULT):   NoAction();
             (1, KIND_STATUS):   NoAction();
             (1, KIND_REMINDER): NoAction();
@@ -114,7 +114,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         } else if (meta.from_above == 1) {
             admitted = true;
         } else if (hdr.ina.kind == KIND_PARTIAL) {
-            // part of a sum of a node below; workers are none
+            // part of a sum of a node below; workers are not nodes
             admitted = hdr.ina.node - meta.first_node < meta.node_count;
             meta.outcome = outcome_t.WRONG_RANK;
         } else if (hdr.ina.kind == KIND_RESULT) {
@@ -124,7 +124,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         } else if ((hdr.ina.bitmap & meta.member_bitmap) == 0
                    || (hdr.ina.bitmap & (hdr.ina.bitmap - 1)) != 0
                    || hdr.ina.node != meta.node) {
-            meta.outcome = outcome_t.WRONG_RANK;  // a contribution is that of exactly one child
+            meta.outcome = outcome_t.WRONG_RANK;  // a contribution comes from exactly one child
         } else if (hdr.ina.fan_in != meta.fan_in) {
             meta.outcome = outcome_t.WRONG_FAN_IN;
         } else {

@@ -1,4 +1,4 @@
-// The IPv4 header checksum, checked on the way in and renewed on the way out.
+// The IPv4 header checksum, checked on the way in and updated on the way out.
 // Headers with options are passed on as they came.
 #ifndef INA_CHECKSUMS_P4
 #define INA_CHECKSUMS_P4

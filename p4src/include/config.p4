@@ -13,19 +13,19 @@
 #define SLOTS 8192
 #endif
 
-// Jobs that have counters of their own; counter row 0 is for packets of no job.
+// Jobs with counters of their own; counter row 0 is for packets of no job.
 #define JOB_ROWS 256
 
 // Children of one switch: the width of the contribution bitmap.
 #define MAX_FAN_IN 32
 
-// Packets in a port's queue from which on it counts as congested: about the 80 kB that ATP
-// marks at. The control plane can set another depth.
+// Queue depth, in packets, at which a port counts as congested: about the 80 kB at which ATP
+// marks. The control plane can set another depth.
 #ifndef ECN_DEPTH
 #define ECN_DEPTH 64
 #endif
 
-// How a shared job's PSNs are spread over its region (addressing.p4).
+// The spread of a shared job's PSNs over its region (location.p4).
 #define CONSECUTIVE 0
 #define HASHED      1
 #define SALTED      2

@@ -1,5 +1,5 @@
-// Egress: addresses each copy of an INA packet to its receiver, and keeps flooded frames
-// from going back to where they came from.
+// Egress: addresses each copy of an INA packet to its receiver, and drops flooded frames
+// at their ingress port.
 #ifndef INA_DELIVERY_P4
 #define INA_DELIVERY_P4
 
@@ -10,7 +10,7 @@ const bit<8> INA_TTL = 64;
 control Delivery(inout headers_t hdr, inout metadata_t meta,
                  inout standard_metadata_t standard_metadata) {
     action address(mac_t mac, ipv4_t ip, bit<16> udp_port) {
-        hdr.ethernet.src = hdr.ethernet.dst;    // the address that the sender knows us by
+        hdr.ethernet.src = hdr.ethernet.dst;    // the switch's address for this sender
         hdr.ipv4.src = hdr.ipv4.dst;
         hdr.udp.src_port = hdr.udp.dst_port;
         hdr.ethernet.dst = mac;
@@ -25,8 +25,8 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
         meta.rank_count = 1;
     }
 
-    // To another switch, behind which are workers: the ranks from the first on, or some of them.
-    // What is above has all of them.
+    // To another switch with workers behind it: a range of ranks, given by the first and the count.
+    // The switch or server above has all ranks behind it.
     action pass_on(mac_t mac, ipv4_t ip, bit<16> udp_port, bit<16> first_rank, bit<16> rank_count) {
         address(mac, ip, udp_port);
         meta.first_rank = first_rank;
@@ -37,8 +37,8 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
         mark_to_drop(standard_metadata);
     }
 
-    // The replication id of a copy is one more than the bit of the child that it is for;
-    // what goes up is not replicated and has 0.
+    // The replication id of a copy is one more than the bit number of its child;
+    // a packet that goes up is not replicated and has 0.
     table receiver {
         key = { hdr.ina.job: exact; standard_metadata.egress_rid: exact; }
         actions = { deliver; pass_on; drop; }
@@ -46,7 +46,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
         size = JOB_ROWS * (MAX_FAN_IN + 1);
     }
 
-    // Lengths that fit, and no UDP checksum: the payload is new (zero is "none", RFC 768).
+    // Correct lengths, and no UDP checksum, as the payload is new (zero is "none", RFC 768).
     action finish(bit<16> lanes, bit<16> lane_bytes) {
         hdr.ina.lanes = lanes;
         hdr.udp.length = UDP_BYTES + INA_BYTES + lane_bytes;
@@ -59,7 +59,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
         if (hdr.ina.isValid()) {
             if (meta.is_addressed == 1) {
                 receiver.apply();
-                // Only those that take a sum need its lanes, and the switches on the way to them.
+                // Only ranks that take the sum need its lanes, and the switches on the way to them.
                 bit<16> rank = hdr.ina.target & ~TARGET_BUT;
                 bool there = rank - meta.first_rank < meta.rank_count;
                 bool takes = (hdr.ina.target & TARGET_BUT) == 0
@@ -68,7 +68,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
                     hdr.lanes.setInvalid();
                     hdr.ina.valid = 0;
                 } else if (hdr.ina.kind == KIND_REMINDER && !takes) {
-                    drop();             // it asks a rank elsewhere, or a switch on the way there
+                    drop();             // it is for a rank elsewhere, or a switch on the way there
                 }
             }
             if (hdr.lanes.isValid()) {

@@ -1,8 +1,8 @@
-// EVERY_LANE(each): writes each(0) to each(LANES - 1), for P4 has no loops over registers.
+// EVERY_LANE(each): expands to each(0) ... each(LANES - 1), as P4 has no loops over registers.
 #ifndef INA_EACH_LANE_P4
 #define INA_EACH_LANE_P4
 
-// The lanes whose number is `tens` and one digit more.
+// The ten lanes whose numbers begin with the digits `tens`.
 #define TEN_LANES(each, tens) \
     each(tens##0) each(tens##1) each(tens##2) each(tens##3) each(tens##4) \
     each(tens##5) each(tens##6) each(tens##7) each(tens##8) each(tens##9)

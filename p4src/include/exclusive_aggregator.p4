@@ -1,6 +1,6 @@
-// One aggregator slot in exclusive mode: which PSN it holds, who has contributed, the sum.
+// One aggregator slot in exclusive mode: its PSN, its contributors, the sum.
 //
-// A slot belongs to (generation, PSN). A packet of another generation (a job that is gone)
+// A slot belongs to (generation, PSN). A packet of another generation (of a job that has ended)
 // or of a newer PSN claims it; because no sender's window exceeds half the region, every
 // worker then has the older result. An older PSN is a late copy and never touches the slot.
 #ifndef INA_AGGREGATOR_P4
@@ -10,13 +10,13 @@
 #include "lane_work.p4"
 #include "lanes.p4"
 
-// How a packet relates to the PSN that its slot holds.
+// The relation of a packet's PSN to the PSN of its slot.
 const bit<2> RELATION_NONE  = 0;    // the job has no slots
 const bit<2> RELATION_SAME  = 1;
 const bit<2> RELATION_NEWER = 2;
 const bit<2> RELATION_OLDER = 3;
 
-// Of a slot's flags, one that no packet carries.
+// A flag of slots that no packet carries.
 const bit<8> SLOT_FINAL = 0x01;     // the lanes hold the job's result
 
 control Aggregator(inout headers_t hdr, inout metadata_t meta,
@@ -34,12 +34,12 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     bit<1> final = 0;   // the slot holds the result of this PSN
     bit<1> seen = 0;    // this contributor is already in the slot
     bit<1> full = 0;    // all contributors are in, this packet included
-    bit<8> asked = 0;   // FLAGS_ASKING that the packet came with
+    bit<8> asked = 0;   // the packet's FLAGS_ASKING on arrival
     bit<8> flags = 0;
 
     // Find the slot and compare.
     action meet() {
-        // offset + psn % size: P4 has no `%` on run-time values, the identity hash does it
+        // offset + psn % size: P4 has no `%` on run-time values, so use the identity hash
         hash(meta.index, HashAlgorithm.identity, meta.region_offset,
              { hdr.ina.psn }, meta.region_size);
         bit<32> generation;
@@ -57,7 +57,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         meta.bare = flags[6:6];
     }
 
-    // From here on the header of a contribution holds what the slot would hold with it:
+    // From here on a contribution's header holds the slot's values including this contribution:
     // bitmap, exponent, tag and flags.
     action join() {
         bit<32> bitmap;
@@ -114,7 +114,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         const default_action = decide(outcome_t.NO_UPLINK, LANES_NONE, TO_NOBODY, 0);
         const entries = {
             // relation, final, seen, full, query, raw, root
-            // raw values, or no memory: only a fallback server could add it, and there is none
+            // raw values, or no memory: only a fallback server could add it, and none exists
             (_,              _, _, _, _, 1, _): decide(outcome_t.NO_UPLINK,  LANES_NONE,      TO_NOBODY, 0);
             (RELATION_NONE,  _, _, _, _, _, _): decide(outcome_t.NO_UPLINK,  LANES_NONE,      TO_NOBODY, 0);
             // first contribution; alone in its job, it is complete at once
@@ -125,7 +125,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             (RELATION_SAME,  _, 0, 0, _, _, _): decide(outcome_t.AGGREGATED, LANES_ADD,       TO_NOBODY, 0);
             (RELATION_SAME,  _, 0, 1, _, _, 1): decide(outcome_t.COMPLETED,  LANES_ADD,       TO_GROUP,  KIND_RESULT);
             (RELATION_SAME,  _, 0, 1, _, _, 0): decide(outcome_t.COMPLETED,  LANES_ADD,       TO_UPLINK, KIND_GRADIENT);
-            // already counted: the result again, the sum up again, who is missing, or nothing
+            // already counted: send the result again, the sum up again, a status, or nothing
             (RELATION_SAME,  1, 1, _, _, _, _): decide(outcome_t.REPLAYED,   LANES_FETCH,     TO_SENDER, KIND_RESULT);
             (RELATION_SAME,  0, 1, 1, _, _, _): decide(outcome_t.RELAYED,    LANES_FETCH,     TO_UPLINK, KIND_GRADIENT);
             (RELATION_SAME,  0, 1, 0, 1, _, _): decide(outcome_t.STATUS,     LANES_NONE,      TO_SENDER, KIND_STATUS);
@@ -135,7 +135,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // A result from the switch above; no other kind reaches a slot.
+    // A result from the switch above; no other kind comes to a slot.
     table result {
         key = {
             hdr.ina.kind: ternary;
@@ -143,16 +143,16 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             final:        ternary;
         }
         actions = { decide; }
-        // reminders come from fallback servers, and there is none
+        // reminders come from fallback servers; this mode has none
         const default_action = decide(outcome_t.WRONG_DIRECTION, LANES_NONE, TO_NOBODY, 0);
         const entries = {
             // kind, relation, final
-            // the first copy is kept for those below who lose it; without lanes, if nobody there takes the sum
+            // keep the first copy for children that lose it; without lanes, if no child takes the sum
             (KIND_RESULT, RELATION_SAME,  0): decide(outcome_t.STORED,      LANES_OVERWRITE, TO_GROUP,  KIND_RESULT);
             (KIND_RESULT, RELATION_SAME,  1): decide(outcome_t.DUPLICATE,   LANES_NONE,      TO_NOBODY, 0);
             // a late copy
             (KIND_RESULT, RELATION_OLDER, _): decide(outcome_t.STALE,       LANES_NONE,      TO_NOBODY, 0);
-            // nothing here to keep it in
+            // no slot to keep it in
             (KIND_RESULT, _,              _): decide(outcome_t.PASSED_DOWN, LANES_NONE,      TO_GROUP,  KIND_RESULT);
         }
     }
@@ -184,7 +184,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         } else if (meta.outcome == outcome_t.STORED) {
             hold(meta.full_bitmap, SLOT_FINAL);
         } else if (meta.outcome == outcome_t.RELAYED) {
-            hdr.ina.flags = hdr.ina.flags | asked;  // the question goes on to the switch above
+            hdr.ina.flags = hdr.ina.flags | asked;  // pass the query on to the switch above
         }
     }
 }

@@ -44,7 +44,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta,
         hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
     }
 
-    // Addresses that the switch answers for itself.
+    // The switch's own addresses, for which it answers ARP.
     table own_address {
         key = { hdr.arp.target_ip: exact; }
         actions = { arp_reply; NoAction; }

@@ -53,36 +53,36 @@ header udp_t {
 // Kinds of INA packet. Up is towards the root of the job's tree and its fallback server,
 // down towards the workers.
 const bit<4> KIND_GRADIENT = 1;   // up: a contribution, of a worker or of a switch's whole subtree
-const bit<4> KIND_RESULT   = 2;   // down: the finished sum; up: a copy that a reminder asked for
+const bit<4> KIND_RESULT   = 2;   // down: the finished sum; up: a copy requested by a reminder
 const bit<4> KIND_STATUS   = 3;   // down: who has contributed so far (no lanes)
-const bit<4> KIND_PARTIAL  = 4;   // up, to the fallback server: part of a sum, for no slot
-const bit<4> KIND_REMINDER = 5;   // down, from the fallback server: send up what you have (no lanes)
+const bit<4> KIND_PARTIAL  = 4;   // up, to the fallback server: part of a sum, not for a slot
+const bit<4> KIND_REMINDER = 5;   // down, from the fallback server: send up your part of the sum (no lanes)
 
 // Bits of ina_t.flags.
 const bit<8> FLAG_RESEND    = 0x01; // the sender sends this PSN again
 const bit<8> FLAG_QUERY     = 0x02; // answer with KIND_STATUS if the sum is not complete
 const bit<8> FLAG_OVERFLOW  = 0x04; // a lane left the int32 range; the values are not the sum
-const bit<8> FLAG_DISAGREE  = 0x08; // contributions with different tags met
+const bit<8> FLAG_DISAGREE  = 0x08; // contributions had different tags
 const bit<8> FLAG_COLLISION = 0x10; // another sum wanted, or had, the same slot
 const bit<8> FLAG_ECN       = 0x20; // a contribution met a long queue
-@noWarn("unused")   // only shared programs have slots that are not claimed
-const bit<8> FLAG_BYPASS    = 0x40; // claim no slot for this packet; in a result: some contribution was sent so
+@noWarn("unused")   // only shared programs use it
+const bit<8> FLAG_BYPASS    = 0x40; // claim no slot for this packet; in a result: a contribution had this flag
 const bit<8> FLAG_RAW       = 0x80; // lanes are raw values that only the fallback server can add
 
-// Of a contribution's flags, those that hold for the sum; for a stored result, RAW too.
+// A contribution's flags that also hold for the sum; for a stored result, RAW too.
 const bit<8> FLAGS_OF_SUM    = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN;
 const bit<8> FLAGS_OF_RESULT = FLAGS_OF_SUM | FLAG_RAW;
-// Those that ask for something.
+// The flags that are requests.
 const bit<8> FLAGS_ASKING    = FLAG_RESEND | FLAG_QUERY | FLAG_BYPASS | FLAG_RAW;
 
 // Bit of ina_t.valid in raw packets: the lanes are int32, else float32.
 const bit<16> VALID_INT32 = 0x8000;
 
-// In ina_t.target: not the rank in the other bits takes the sum, but all the others. So 0xffff is
-// every rank: no rank has so high a number.
+// In ina_t.target: all ranks except the one in the other bits take the sum. So 0xffff means every
+// rank, as no rank has that number.
 const bit<16> TARGET_BUT = 0x8000;
 
-// The node of every job's tree that its results are of.
+// The root of every job's tree: the node of its results.
 const bit<16> ROOT_NODE = 0;
 
 header ina_t {
@@ -92,15 +92,15 @@ header ina_t {
     bit<16> job;
     bit<32> psn;
     bit<32> bitmap;     // contributors: one bit per child of `node`
-    bit<8>  fan_in;     // how many children `node` has
+    bit<8>  fan_in;     // number of children of `node`
     bit<8>  priority;
     bit<8>  exponent;   // maximum over the contributors
     bit<8>  epoch;      // low byte of the job's generation
     bit<16> valid;      // lanes of this PSN that carry elements, from lane 0; in raw packets, the type too
     bit<16> lanes;      // lanes in this packet: LANES or 0
-    bit<32> tag;        // digest of what all ranks must agree on (type, length, operation)
+    bit<32> tag;        // digest of type, length and operation, on which all ranks must agree
     bit<16> node;       // node of the job's tree whose children `bitmap` names; 0 is the root
-    bit<16> target;     // rank that takes the sum; with TARGET_BUT: all ranks but this one
+    bit<16> target;     // rank that takes the sum; with TARGET_BUT: all ranks except this one
 }
 
 #define LANE_FIELD(i) bit<32> v##i;
@@ -109,12 +109,12 @@ header lanes_t {
     EVERY_LANE(LANE_FIELD)
 }
 
-// What a packet does to the lanes of its slot.
+// A packet's operation on the lanes of its slot.
 const bit<3> LANES_NONE      = 0;
 const bit<3> LANES_OVERWRITE = 1;   // first contribution: no clearing pass
 const bit<3> LANES_ADD       = 2;
 const bit<3> LANES_FETCH     = 3;   // read the sum
-const bit<3> LANES_EXCHANGE  = 4;   // put these in, take the others out
+const bit<3> LANES_EXCHANGE  = 4;   // store the packet's lanes, take the slot's
 
 // Where a packet goes.
 const bit<2> TO_NOBODY = 0;
@@ -140,16 +140,16 @@ struct metadata_t {
     bit<8>  fan_in;
     bit<32> full_bitmap;
     bit<16> group;
-    bit<16> node;           // of the tree: this switch
+    bit<16> node;           // this switch's node of the tree
     bit<32> result_bitmap;  // full bitmap of the root
     bit<1>  root;
-    bit<1>  transit;        // no memory here: packets only pass
+    bit<1>  transit;        // no memory here: only forward packets
     bit<1>  preempt;
-    bit<8>  ageing;         // what a slot's priority loses to each packet that wanted it in vain
+    bit<8>  ageing;         // a slot's loss of priority per packet that could not take it
     bit<32> window;         // PSNs in flight; older ones are finished
     bit<32> max_age_us;
     bit<32> member_bitmap;  // the children behind the port that the packet came from
-    bit<16> first_node;     // the nodes of the tree behind it, numbered in a row
+    bit<16> first_node;     // the nodes of the tree behind it: a range
     bit<16> node_count;
     bit<1>  from_above;     // it came from the switch above, or from the fallback server
     // The slot that this packet meets (the aggregators).
@@ -157,14 +157,14 @@ struct metadata_t {
     bit<3>  lane_operation; // LANES_*
     bit<1>  bare;           // its lanes hold no values (lane_work.p4)
     bit<1>  leaves_with_lanes;
-    bit<1>  overflow;       // adding left the int32 range
-    // What becomes of the packet.
+    bit<1>  overflow;       // the sum left the int32 range
+    // The packet's fate.
     outcome_t outcome;
     bit<2>  way;            // TO_*
-    bit<4>  kind;           // KIND_* that it leaves as
-    bit<1>  evicted;        // it leaves as a sum that had to make room
-    bit<1>  is_addressed;   // egress looks up who each copy is for
-    bit<16> first_rank;     // the ranks for which that one takes the copy, numbered in a row
+    bit<4>  kind;           // KIND_* on leaving
+    bit<1>  evicted;        // it leaves with an evicted sum
+    bit<1>  is_addressed;   // egress looks up each copy's receiver
+    bit<16> first_rank;     // the ranks behind that receiver: a range
     bit<16> rank_count;
     bit<1>  is_flood;
 }

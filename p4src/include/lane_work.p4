@@ -1,19 +1,19 @@
-// What happens to the lanes of a packet and of its slot, where either may have none.
+// The operation on the lanes of a packet and of its slot; either may have no lanes.
 //
-// A contribution without lanes adds nothing: it is that of a rank from which the sum gets no
-// values, as from all ranks but one in a broadcast. A slot that only such contributions have
-// joined is bare: what its lanes hold is older. So a sum has lanes if one of its contributions
-// has.
+// A contribution without lanes adds no values to the sum: it comes from a rank that supplies none,
+// such as all ranks except one in a broadcast. A slot with only such contributions is bare: the
+// values in its lanes belong to an older sum. So a sum has lanes if one of its contributions has
+// lanes.
 #ifndef INA_LANE_WORK_P4
 #define INA_LANE_WORK_P4
 
 #include "headers.p4"
 
-// Of a slot's flags, one that no packet carries.
+// A flag of slots that no packet carries.
 const bit<8> SLOT_BARE = 0x40;
 
 control LaneWork(in headers_t hdr, inout metadata_t meta) {
-    // The operation, whether the packet leaves with lanes, and whether the slot is bare then.
+    // Set the operation, whether the packet leaves with lanes, and whether the slot is then bare.
     action work(bit<3> operation, bit<1> with_lanes, bit<1> bare) {
         meta.lane_operation = operation;
         meta.bare = bare;
@@ -44,7 +44,7 @@ control LaneWork(in headers_t hdr, inout metadata_t meta) {
             (LANES_ADD,       false, 1, _):         work(LANES_NONE,      0, 1);
             (LANES_FETCH,     _,     0, _):         work(LANES_FETCH,     1, 0);
             (LANES_FETCH,     _,     1, _):         work(LANES_NONE,      0, 1);
-            // the packet's lanes in, those of the sum that has to make room out
+            // store the packet's lanes, take out the evicted sum's
             (LANES_EXCHANGE,  true,  0, _):         work(LANES_EXCHANGE,  1, 0);
             (LANES_EXCHANGE,  true,  1, _):         work(LANES_OVERWRITE, 0, 0);
             (LANES_EXCHANGE,  false, 0, _):         work(LANES_FETCH,     1, 1);

@@ -1,4 +1,4 @@
-// The lanes of the slots, int32: one register each, and what a packet does to them.
+// The lanes of the slots, int32: one register each, and a packet's operation on them.
 #ifndef INA_LANES_P4
 #define INA_LANES_P4
 
@@ -11,7 +11,7 @@
         lane_##i.read(old, meta.index); \
         lane_##i.write(meta.index, hdr.lanes.v##i); \
         hdr.lanes.v##i = old;
-// Two's complement; a lane overflowed if both terms had the sign that the sum has not.
+// Two's complement; a lane overflowed if both terms have one sign and the sum has the other.
 #define ADD_LANE(i) \
         lane_##i.read(old, meta.index); \
         sum = old + hdr.lanes.v##i; \

@@ -1,20 +1,20 @@
-// Which slot of its region a shared packet meets.
+// The slot of a shared packet in its region.
 //
-// A job's PSNs follow each other through its region, from a start that depends on the job: a job
-// whose packets under way fit into its region never meets itself, and regions may have any size.
+// A job's PSNs follow each other through its region, from a start that depends on the job: if a
+// job's packets in flight fit into its region they never collide, and regions may have any size.
 //
-// A program of your own may have another rule. // Define INA_LOCATION_P4 and a control Location with these parameters, then include shared.p4. The slot
-// must follow from what all packets of one PSN of a job have in common, and lie in the region:
-// meta.region_offset to meta.region_offset + meta.region_size - 1. A rule that breaks the first costs
-// time, for parts of a sum meet in the fallback server then; one that breaks the second disturbs other
-// jobs. No sum is ever wrong for it (docs/guides/own-rules.md).
+// Your own program may have another rule. Define INA_LOCATION_P4 and a control Location with these
+// parameters, then include shared.p4. The slot must depend only on fields that all packets of one PSN of a
+// job share, and lie in the region: meta.region_offset to meta.region_offset + meta.region_size - 1. A rule
+// that breaks the first condition costs time, as parts of a sum then meet in the fallback server; one that
+// breaks the second disturbs other jobs. All sums stay right (docs/guides/own-rules.md).
 #ifndef INA_LOCATION_P4
 #define INA_LOCATION_P4
 
 #include "headers.p4"
 
-// Knuth's multiplicative hash: jobs that share a region start apart.
-@noWarn("unused")   // not where slots are hashed
+// Knuth's multiplicative hash: jobs that share a region start at different slots.
+@noWarn("unused")   // unused if slots are hashed
 const bit<32> START_OF_JOB = 0x9E3779B1;
 
 control Location(in ina_t ina, inout metadata_t meta) {
@@ -23,13 +23,13 @@ control Location(in ina_t ina, inout metadata_t meta) {
         hash(meta.index, HashAlgorithm.identity, meta.region_offset,
              { ina.psn + (bit<32>)ina.job * START_OF_JOB }, meta.region_size);
 #elif ADDRESSING == HASHED
-        // Every PSN anywhere. The byte behind it lets consecutive PSNs meet as many slots as there are:
+        // Any PSN in any slot. The byte behind it lets consecutive PSNs use all slots:
         // without it the low bits of the CRC are linearly dependent in small arrays.
         hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
              { ina.job, ina.psn, 8w0 }, meta.region_size);
 #else
-        // ATP: a slot for every position of the window, and another for one that collided. The salt,
-        // which counts its collisions, stands where other programs have a priority.
+        // ATP: a slot for every position of the window, and another one after a collision. The salt, which
+        // counts the collisions, is in the field that other programs use for the priority.
         bit<32> position = 0;
         hash(position, HashAlgorithm.identity, 32w0, { ina.psn }, meta.window);
         hash(meta.index, HashAlgorithm.crc32, meta.region_offset,

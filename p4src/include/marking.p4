@@ -1,9 +1,9 @@
-// Egress: tells the workers of queues that grow (ECN, as in ATP).
+// Egress: notifies the workers of growing queues (ECN, as in ATP).
 //
-// On the way up a mark goes into the sum, and all ranks learn of it in the same result. The copies
-// of a result leave by queues of their own: a mark in their INA header would be seen by some ranks
-// alone, whose windows would then differ. They are marked in the IP header only, and whoever sees
-// that says so in the next contribution.
+// On the way up a mark goes into the sum, and all ranks receive it in the same result. The copies
+// of a result leave by different queues: only some ranks would see a mark in the INA header, and
+// their windows would then differ. So results are marked in the IP header only, and a rank that
+// sees this mark sets FLAG_ECN in its next contribution.
 #ifndef INA_MARKING_P4
 #define INA_MARKING_P4
 
@@ -15,7 +15,7 @@ control Marking(inout headers_t hdr, inout metadata_t meta,
                 in standard_metadata_t standard_metadata) {
     bit<19> limit = 0;
 
-    // Packets that were in the queue when this one left it.
+    // Packets left in the queue when this one left it.
     action set_threshold(bit<19> depth) {
         limit = depth;
     }

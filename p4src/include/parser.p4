@@ -37,8 +37,8 @@ parser InaParser(packet_in packet, out headers_t hdr,
         }
     }
 
-    // Lanes are taken only from packets of our version and size; what else came is refused
-    // by name in ingress.
+    // Lanes are extracted only from packets of our version and size; ingress refuses others,
+    // with a reason.
     state parse_ina {
         packet.extract(hdr.ina);
         transition select(hdr.ina.version, hdr.ina.lanes, hdr.udp.length) {

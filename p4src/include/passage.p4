@@ -1,5 +1,5 @@
-// Packets that only pass this switch: those of jobs that have no memory here, and those that
-// the workers and the fallback server exchange.
+// Packets that this switch only forwards: of jobs without memory here, and between workers and
+// the fallback server.
 #ifndef INA_PASSAGE_P4
 #define INA_PASSAGE_P4
 
@@ -23,7 +23,7 @@ control Passage(inout headers_t hdr, inout metadata_t meta, out bool passes) {
         const entries = {
             (1, 0, _):            pass(outcome_t.PASSED_UP,   TO_UPLINK);
             (1, 1, _):            pass(outcome_t.PASSED_DOWN, TO_GROUP);
-            // parts of a sum, and results that a reminder asked for
+            // parts of a sum, and results that a reminder requested
             (_, 0, KIND_PARTIAL): pass(outcome_t.PASSED_UP,   TO_UPLINK);
             (_, 0, KIND_RESULT):  pass(outcome_t.PASSED_UP,   TO_UPLINK);
             (_, 1, KIND_STATUS):  pass(outcome_t.PASSED_DOWN, TO_GROUP);

@@ -1,5 +1,5 @@
-// What happens to a packet, in all programs. They differ in their control Aggregator: what a
-// slot does with the packets that meet it.
+// The path of a packet, in all programs. They differ in their control Aggregator: the effect of
+// a packet on its slot.
 #ifndef INA_PIPELINE_P4
 #define INA_PIPELINE_P4
 

@@ -1,4 +1,4 @@
-// Turns a packet into what is to leave: its kind, and where to.
+// Turns a packet into its reply: sets its kind and destination.
 #ifndef INA_REPLY_P4
 #define INA_REPLY_P4
 
@@ -6,7 +6,7 @@
 
 control Reply(inout headers_t hdr, inout metadata_t meta,
               inout standard_metadata_t standard_metadata) {
-    // Back to where the packet came from, from where it was sent to.
+    // Send the packet back: exchange source and destination.
     action turn_round() {
         standard_metadata.egress_spec = standard_metadata.ingress_port;
         mac_t mac = hdr.ethernet.src;
@@ -26,9 +26,9 @@ control Reply(inout headers_t hdr, inout metadata_t meta,
             return;
         }
         if (meta.kind == KIND_RESULT && hdr.ina.kind != KIND_RESULT) {
-            hdr.ina.node = ROOT_NODE;       // wherever a result was kept, it is the whole job's
+            hdr.ina.node = ROOT_NODE;       // a result is the whole job's, wherever it was kept
             hdr.ina.bitmap = meta.result_bitmap;
-            hdr.ipv4.ecn = 0;               // what the contribution met on its way is in the sum
+            hdr.ipv4.ecn = 0;               // marks that the contribution met on its way are in the sum
         } else if (meta.kind == KIND_STATUS) {
             hdr.lanes.setInvalid();
             hdr.ina.valid = 0;

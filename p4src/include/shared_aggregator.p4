@@ -1,9 +1,9 @@
-// One aggregator slot in shared mode: whose sum it holds, who has contributed, the sum.
+// One aggregator slot in shared mode: its owner, its contributors, the sum.
 //
 // A slot belongs to (generation, PSN) from the first contribution that finds it free until the
-// sum is complete, taken out, too old, or outranked. Whoever finds it taken goes to its job's
-// fallback server, which can put any disjoint parts of a sum together; so every sum is right
-// whatever the slots forget. Parts and whole sums are told apart by their bitmaps alone.
+// sum is complete, taken out, too old, or outranked. A packet that finds it taken goes to its job's
+// fallback server, which can add any disjoint parts of a sum; so every sum is right even if slots
+// lose their parts. Only the bitmap distinguishes a part from a whole sum.
 #ifndef INA_AGGREGATOR_P4
 #define INA_AGGREGATOR_P4
 
@@ -14,8 +14,8 @@
 #include "lanes.p4"
 #include "slot.p4"
 
-// A complete sum at the root is the result, and its slot serves others from then on. With HELD_SLOTS
-// (ATP) it goes to the fallback server as any part does, and its slot stays taken until the server's
+// A complete sum at the root is the result, and its slot is then free for others. With HELD_SLOTS
+// (ATP) it goes to the fallback server like any part, and its slot stays taken until the server's
 // result passes.
 #ifdef HELD_SLOTS
 #define WAY_OF_RESULT  TO_UPLINK
@@ -29,21 +29,21 @@
 #define DONE_BELOW     SLOT_FULL
 #endif
 
-// How a packet relates to the slot that it meets.
+// The relation of a packet to its slot.
 const bit<2> RELATION_NONE  = 0;    // the job has no slots
 const bit<2> RELATION_SAME  = 1;    // the slot holds this PSN of this job
-const bit<2> RELATION_FREE  = 2;    // it holds nothing that anybody needs
+const bit<2> RELATION_FREE  = 2;    // it holds no sum that is still needed
 const bit<2> RELATION_OTHER = 3;
 
-// What a packet does to the slot's state, as LANES_* say for its lanes.
+// A packet's operation on the slot's state, as LANES_* are for its lanes.
 const bit<3> SLOT_KEEP    = 0;      // nothing
-const bit<3> SLOT_AGE     = 1;      // note the collision; the longer it stays, the less it counts
+const bit<3> SLOT_AGE     = 1;      // record the collision and age the slot: its priority falls
 const bit<3> SLOT_JOIN    = 2;
 const bit<3> SLOT_CLAIM   = 3;
 const bit<3> SLOT_RELEASE = 4;
 const bit<3> SLOT_STORE   = 5;      // keep a result from above
 
-// Of a slot's flags, those that no packet carries.
+// Flags of slots that no packet carries.
 const bit<8> SLOT_FINAL = 0x01;     // the lanes hold the job's result
 const bit<8> SLOT_FULL  = 0x02;     // all contributors are in: from now on only a cache
 
@@ -59,7 +59,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     register<bit<16>>(SLOTS) slot_job;
     register<bit<16>>(SLOTS) slot_target;
 #if ADDRESSING == SALTED
-    @name("slot_salt")      // by its name in P4Info, controllers know what packets have there
+    @name("slot_salt")      // its name in P4Info shows controllers the field's meaning
 #endif
     register<bit<8>>(SLOTS)  slot_priority;
     Addressing() addressing;
@@ -73,9 +73,9 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     bit<1> final = 0;       // the slot holds the result of this PSN
     bit<1> seen = 0;        // this contributor is already in the slot
     bit<1> full = 0;        // all contributors are in, this packet included
-    bit<1> aged = 0;        // the packet may take another's slot: for nothing has joined it for too long,
-    bit<1> outranks = 0;    // or for the packet is more urgent
-    bit<8> asked = 0;       // FLAGS_ASKING that the packet came with
+    bit<1> aged = 0;        // the packet may take another sum's slot: its sum is too old,
+    bit<1> outranks = 0;    // or because the packet is more urgent
+    bit<8> asked = 0;       // the packet's FLAGS_ASKING on arrival
     bit<3> slot_operation = SLOT_KEEP;
 
     // Compare with the slot.
@@ -102,7 +102,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         meta.bare = slot.flags[6:6];
     }
 
-    // From here on the header of a contribution holds what the slot would hold with it:
+    // From here on a contribution's header holds the slot's values including this contribution:
     // bitmap, exponent, tag and flags. Raw values stay as they are.
     action join() {
         bool same = relation == RELATION_SAME && (hdr.ina.flags & FLAG_RAW) == 0;
@@ -121,7 +121,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         hdr.ina.tag = tag;
     }
 
-    // What the slot held leaves in this packet.
+    // The slot's sum leaves in this packet.
     action take_out() {
         hdr.ina.job = slot.job;
         hdr.ina.psn = slot.psn;
@@ -159,7 +159,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
 
     action age() {
 #ifndef HELD_SLOTS
-        slot_flags.write(meta.index, slot.flags | FLAG_COLLISION);  // ATP tells only who came in vain
+        slot_flags.write(meta.index, slot.flags | FLAG_COLLISION);  // ATP reports a collision only to the loser
 #endif
         bit<8> loss = meta.preempt == 1 ? meta.ageing : 0;
         slot_priority.write(meta.index, slot.priority > loss ? slot.priority - loss : 0);
@@ -173,7 +173,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         meta.kind = kind;
     }
 
-    // In the tables below the first row that fits holds; docs/reference/protocol/shared.md says so in words.
+    // In the tables below the first matching row applies; docs/reference/protocol/shared.md has them in words.
     // A contribution of a worker, or of a switch below:
     table gradient {
         key = {
@@ -193,34 +193,34 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         const default_action = decide(outcome_t.BYPASSED, LANES_NONE, SLOT_KEEP, TO_UPLINK, KIND_PARTIAL);
         const entries = {
             // raw, relation, final, seen, full, resend, query, bypass, aged, outranks, root
-            // values that no slot can add
+            // raw values, which no slot can add
             (1, _,              _, _, _, _, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
             // the result is here
             (_, RELATION_SAME,  1, _, _, _, _, _, _, _, _): decide(outcome_t.REPLAYED,   LANES_FETCH,     SLOT_KEEP,    TO_SENDER, KIND_RESULT);
             // the last contribution
             (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    WAY_OF_RESULT, KIND_OF_RESULT);
             (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 0): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    TO_UPLINK, KIND_GRADIENT);
-            // one more; a resend takes what is there along, for something may be stuck
+            // one more; a resend takes the slot's sum along, as the rest may be lost
             (_, RELATION_SAME,  0, 0, 0, 1, 0, _, _, _, _): decide(outcome_t.FLUSHED,    LANES_ADD,       SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_SAME,  0, 0, 0, _, _, _, _, _, _): decide(outcome_t.AGGREGATED, LANES_ADD,       SLOT_JOIN,    TO_NOBODY, 0);
-            // already counted, the sum is complete and went up: again if asked for
+            // already counted, the complete sum went up: send it again on request
             (_, RELATION_SAME,  0, 1, 1, 1, _, _, _, _, 1): decide(outcome_t.RELAYED,    LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_SAME,  0, 1, 1, 1, _, _, _, _, 0): decide(outcome_t.RELAYED,    LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_GRADIENT);
             (_, RELATION_SAME,  0, 1, 1, 0, _, _, _, _, _): decide(outcome_t.DUPLICATE,  LANES_NONE,      SLOT_KEEP,    TO_NOBODY, 0);
-            // already counted, others are missing: who is, or take it along, or nothing
+            // already counted, others are missing: send a status, take the sum out, or nothing
             (_, RELATION_SAME,  0, 1, 0, _, 1, _, _, _, _): decide(outcome_t.STATUS,     LANES_NONE,      SLOT_KEEP,    TO_SENDER, KIND_STATUS);
             (_, RELATION_SAME,  0, 1, 0, 1, 0, _, _, _, _): decide(outcome_t.FLUSHED,    LANES_FETCH,     SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_SAME,  0, 1, 0, 0, 0, _, _, _, _): decide(outcome_t.DUPLICATE,  LANES_NONE,      SLOT_KEEP,    TO_NOBODY, 0);
             // alone in its job: complete without a slot
             (_, _,              _, _, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_NONE,      SLOT_KEEP,    WAY_OF_RESULT, KIND_OF_RESULT);
             (_, _,              _, _, 1, _, _, _, _, _, 0): decide(outcome_t.COMPLETED,  LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_GRADIENT);
-            // not to claim a slot, or there is none
+            // must not claim a slot, or has none
             (_, _,              _, _, _, 1, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
             (_, _,              _, _, _, _, _, 1, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_NONE,  _, _, _, _, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
             // first contribution
             (_, RELATION_FREE,  _, _, _, _, _, _, _, _, _): decide(outcome_t.AGGREGATED, LANES_OVERWRITE, SLOT_CLAIM,   TO_NOBODY, 0);
-            // first contribution, and another sum has to leave for it
+            // first contribution, which evicts another sum
             (_, RELATION_OTHER, _, _, _, _, _, _, 1, _, _): decide(outcome_t.RECLAIMED,  LANES_EXCHANGE,  SLOT_CLAIM,   TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_OTHER, _, _, _, _, _, _, 0, 1, _): decide(outcome_t.PREEMPTED,  LANES_EXCHANGE,  SLOT_CLAIM,   TO_UPLINK, KIND_PARTIAL);
             // taken
@@ -243,18 +243,18 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         const default_action = decide(outcome_t.PASSED_DOWN, LANES_NONE, SLOT_KEEP, TO_GROUP, KIND_RESULT);
         const entries = {
             // kind, raw, for_this_node, relation, final, bare, root
-            // a result finishes what its slot holds, and is kept for those below who lose it
+            // a result completes its slot's sum, and is kept for children that lose it
 #ifdef HELD_SLOTS
             (KIND_RESULT,   _, _,    RELATION_SAME, _, _, _):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_RESULT);
 #else
             (KIND_RESULT,   _, _,    RELATION_SAME, _, _, _):  decide(outcome_t.STORED,      LANES_OVERWRITE, SLOT_STORE,   TO_GROUP,  KIND_RESULT);
 #endif
             (KIND_RESULT,   _, _,    _,             _, _, _):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_RESULT);
-            // raw values are in no slot
+            // raw values are never in a slot
             (KIND_REMINDER, 1, _,    _,             _, _, _):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
-            // a reminder gets the result or what is there of the sum, else it asks further down. A result
-            // that came without lanes, which others take, is none for the server; it makes room for the
-            // contributions that are to come up
+            // a reminder gets the result or the slot's part of the sum, else it goes further down. A result
+            // without lanes, for others than the server, does not answer it; the slot is freed for the
+            // contributions that will come up
             (KIND_REMINDER, _, true, RELATION_SAME, 1, 1, 0):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_REMINDER);
             (KIND_REMINDER, _, true, RELATION_SAME, 1, _, _):  decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_RESULT);
             (KIND_REMINDER, _, true, RELATION_SAME, 0, _, _):  decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
@@ -292,7 +292,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         } else if (slot_operation == SLOT_CLAIM) {
             claim();
             hold(hdr.ina.bitmap, 0);
-            if (meta.outcome != outcome_t.AGGREGATED) {     // another sum had to make room
+            if (meta.outcome != outcome_t.AGGREGATED) {     // another sum was evicted
                 meta.evicted = 1;
                 take_out();
             }
@@ -301,7 +301,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         } else if (slot_operation == SLOT_STORE) {
             hold(meta.full_bitmap, SLOT_FULL | SLOT_FINAL);
         } else {
-            // A contribution that no slot holds goes on asking for what its sender asked.
+            // A contribution that no slot holds keeps its sender's requests.
             if (meta.way == TO_UPLINK) {
                 hdr.ina.flags = hdr.ina.flags | asked;
             }

@@ -1,4 +1,4 @@
-// What a shared slot remembers besides its lanes.
+// The state of a shared slot besides its lanes.
 #ifndef INA_SLOT_P4
 #define INA_SLOT_P4
 

@@ -1,7 +1,7 @@
 // The way up: the switch above in the job's tree, or from its root the fallback server.
 //
-// A sum that had to make room belongs to another job than the packet that came: then the job of
-// the header, by which its uplink is found, is that other job, and so is the counter row.
+// An evicted sum belongs to another job than the packet that evicted it: the header's job, which
+// selects the uplink, and the counter row are then that other job's.
 #ifndef INA_UPLINK_P4
 #define INA_UPLINK_P4
 
@@ -9,9 +9,9 @@
 
 control Uplink(inout headers_t hdr, inout metadata_t meta,
                inout standard_metadata_t standard_metadata, out bool known) {
-    // `node`, `bitmap` and `fan_in` are this switch as the one above knows it: the node of that
-    // switch, the bit of this one among its children, and how many it has. `own_node` and
-    // `own_fan_in` are this node, for the parts of a sum: their bitmap names its children.
+    // `node`, `bitmap` and `fan_in` describe this switch to the one above: the node of that switch,
+    // the bit of this one among its children, and the number of its children. `own_node` and
+    // `own_fan_in` are this node's, for the parts of a sum: their bitmap names its children.
     action set_uplink(bit<9> port, bit<16> node, bit<32> bitmap, bit<8> fan_in,
                       bit<11> counter_row, bit<16> own_node, bit<8> own_fan_in) {
         standard_metadata.egress_spec = port;

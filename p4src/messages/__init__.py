@@ -1,13 +1,13 @@
-"""The P4Runtime messages: the one door through which generated protobuf code enters this project.
+"""The P4Runtime messages: all generated protobuf code enters this project through this package.
 
-They are beside the programs because switch and controller speak them to each other about these: P4Info is
-what a compiled program tells a controller, and all other messages refer to it.
+The messages are beside the programs because they describe them: P4Info is the controller's view of a
+compiled program, and all other messages refer to it.
 
 The ``p4runtime`` distribution ships code that protoc generated before version 3.19, which the C
 implementation of protobuf 4 and newer refuses to run. `_legacy` builds the same modules from
-the descriptors in that code, the way that current generated code does; where the shipped code runs
-as it is, nothing is touched. Either way the modules appear under their own names, so that
-third-party P4Runtime clients work in the same process.
+the descriptors in that code, as current generated code does; if the shipped code runs, it is used
+unchanged. In both cases the modules have their usual names, so that third-party P4Runtime clients
+work in the same process.
 """
 
 from p4src.messages import _legacy

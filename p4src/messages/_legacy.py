@@ -1,4 +1,4 @@
-"""Makes the ``p4runtime`` distribution's outdated generated modules importable."""
+"""Make the ``p4runtime`` distribution's outdated generated modules importable."""
 
 import ast
 import importlib
@@ -19,16 +19,16 @@ _MODULES = (
     "p4.v1.p4runtime_pb2",
 )
 
-# What the descriptors refer to must be in the pool first.
+# The pool must already have the descriptors' dependencies.
 _NEEDED = ("google.protobuf.any_pb2", "google.rpc.status_pb2")
 
 _SERIALIZED = re.compile(r"serialized_pb=(b'[^'\\]*(?:\\.[^'\\]*)*'|b\"[^\"\\]*(?:\\.[^\"\\]*)*\")")
 
 
 def make_importable() -> None:
-    """Put every P4Runtime module into `sys.modules`, rebuilt where its own code does not run.
+    """Put every P4Runtime module into `sys.modules`, rebuilt if its own code does not run.
 
-    Raises ImportError if ``p4runtime`` is not installed or looks like nothing that we know.
+    Raises ImportError if ``p4runtime`` is not installed or has an unknown form.
     """
     for name in _NEEDED:
         importlib.import_module(name)

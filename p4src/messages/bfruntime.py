@@ -1,9 +1,9 @@
-"""The messages of BF Runtime, by which controllers fill Tofino's tables: field numbers of its gRPC interface.
+"""The messages of BF Runtime, the gRPC interface with which controllers fill Tofino's tables.
 
-No package on PyPI has them, so they are written down here, as far as `softswitch.bfrt` needs them: a message
-is a line of ``name:number:type`` for each field, ``*`` in front of the type of a repeated one, and the name
-of a oneof behind it. Enumerations are numbers. A pool of their own holds them, so that a client with messages
-of the same names works in the same process.
+No package on PyPI has them, so this module defines the ones that `softswitch.bfrt` needs: a message is a line
+with ``name:number:type`` for each field, ``*`` before the type of a repeated field, and the name of its oneof
+after it. Enumerations are numbers. The messages are in a protobuf pool of their own, so that a client with
+messages of the same names works in the same process.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _MESSAGES = {
 UNSPECIFIED, INSERT, MODIFY, MODIFY_INC, DELETE, INSERT_OR_MODIFY, RESET = range(7)
 """Kinds of updates."""
 CONTINUE_ON_ERROR, ROLLBACK_ON_ERROR, DATAPLANE_ATOMIC = range(3)
-"""What becomes of a batch of which an update fails."""
+"""Handling of a batch in which an update fails."""
 BIND = 0
-"""The one action on programs that needs no compiler of the chip."""
+"""The only action on programs that does not need the chip's compiler."""
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:

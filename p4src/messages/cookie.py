@@ -1,7 +1,7 @@
-"""The cookie of a program: what a switch and its controllers know the program by (P4Runtime, section 7).
+"""The cookie of a program, which identifies it to a switch and its controllers (P4Runtime, section 7).
 
-Two programs of the same tables have the same P4Info; their code may still be different. The cookie tells them
-apart without a transfer of either.
+Two programs with the same tables have the same P4Info, but may have different code. The cookie distinguishes
+them without a transfer of the program.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _LINE_MARKER = re.compile(rb"^[ \t]*#[ \t]*(?:line\b|\d).*\n?", re.MULTILINE)
 
 
 def cookie_of(p4info: Any, device_config: bytes) -> int:
-    r"""Return the first 64 bits of a SHA-256 digest of a program as it is loaded; never 0, which is "none".
+    r"""Return the first 64 bits of a SHA-256 digest of a program's text; never 0, which means "none".
 
-    Where the program was compiled does not matter: line markers of preprocessed source, and file names and
-    positions in p4c's JSON, are left out.
+    The place of compilation does not matter: line markers of preprocessed source, and file names and
+    positions in p4c's JSON, are ignored.
 
     >>> from p4src.messages import p4info_pb2
     >>> here, there = b'#line 1 "/home/me/a.p4"\nconst bit<8> A = 1;', b'const bit<8> A = 1;'

@@ -1,7 +1,7 @@
-"""The messages of gNMI, made from the descriptors of ``gnmi.proto`` of github.com/openconfig/gnmi (0.10.0).
+"""The messages of gNMI, built from the descriptors of ``gnmi.proto`` of github.com/openconfig/gnmi (0.10.0).
 
-They are in a pool of their own, so that a third-party gNMI client works in the same process. `gnmi.binpb` is
-what ``protoc --include_imports --descriptor_set_out`` makes of that file.
+They are in a protobuf pool of their own, so that a third-party gNMI client works in the same process.
+`gnmi.binpb` is the output of ``protoc --include_imports --descriptor_set_out`` for that file.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 // The exclusive program for Tofino: a private region of slots for every job (SwitchML, NSDI'21).
-// One pass, and one read-modify-write of every register in it. What it does not do that the
-// v1model program does, and what was run of it, is in docs/reference/tofino.md.
+// One pass, and one read-modify-write of every register in it. Its differences from the v1model
+// program, and the tests of it, are in docs/reference/tofino.md.
 //
 // The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //
-//   stage 0     who sent it, and which region its job has
-//         1     the PSN that the slot holds: is this packet's the same, newer or older?
-//         2     who has contributed, exponent, flags
-//         3-10  the lanes, four to a stage; beside them, what becomes of the packet
+//   stage 0     the sender, and the region of its job
+//         1     the PSN of the slot: is this packet's the same, newer or older?
+//         2     the contributors, exponent, flags
+//         3-10  the lanes, four to a stage; beside them, the packet's fate
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
 #include <t2na.p4>
@@ -29,7 +29,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
     Slot() slot;
     Leaving() leaving;
 
-    // A region is a power of two of slots, `mask` + 1, at a multiple of that.
+    // A region has a power of two of slots, `mask` + 1, and begins at a multiple of that.
     action contributes(bit<8> counter_row, index_t mask, index_t place, bit<32> full_bitmap,
                        bit<1> root) {
         meta.counter_row = counter_row;
@@ -48,8 +48,8 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         meta.flags = (bit<32>)hdr.ina.flags | SLOT_FINAL;
     }
 
-    // The children of this node, and results from the switch above. What a child sends must name
-    // that child and this node: `bitmap` is exact, so it is one contribution.
+    // The children of this node, and results from the switch above. A child's packet must name that
+    // child and this node: `bitmap` is exact, so it is one contribution.
     table member {
         key = {
             intrinsic.ingress_port: exact;
@@ -65,7 +65,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         size = MEMBERS;
     }
 
-    // No job's: what is broken could name any.
+    // Of no job: a broken packet could name any job.
     action refuse(outcome_t outcome) {
         meta.outcome = outcome;
         meta.counter_row = 0;
@@ -74,7 +74,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
     apply {
         bool fits = false;
         if (hdr.ina.isValid()) {
-            // neither waits for the other: both look-ups are in one stage
+            // they are independent: both look-ups are in one stage
             shape.apply(hdr, fits);
             bool known = member.apply().hit;
             if (meta.bad_checksum == 1) {
@@ -84,7 +84,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
             } else if (!known) {
                 meta.outcome = outcome_t.UNKNOWN_JOB;
             } else if (hdr.ina.flags[7:7] == 1) {
-                // raw values: only a fallback server could add them, and there is none
+                // raw values: only a fallback server could add them, and none exists
                 meta.outcome = outcome_t.NO_UPLINK;
             } else {
                 slot.apply(hdr, meta);

@@ -1,20 +1,20 @@
 // The shared program for Tofino: slots that all jobs compete for (ATP, NSDI'21; preemption as in
-// ESA, ICNP'23). What finds no slot goes to the job's fallback server. One pass, and one
-// read-modify-write of every register in it. What it does not do that the v1model program does,
-// and what was run of it, is in docs/reference/tofino.md.
+// ESA, ICNP'23). A packet without a slot goes to the job's fallback server. One pass, and one
+// read-modify-write of every register in it. Its differences from the v1model program, and the
+// tests of it, are in docs/reference/tofino.md.
 //
 // The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //
-//   stage 0     who sent it, and which region its job has
+//   stage 0     the sender, and the region of its job
 //         1     the slot's strength: may this packet take it?
-//         2     whose sum it holds
-//         3     who has contributed, exponent, flags
-//         4-11  the lanes, four to a stage; beside them, what becomes of the packet
+//         2     the slot's owner
+//         3     the contributors, exponent, flags
+//         4-11  the lanes, four to a stage; beside them, the packet's fate
 //
-// A chip cannot come back to a register that it has passed, so a slot cannot be freed by the packet
-// that empties it. That packet only clears the bitmap; a copy of it without lanes, sent back into
-// the pipeline, takes the slot's strength away. Strength never says whose the slot is: whatever
-// happens to it, sums stay right, and who finds the slot taken goes to the fallback server.
+// A packet cannot return to a register that it has passed, so the packet that empties a slot cannot
+// free it. That packet only clears the bitmap; a copy of it without lanes, sent back into the
+// pipeline, resets the slot's strength. Strength does not identify the owner: sums stay right for
+// any strength, and a packet that finds the slot taken goes to the fallback server.
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
 #include <t2na.p4>
@@ -36,7 +36,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
     Slot() slot;
     Leaving() leaving;
 
-    // A region is a power of two of slots, `mask` + 1, at a multiple of that.
+    // A region has a power of two of slots, `mask` + 1, and begins at a multiple of that.
     action locate(bit<8> counter_row, bit<16> mask, bit<16> place) {
         meta.counter_row = counter_row;
         meta.position = hdr.ina.psn[15:0] & mask;
@@ -52,7 +52,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         meta.strength = STRENGTH_WITHOUT_PRIORITY;
     }
 
-    // The same, of a job that may preempt.
+    // The same, for a job that may preempt.
     action contends(bit<8> counter_row, bit<16> mask, bit<16> place, bit<32> others, bit<1> root) {
         locate(counter_row, mask, place);
         meta.others = others;
@@ -65,7 +65,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         meta.outcome = outcome_t.UNKNOWN_JOB;
     }
 
-    // The children of this node. What a child sends must name that child and this node: `bitmap` is
+    // The children of this node. A child's packet must name that child and this node: `bitmap` is
     // exact, so it is one contribution.
     table member {
         key = {
@@ -87,9 +87,9 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         meta.way = way;
     }
 
-    // What is no contribution. Parts of sums of nodes below, and a result that a worker kept, are
-    // passed up; statuses, and reminders for others, down. Results from above, reminders for this
-    // node and releases from this pipeline meet the slot.
+    // Packets other than contributions. Parts of sums of nodes below, and a worker's copy of a result,
+    // are passed up; statuses, and reminders for others, down. Results from above, reminders for
+    // this node and releases from this pipeline go to the slot.
     table neighbour {
         key = {
             intrinsic.ingress_port: exact;
@@ -104,7 +104,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         size = 1024;
     }
 
-    // No job's: what is broken could name any.
+    // Of no job: a broken packet could name any job.
     action refuse(outcome_t outcome) {
         meta.outcome = outcome;
         meta.counter_row = 0;
@@ -115,7 +115,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         bool fits = false;
         bool meets = false;
         if (hdr.ina.isValid()) {
-            // none of these waits for another: all look-ups are in one stage
+            // these are independent: all look-ups are in one stage
             shape.apply(hdr, fits);
             if (hdr.ina.kind == KIND_GRADIENT) {
                 meets = member.apply().hit;
@@ -132,7 +132,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
                 slot.apply(hdr, meta);
             }
         }
-        // What emptied its slot comes back once, to free it.
+        // The packet that emptied a slot comes back once, to free it.
         if (meta.frees == 1) {
             for_tm.mcast_grp_b = GROUP_OF_SELF;
         }

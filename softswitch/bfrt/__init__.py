@@ -1,18 +1,17 @@
-"""BF Runtime for the embedded switch: the interface by which published controllers fill Tofino's tables.
+"""BF Runtime for the embedded switch: the interface that published controllers use to fill Tofino's tables.
 
 ======================  =============================================================
-`values`                tables as JSON describes them; their entries, from and to messages
+`values`                descriptions of tables (JSON); entries, decoded from and encoded as messages
 `matching`              the program's match-action tables, through P4Runtime's entities; registers, counters
 `switch_tables`         the switch's ports, multicast groups, nodes and exclusions; mirror sessions
 ======================  =============================================================
 
 `docs/reference/tofino.md` lists the served requests. Requests need no role: each client that reaches the port
-controls
-the switch.
+controls the switch.
 
 This module is the service on gRPC; it alone in the folder knows gRPC's status codes. A refused update or read
-is an error of its batch, with its position, and the call ends as UNKNOWN: so do the chip's drivers,
-and clients expect it there.
+becomes an error with its position in the batch, and the call ends as UNKNOWN, as clients expect from the
+chip's drivers.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _THREADS = 20
 _ENTITIES_PER_MESSAGE = 512
 _GRACE_S = 2.0
 _SHOWN = 20
-"""Maximum number of errors of a batch in one answer: all of them would exceed the clients' limit."""
+"""Maximum number of a batch's errors in one answer: more could exceed the clients' limit."""
 
 
 class BfrtService:
@@ -126,7 +125,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ programs
 
     def set_config(self, request: Any, context: Any) -> Any:
-        """Bind a client to the running program; programs are loaded in other ways."""
+        """Bind a client to the running program; this call cannot load one."""
         if request.action != bfruntime.BIND:
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
@@ -179,9 +178,7 @@ class _BfrtServicer:
     def write(self, request: Any, context: Any) -> Any:
         """Apply a batch of updates in order."""
         if request.atomicity != bfruntime.CONTINUE_ON_ERROR and len(request.updates) > 1:
-            context.abort(
-                grpc.StatusCode.UNIMPLEMENTED, "batches are carried out with CONTINUE_ON_ERROR only"
-            )
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "batches are applied with CONTINUE_ON_ERROR only")
         outcomes: list[RequestError | None] = []
         with self._device.writing():
             for update in request.updates:
@@ -202,7 +199,7 @@ class _BfrtServicer:
                     listing = ", ".join(known) or "none"
                     message = f"operation '{operation.table_operations_type}' of '{table.name}'"
                     raise errors.Unimplemented(f"{message}; it has {listing}")
-                # Nothing to do: there are no copies of counters and registers that could be outdated.
+                # Nothing to do: counters and registers have no copies that could be outdated.
             case kind:
                 raise errors.Unimplemented(f"an update of a {kind or 'missing entity'}")
 
@@ -233,7 +230,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ streams
 
     def stream(self, requests: Iterable[Any], context: Any) -> Iterator[Any]:
-        """Answer subscriptions; nothing is notified, and the stream stays open until the client ends it."""
+        """Answer subscriptions, without notifications; the stream stays open until the client ends it."""
         ended = threading.Event()
         context.add_callback(ended.set)
         for request in requests:

@@ -1,7 +1,7 @@
 """The program's match-action tables, registers and counters.
 
-Entries of tables are converted to P4Runtime's, which check them, and back. Registers and counters have an
-entry for each index; the fields of a register are the scalars of its cell. Where entries may overlap the
+Table entries are converted to P4Runtime entries, whose code checks them, and back. Registers and counters
+have an entry for each index; the fields of a register are the scalars of its cell. If entries overlap, the
 smallest ``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
 """
 
@@ -56,7 +56,7 @@ class _Cells:
         self._size = size
 
     def write(self, kind: int, entry: Any) -> None:
-        """Set a cell's given fields; a deletion resets a cell, or all, to the initial value."""
+        """Set the given fields of a cell; a deletion resets one cell, or all, to the initial value."""
         key = exact_key(entry, self.table)
         indices: Sequence[int] = range(self._size) if key is None else [self._checked(key[0])]
         if kind in (bfruntime.DELETE, bfruntime.RESET):
@@ -78,7 +78,7 @@ class _Cells:
         return index
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield a cell, or all."""
+        """Yield one cell, or all cells."""
         key = exact_key(entry, self.table)
         for index in range(self._size) if key is None else [self._checked(key[0])]:
             with self._device.switch.locked():
@@ -128,7 +128,7 @@ class _Registers(_Cells):
         return self._row(self._bundle.read_register(self.table.name.split(".", 1)[1], index))
 
     def clear(self, indices: Iterable[int]) -> None:
-        """Reset cells to their initial values: here one scalar after the other, as they are many."""
+        """Reset cells to their initial values, one scalar of all cells after the other."""
         for part in self._parts:
             for index in indices:
                 self._bundle.pipeline.write_register(part.name, index, part.initial)
@@ -223,7 +223,7 @@ class _Matching:
     # ------------------------------------------------------------------ writing
 
     def write(self, kind: int, entry: Any) -> None:
-        """Apply an update of an entry, of the default one, or the deletion of all."""
+        """Apply an update of one entry or of the default entry, or delete all entries."""
         if entry.is_default_entry:
             self._write_default(kind, entry)
             return
@@ -276,7 +276,7 @@ class _Matching:
         return found[0].table_entry if found else None
 
     def _key(self, entry: Any) -> Any:
-        """Return an entry's key as P4Runtime's: fields that match anything are left out."""
+        """Return an entry's key in P4Runtime's form, without the fields that match anything."""
         message = p4.TableEntry(table_id=self._own.id)
         priority = 0
         for field in entry.key.fields:
@@ -326,7 +326,7 @@ class _Matching:
                     to.value = _plain(number(field.optional.value, column))
 
     def _filled(self, wanted: Any, entry: Any, old: Any) -> Any:
-        """Return an entry of P4Runtime with the action and counts of an entry.
+        """Return a P4Runtime entry with the action and counts of a BF Runtime entry.
 
         Parameters that are not given keep their values from `old`.
         """
@@ -362,13 +362,13 @@ class _Matching:
             elif column.id in kept:
                 value = kept[column.id]
             else:
-                value = _plain(0)  # like the chip's drivers: published controllers leave parameters out
+                value = _plain(0)  # as in the chip's drivers: published controllers omit parameters
             message.action.action.params.add(param_id=column.id, value=value)
 
     # ------------------------------------------------------------------ reading
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry of a key, the default one, or all but the default."""
+        """Yield the entry of a key, the default entry, or all entries except the default."""
         request = self._key(entry) if entry.HasField("key") else p4.TableEntry(table_id=self._own.id)
         request.is_default_action = entry.is_default_entry
         if self.table.data:
@@ -416,7 +416,7 @@ def _plain(value: int) -> bytes:
 
 
 def _tell_match(field: Any, match: Any, column: Column) -> None:
-    """Add a match of P4Runtime; None: a field left out, as it matches anything."""
+    """Fill in a BF Runtime key field from a P4Runtime match; None: the field matches anything."""
 
     def padded(data: bytes) -> bytes:
         return bytes_of(int.from_bytes(data, "big"), column)

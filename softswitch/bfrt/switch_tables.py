@@ -1,14 +1,10 @@
 """Tables of the switch itself: its ports, multicast groups and nodes, exclusions, mirror sessions.
 
-The switch's ports: given when it starts, and always up; clients configure and count them like a chip's.
+The ports are set when the switch starts, and are always up; clients configure them and read their counters
+as on a chip. Port 4 * (C - 1) + L is lane L of connector C, as in the first pipe of a chip.
 
-Port 4 * (C - 1) + L is lane L of connector C, as in the first pipe of a chip.
-
-Multicast groups of nodes, exclusions of copies, and mirror sessions, converted from their tables for the
-switch.
-
-A group is a list of nodes, each with an exclusion id or none; a node has a replication id and ports. Both may
-be written in any order, and a group's members are computed anew whenever either changes.
+A group is a list of nodes, each with or without an exclusion id; a node has a replication id and ports. A
+node can change while groups contain it: each change of a node or group updates the groups in the switch.
 """
 
 from __future__ import annotations
@@ -61,7 +57,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$OctetsTransmittedwithouterror": ("tx_bytes",),
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
-"""Statistics of a chip's port, and our counters whose sum they are."""
+"""Statistics of a chip's port, each the sum of these counters of ours."""
 STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
@@ -99,7 +95,7 @@ def ports(switch: Switch) -> list[Rows]:
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
-    """Return the table of a port's data for a program's ingress parser: here zero for all ports."""
+    """Return the table of port metadata for a program's ingress parser; here it is zero for all ports."""
     if not program.ingress_parser:
         return []
     key = (Column(1, "ingress_port", "uint16", match="Exact"),)
@@ -113,11 +109,11 @@ class _Ports(Stored):
         self._switch = switch
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse ports that the switch does not have."""
+        """Raise an error for a port that the switch does not have."""
         _check_port(self._switch, key[0])
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return a port's configuration, with its name; it is up."""
+        """Return a port's configuration, with its name and the state up."""
         connector, lane = key[0] // LANES + 1, key[0] % LANES
         told: Row = {
             "$PORT_UP": True,
@@ -129,7 +125,7 @@ class _Ports(Stored):
 
 
 class _PortCounters:
-    """Counters of ports; once set to a number, a counter continues from there, in this table only."""
+    """Counters of ports. A counter that is set continues from that number, in this table only."""
 
     def __init__(self, switch: Switch) -> None:
         self.table = STAT
@@ -137,7 +133,7 @@ class _PortCounters:
         self._since: dict[int, dict[str, int]] = {}
 
     def write(self, kind: int, entry: Any) -> None:
-        """Reset the counters of a port, or of all."""
+        """Reset the counters of one port, or of all ports."""
         key = exact_key(entry, STAT)
         if key is not None:
             _check_port(self._switch, key[0])
@@ -149,7 +145,7 @@ class _PortCounters:
         return {name: sum(getattr(found, part) for part in parts) for name, parts in STATISTICS.items()}
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the counters of a port, or of all."""
+        """Yield the counters of one port, or of all ports."""
         key = exact_key(entry, STAT)
         if key is not None:
             _check_port(self._switch, key[0])
@@ -169,11 +165,11 @@ class _Handles:
         self._switch = switch
 
     def write(self, kind: int, entry: Any) -> None:
-        """Raise an error: the positions of ports are fixed."""
+        """Raise an error, as the positions of ports are fixed."""
         raise PermissionDenied(f"'{HANDLE.name}' can only be read")
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the port of a connector and lane, or all."""
+        """Yield the port of a connector and lane, or all ports."""
         key = exact_key(entry, HANDLE)
         places = {(port // LANES + 1, port % LANES): port for port in self._switch.ports}
         if key is not None and key not in places:
@@ -298,11 +294,11 @@ class _Groups(Stored):
         self._nodes = nodes
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse groups of nodes that do not exist, and lists that do not fit each other."""
+        """Raise an error if a node does not exist, or if the lists differ in length."""
         if row is None:
             return
         if key[0] == NO_GROUP:
-            raise Unimplemented(f"multicast group {NO_GROUP}: this switch takes it for none")
+            raise Unimplemented(f"multicast group {NO_GROUP}: to this switch it means no group")
         if row.get("$MULTICAST_ECMP_ID"):
             raise Unimplemented("nodes that are chosen by ECMP")
         nodes, valid, xids = (_numbers(row, name) for name in (_NODES, _VALID, _XIDS))
@@ -355,17 +351,19 @@ class _Nodes(Stored):
         self.groups = _Groups(switch, self)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse invalid ports, and the deletion of a node that groups contain."""
+        """Raise an error for an invalid port, and for the deletion of a node that groups contain."""
         if row is None:
             if held := self.groups.having(key[0]):
-                raise InvalidArgument(f"node {key[0]} is in multicast group {held[0][0]}: take it out first")
+                raise InvalidArgument(
+                    f"node {key[0]} is in multicast group {held[0][0]}: remove it from the group first"
+                )
             return
         if row.get("$MULTICAST_LAG_ID"):
             raise Unimplemented("link aggregation groups in multicast nodes")
         _check_ports(row)
 
     def changed(self, key: tuple[int, ...]) -> None:
-        """Update the node's groups."""
+        """Update the groups that contain the node."""
         for group in self.groups.having(key[0]):
             self.groups.changed(group)
 
@@ -376,7 +374,7 @@ class _Prune(Stored):
         self._switch = switch
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse invalid ports."""
+        """Raise an error for an invalid port."""
         if key[0] == 0:
             raise Unimplemented("level 2 exclusion id 0: to this switch it excludes nothing")
         _check_ports(row or {})
@@ -393,7 +391,7 @@ class _Mirrors(Stored):
         self._switch = switch
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse settings that a clone session of the switch does not support."""
+        """Raise an error for settings that a clone session of the switch does not support."""
         if key[0] == 0:
             raise InvalidArgument("mirror session 0: sessions are 1 to 65535")
         if row and (row.get("$mcast_grp_a_valid") or row.get("$mcast_grp_b_valid")):
@@ -414,7 +412,7 @@ def _numbers(row: Row, name: str) -> list[int]:
 
 
 def _with_exclusions(row: Row) -> list[tuple[int, int | None]]:
-    """Return each node of a group with its exclusion id; None: nothing excludes it."""
+    """Return each node of a group with its exclusion id; None: it is never excluded."""
     nodes = _numbers(row, _NODES)
     valid = _numbers(row, _VALID) or [0] * len(nodes)
     ids = _numbers(row, _XIDS) or [0] * len(nodes)

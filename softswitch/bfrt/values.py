@@ -1,4 +1,4 @@
-"""Keys and data of entries, from and to messages: numbers, lists, booleans and strings."""
+"""Decode and encode keys and data of entries: numbers, lists, booleans and strings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
 from softswitch.p4runtime.schema import Numbered
 
 NUMBERS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
-"""Types of numbers, beside ``bytes``, and their bits."""
+"""The types of numbers other than ``bytes``, with their width in bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Column(Numbered):
         name: The field's name for clients.
         type: ``bytes`` (a number of `width` bits), one of `NUMBERS`, ``bool`` or ``string``.
         width: Bits of a number.
-        match: Of a key: Exact, Ternary, LPM, Range or Optional.
-        repeated: It is a list.
-        field_class: ``register_data`` for data that a chip has once for each pipe.
+        match: Match kind of a key field: Exact, Ternary, LPM, Range or Optional.
+        repeated: True for a list.
+        field_class: ``register_data`` for data that a chip holds once per pipe.
     """
 
     type: str = "bytes"
@@ -118,12 +118,12 @@ Value = int | bool | str | list[int] | list[bool]
 
 
 def bytes_of(value: int, column: Column) -> bytes:
-    """Return a number in its form for messages: whole bytes of the field's width."""
+    """Encode a number for messages: the field's width in whole bytes."""
     return value.to_bytes((column.bits + 7) // 8, "big")
 
 
 def number(data: bytes, column: Column) -> int:
-    """Return a number of a message. Raises InvalidArgument if it does not fit the field."""
+    """Decode a number of a message. Raises InvalidArgument if it does not fit the field."""
     value = int.from_bytes(data, "big")
     if value >> column.bits:
         raise InvalidArgument(f"{value:#x} for '{column.name}'; it has {column.bits} bits")
@@ -233,10 +233,10 @@ class Rows(Protocol):
     table: TableSpec
 
     def write(self, kind: int, entry: Any) -> None:
-        """Apply an update of one entry, or of all without a key."""
+        """Apply an update of one entry or, without a key, of all entries."""
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry of a key, or all entries without a key."""
+        """Yield the entry of a key or, without a key, all entries."""
 
     def usage(self) -> int:
         """Return the number of entries."""
@@ -286,7 +286,7 @@ class Stored:
         self.changed(key)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise RequestError if a row cannot become `row`; None: if it cannot be deleted."""
+        """Raise RequestError if a row must not change to `row` or, with None, must not be deleted."""
 
     def changed(self, key: tuple[int, ...]) -> None:
         """Update the switch after a row is added, changed or deleted."""
@@ -304,7 +304,7 @@ class Stored:
             yield exact_entry(self.table, known, self.shown(known))
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return a row as read by clients."""
+        """Return a row in the form that clients read."""
         return self.rows[key]
 
     def usage(self) -> int:
@@ -313,10 +313,10 @@ class Stored:
 
 
 class RefusedRows(Stored):
-    """A table of the chip without a counterpart here: it is empty, and takes no entries."""
+    """A table of the chip without a counterpart here: it is empty and refuses entries."""
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Refuse every entry."""
+        """Raise an error for every entry."""
         raise Unimplemented(f"this switch has no '{self.table.name}': it stays empty")
 
 

@@ -1,4 +1,4 @@
-"""The P4 compiler's front end: P4_16 source for v1model, TNA or T2NA in, typed IR out.
+"""The P4 compiler's front end: compile P4_16 source for v1model, TNA or T2NA to typed IR.
 
 The passes, in order:
 
@@ -6,10 +6,10 @@ The passes, in order:
 2. lex          the text                   → tokens with positions        `frontend.lexer`
 3. parse        tokens                     → syntax tree                  `frontend`, `frontend.ast`
 4. lower        names, types and constants → typed IR                     `lowering`, `ir`
-5. settle       undefined behaviour          → typed IR                     `undefined`
+5. settle       undefined behaviour        → typed IR                     `undefined`
 
 Every error in a program is a `CompileError`, raised by the first pass that
-detects it. Valid but unsupported source is `Unsupported`; nothing is silently left out.
+detects it. Valid but unsupported source raises `Unsupported`; no part of a program is silently ignored.
 The back ends (`softswitch.engine`) take the IR; `p4info` derives the control plane's view of it.
 """
 
@@ -70,8 +70,8 @@ def compile_source(
         include_dirs: Further directories of included files.
         preprocessed: The text is preprocessed already; directives are refused.
         undefined: The choice for undefined values; None: the fastest.
-        single_access: Refuse a program for Tofino if a packet may access a register twice, as the chip's
-            compiler does; otherwise only warn about such a register.
+        single_access: Raise CompileError if a packet may access a register of a program for Tofino twice, as
+            the chip's compiler does; otherwise only warn about such a register.
         dump: Called with the name of each pass and a function that renders its result.
 
     Raises CompileError.

@@ -3,9 +3,9 @@
 ::
 
     CompileError          the source is wrong
-    └── Unsupported       the source is right, but we cannot compile it (yet)
+    └── Unsupported       the source is right, but this compiler does not support it (yet)
 
-Both state the place, the problem and, where it helps, a correction. A compilation raises the first error;
+Both state the place, the problem and, if helpful, a correction. A compilation raises the first error;
 `CompileError.others` are the errors found after it.
 """
 
@@ -68,7 +68,7 @@ def _around(line: str, column: int) -> tuple[str, int]:
 
 
 class CompileError(Exception):
-    """The source is wrong at `pos`; `expected` says what would be right."""
+    """The source is wrong at `pos`; `expected` states the right form."""
 
     exit_code = 3
 
@@ -86,12 +86,10 @@ class CompileError(Exception):
         return f"{where}{self.kind}: {self.message}"
 
     def render(self, sources: Mapping[str, str] | None = None) -> str:
-        """Return the message with the source line, a caret under the column, and what was expected.
+        """Return the message with the source line, a caret under the column, and the expected form.
 
-        Further errors follow, up to `MAX_SHOWN` in all.
-
-        `sources` maps file names to their text; other files are read from disk.
-        If the line is not available, the message stands alone.
+        Further errors follow, up to `MAX_SHOWN` in all. `sources` maps file names to their text; other files
+        are read from disk. If the line is not available, the message stands alone.
         """
         shown = [self, *self.others[: MAX_SHOWN - 1]]
         text = [error._render(sources or {}) for error in shown]
@@ -119,7 +117,7 @@ class Unsupported(CompileError):
 
 
 def gathered(errors: Sequence[CompileError]) -> CompileError:
-    """Return the first error with all others, each once."""
+    """Return the first error with all other errors, each once."""
     seen: dict[tuple[str, Position], CompileError] = {}
     for error in errors:
         for one in (error, *error.others):

@@ -247,7 +247,7 @@ class Export:
         ids = _field_ids([key.annotations for key in table.keys], table.pos)
         for field_id, key in zip(ids, table.keys, strict=True):
             if key.match == "selector":
-                continue  # the control plane does not match on it
+                continue  # the control plane cannot match on it
             field = self._field(message.match_fields, field_id, key.name, key)
             if key.match in _MATCH_TYPES:
                 field.match_type = _MATCH_TYPES[key.match]

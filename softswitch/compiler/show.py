@@ -35,13 +35,13 @@ def _lines(node: Any, shown: _Shown, indent: str = "", label: str = "") -> Itera
 
 
 def _on_a_line(node: Any, shown: _Shown, room: int) -> str | None:
-    """Return the text of a node, None if it takes more than `room` characters and can be divided."""
+    """Return the text of a node; None if it takes more than `room` characters and can be split."""
     if not _children(node) or _is_shown(node, shown):
         return "".join(_pieces(node, shown))
     trial, text = dict(shown), ""
     for piece in _pieces(node, trial):
         text += piece
-        if len(text) > room:  # the rest may be long: a program's text has megabytes
+        if len(text) > room:  # stop early: a program's text may have megabytes
             return None
     shown.update(trial)
     return text

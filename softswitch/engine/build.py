@@ -1,12 +1,12 @@
-"""From the C text of a program to a shared object, compiled once per content.
+"""Compile the C text of a program to a shared object, once per content.
 
 The object's name has the hash of all its inputs: the C text, the runtime headers, the
 flags, the processor that ``-march=native`` selects, and the compiler. A new object is written beside its
-place and renamed. Of processes that need it at the same time one builds it and the others wait. `cache`
+place and renamed. If several processes need it at the same time, one builds it and the others wait. `cache`
 determines the folder, and whether a file there may be loaded. Without a compiler, an object built by another
 compiler, or supplied with the package, is used (`c_compiler.find`).
 
-Builds the data-path engine (runtime/engine*.c) with the machine's C compiler, once per content.
+The data-path engine (runtime/engine*.c) is built in the same way.
 
 ``python -m softswitch.engine.build FOLDER PROGRAM.p4:LANES… PART.h+PART.c…`` builds the engine, programs, and
 joined C files (`join_c`) for machines without a compiler (`c_compiler`).
@@ -55,13 +55,13 @@ _ADVICE = (
     ("No space left", "free some space, or set XDG_CACHE_HOME to another directory"),
     ("cannot execute", "a part of it is missing; install it again (Debian: gcc)"),
 )
-"""Advice by words of a compiler's first error."""
+"""Advice for words that occur in a compiler's first error."""
 
 Backend = Literal["auto", "compiled", "interpreter"]
 
 
 def build(program: ir.Program, *, sanitize: bool = False) -> Path:
-    """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if need be.
+    """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if necessary.
 
     With `sanitize`, errors in memory or arithmetic end the loading process with a report; that
     process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler, NoCache or BuildFailed.
@@ -70,7 +70,7 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
 
 
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Return the shared object of a C text that includes headers of ``runtime/``, building it if need be.
+    """Return the shared object of a C text that includes headers of ``runtime/``, building it if necessary.
 
     Warns if it is built outside the expected folder. Raises NoCompiler, NoCache or BuildFailed.
     """
@@ -120,13 +120,13 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
 
 @cache
 def _warn_once(hint: str) -> None:
-    """Log a hint once: a switch's engine and its program may both give it."""
+    """Log a hint, but each hint only once: a switch's engine and its program may both log it."""
     _log.warning("%s", hint)
 
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[Path]:
-    """Wait until no other thread or process holds this file; when a holder dies, the next has its turn.
+    """Lock this file against other threads and processes; a lock ends with its holder's process.
 
     Only for this user's files: any user who may read a file can hold it.
     """
@@ -159,7 +159,7 @@ def compile_c(command: list[str], text: str, target: Path) -> None:
 
 
 def _failure(command: list[str], status: int, stderr: str) -> str:
-    """Return the compiler's failure, the remedy if one is known, and its whole output."""
+    """Return a message: the compiler's failure, the remedy if one is known, and its whole output."""
     first = _first_error(stderr)
     advice = next((of for words, of in _ADVICE if words in first), "")
     if status < 0 and not advice:
@@ -178,7 +178,9 @@ def _ended(status: int) -> str:
 def _first_error(stderr: str) -> str:
     """Return the line with the error."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it said nothing")
+    return next(
+        (line for line in lines if "error" in line.lower()), lines[0] if lines else "it printed no message"
+    )
 
 
 def load(
@@ -190,7 +192,7 @@ def load(
         program: The program.
         backend: ``auto`` compiles, or, without a C compiler, interprets with a warning.
         seed: Seed of the random numbers of ``random``.
-        trace: Receives all steps of packets, from the interpreter, whatever `backend` is.
+        trace: Receives all steps of packets. It selects the interpreter, whatever `backend` is.
 
     Raises Unsupported, and with ``compiled`` NoCompiler.
     """
@@ -277,7 +279,7 @@ def join_c(parts: Iterable[Path]) -> str:
 
 def build_for_others(folder: Path, programs: Sequence[str]) -> None:
     """Build the engine and others, each "PROGRAM.p4:LANES" or "PART.h+PART.c", for all `LEVELS`."""
-    from concurrent.futures import ProcessPoolExecutor  # switches build one thing at a time
+    from concurrent.futures import ProcessPoolExecutor  # a switch builds one object at a time
 
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor() as processes:
@@ -313,7 +315,7 @@ def sanitizer_environment() -> dict[str, str]:
     environment = {
         "LD_PRELOAD": " ".join(_library(name) for name in ("libasan.so", "libubsan.so")),
         "PYTHONMALLOC": "malloc",  # so that every allocation has its red zones
-        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",  # Python itself leaks
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",  # Python itself leaks memory
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     probe = [sys.executable, "-c", "import ctypes; ctypes.CDLL(None).__asan_init"]
@@ -323,6 +325,6 @@ def sanitizer_environment() -> dict[str, str]:
 
 
 def _library(name: str) -> str:
-    """Return the path of a sanitizer's library, or the name if the compiler has none."""
+    """Return the path of a sanitizer's library, or only its name if the compiler has no such library."""
     command = [find_compiler(), f"-print-file-name={name}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,9 +1,8 @@
-"""The C compiler's location; a module of its own, as the query is cheap and its users are costly to import.
+"""Find the C compiler, and the objects supplied with the package for machines without one.
 
-Objects that are built with the package, for machines without a C compiler: the engine and stock programs.
-
-`build` builds them, for ``setup.py``, for each of the `LEVELS` of processors. An object's name has the
-hash of its source text: an object of other sources is never found.
+The supplied objects are the engine and the stock programs. ``setup.py`` builds them with `build`, for each
+of the processor `LEVELS`. An object's name has the hash of its source text, so an object of other sources is
+never found. This module imports little, as callers often need only the compiler's path.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def compiler_path() -> str | None:
 
 
 def has_compiler() -> bool:
-    """Return whether programs can be compiled here."""
+    """Return True if this machine has a C compiler."""
     return compiler_path() is not None
 
 
@@ -39,18 +38,18 @@ LEVELS: Final = {
     ),
     "aarch64": (("armv8-a", frozenset[str]()),),
 }
-"""By machine, what ``-march`` objects are built for, the best one first, and the flags that it asks of a
-processor (``/proc/cpuinfo``)."""
+"""For each machine type, the ``-march`` values of supplied objects, the best one first, and the processor
+flags (``/proc/cpuinfo``) that each needs."""
 
 
 def find(content: str) -> Path | None:
-    """Return the best object for this processor of the text with this hash; None: there is none."""
+    """Return the best supplied object for this processor, built from the text with this hash, or None."""
     return next((file for level in levels() if (file := FOLDER / f"{content}-{level}.so").exists()), None)
 
 
 @cache
 def levels() -> tuple[str, ...]:
-    """Return the levels whose objects this processor can run, the best one first."""
+    """Return the levels of objects that this processor can run, the best one first."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -3,7 +3,7 @@
 A port's impairments are its link: rate, queue and loss belong to the sending port. A cable adds its delay, as
 a frame must enter the receiving switch at the right time. A frame sent now cannot reach another switch sooner
 than the shortest delay of a cable. So all switches advance by steps of at most this
-delay, one after the other, and exchange their frames in between: no packet comes too late, to the
+delay, one after the other, and exchange their frames in between: each packet enters in the right
 microsecond. Frames that enter at the same microsecond are ordered by the step in which they were sent, then
 by switch in the list, then by port.
 
@@ -25,12 +25,12 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 Survives = Callable[[int], bool]
-"""Called for each frame that goes to a selected entrance; False: the frame is lost."""
+"""Called for each frame on its way to a selected entrance; if it returns False, the frame is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """One direction: frames that leave a switch by a port enter another switch. Switches are numbered."""
+    """One direction of a link: frames that leave a switch by a port enter another switch, given by number."""
 
     source: int
     port: int
@@ -150,7 +150,7 @@ class Cabling:
         return None if due == _NEVER else due
 
     def advance(self, now_us: int, *, one_step: bool = False) -> int:
-        """Process the events up to `now_us`, or only their first step; return the time then."""
+        """Process the events up to `now_us`, or only their first step; return the time reached."""
         now = int(self._library.cabling_advance(self._cabling, now_us, one_step))
         self._check()
         if now == _NEVER:
@@ -171,7 +171,7 @@ class Cabling:
         self._check()
 
     def send_later(self, end: int, frame: bytes, times_us: array[int]) -> None:
-        """Schedule a frame of an end at each of these times (``array("Q")``), none of which has passed."""
+        """Schedule a frame from an end at each of these future times (``array("Q")``)."""
         address, count = times_us.buffer_info()
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
@@ -204,8 +204,8 @@ def connect(
     Args:
         switches: The switches, with memory ports other than CPU ports.
         cables: The cables, in the order of their switches.
-        ends: The ports at which hosts are.
-        survives: Called at the entrances selected with `Cabling.ask`.
+        ends: The hosts' ports.
+        survives: Called for frames at the entrances selected with `Cabling.ask`.
 
     Raises:
         SwitchError: a switch has a port of another kind, or the cables are in another order.

@@ -11,18 +11,18 @@ folders with the sticky bit, such as ``/tmp``. The first suitable folder is used
 Files are sealed: their digest stands at their end, which loaders ignore. A file cut off by a full
 disk or a crash would end the process that loads it; it is not `whole`, and is built again.
 
-Products of a program's text, made once per content: they are cached beside the shared objects.
+The products of a program's text are cached beside the shared objects:
 
 ==============================  ========================================  ==============================
-file                            what it holds                             what its name is the hash of
+file                            content                                   its name is the hash of
 ==============================  ========================================  ==============================
-``source-….json``               the text that `preprocess_once` made, and  the file's name and text, the
-                                the digests of all that it read            definitions, the compiler
-``program-….ir``                the IR, a pickle: to load one is to run    the text, the name that positions
-                                it, as a shared object                     give it, what undefined values
-                                                                           are, the compiler, Python
-``p4info-….bin``                its P4Info, serialized                    as of the IR
-``emitted-….c``                 the C text                                 the IR's, the back end
+``source-….json``               the result of `preprocess_once`, and the  the file's name and text, the
+                                digests of all files that it read         definitions, the compiler
+``program-….ir``                the IR, a pickle: loading it can run      the text, its name in positions,
+                                code, as loading a shared object can      the choice of undefined values,
+                                                                          the compiler, Python
+``p4info-….bin``                its P4Info, serialized                    the same as the IR's
+``emitted-….c``                 the C text                                the IR's hash, the back end
 ==============================  ========================================  ==============================
 """
 
@@ -92,7 +92,7 @@ def seal(file: Path) -> None:
 
 
 def hashed(*parts: str) -> str:
-    """Return a hash of texts, for names of files."""
+    """Return a hash of texts, to use in a file's name."""
     digest = _DIGEST()
     for part in parts:
         digest.update(part.encode())
@@ -103,7 +103,7 @@ def hashed(*parts: str) -> str:
 def whole(file: Path, *, ours: bool = False) -> bool:
     """Return True if a file exists, was sealed, is unchanged since, and was written by this user or root.
 
-    A file that is `ours`, of the package, may belong to any user: that user has written the package, too.
+    With `ours`, the file is part of the package and may belong to any user: the package's owner.
     """
     return unsealed(file, ours=ours) is not None
 
@@ -164,7 +164,7 @@ def _make(folder: Path) -> Path:
             raise NoCache(reason)
     except OSError as error:
         raise NoCache(f"{error.filename or folder}: {error.strerror}") from error
-    except RuntimeError as error:  # links that form a cycle
+    except RuntimeError as error:  # a cycle of links
         raise NoCache(str(error)) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise NoCache(f"{folder}: not writable")
@@ -178,7 +178,7 @@ def _executable(folder: Path) -> Path:
 
 
 def _distrust(folder: Path) -> str | None:
-    """Return why other users could add files to a folder, or replace it; None: no other user can."""
+    """Return the reason why other users could add files to a folder or replace it; None: they cannot."""
     real = folder.resolve()
     for path in _ways(folder):
         status = path.lstat()
@@ -193,7 +193,7 @@ def _distrust(folder: Path) -> str | None:
 
 
 def _ways(folder: Path) -> Iterator[Path]:
-    """Yield a folder, all its parents, and the same for the targets of links among them."""
+    """Yield a folder and all its parents, and for each link among them also its target's."""
     path = folder
     for _ in range(_MAX_LINKS):
         yield path
@@ -275,7 +275,7 @@ def _key(text: str, name: str, undefined: Choice | None) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes dataclasses as calls, which loads 20,000 of them in a third of the time."""
+    """Pickles dataclasses as calls of their constructors: 20,000 of them load in a third of the time."""
 
     def reducer_override(self, it: Any) -> Any:
         if not dataclasses.is_dataclass(it) or isinstance(it, type):
@@ -310,7 +310,7 @@ def emit_once(program: ir.Program) -> str:
 
 
 def _emitted(program: ir.Program) -> str:
-    from softswitch.engine.emit_c import emit_c  # most processes find their programs emitted already
+    from softswitch.engine.emit_c import emit_c  # most processes find the program's C text in the cache
 
     return emit_c(program)
 

@@ -22,7 +22,7 @@ from softswitch.engine.switch import Switch
 
 _PERIOD_S = 0.05
 _LOOKS = 5
-"""Reads of both clocks, for their difference; a read that loses the processor is off by that time."""
+"""Reads of both clocks, to find their difference; an interrupted read is off by the interruption."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class CaptureTo:
 
 
 class _File:
-    """One port's file; `full` once nothing more is written."""
+    """One port's file; `full` once it takes no more records."""
 
     def __init__(self, path: Path, header: bytes, limit: int) -> None:
         self.path = path
@@ -55,15 +55,15 @@ class _File:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._file.close()
-            error.filename = str(path)  # an error of a write has no file name
+            error.filename = str(path)  # an error in a write does not name the file
             raise
 
     def write(self, records: bytes) -> None:
-        """Append whole records; on a failure, report once why writing ends."""
+        """Append whole records; on a failure, report the reason once and stop writing."""
         if self.full or not records:
             return
         if len(records) > self._left:
-            self._end(f"as long as it may be (--pcap-limit), {len(records):,} bytes are left out")
+            self._end(f"the size limit (--pcap-limit) is reached, {len(records):,} bytes are lost")
             return
         try:
             if (written := self._file.write(records)) != len(records):
@@ -78,7 +78,7 @@ class _File:
 
     def _end(self, why: str) -> None:
         self.full = True
-        _log.warning("%s: %s; this port is captured no more, the switch goes on", self.path, why)
+        _log.warning("%s: %s; the capture of this port ends, the switch goes on", self.path, why)
 
 
 class CaptureFiles:
@@ -109,7 +109,7 @@ class CaptureFiles:
         self._files = {**self._files, port: file}  # another thread writes to the existing files
 
     def close(self) -> None:
-        """Write the remaining packets, and end."""
+        """Write the remaining packets, and close the files."""
         self._done.set()
         self._thread.join()
         self._switch.capture(None)
@@ -130,7 +130,7 @@ class CaptureFiles:
             self.write()
 
     def write(self) -> None:
-        """Write the packets captured by now."""
+        """Write the packets captured since the last write."""
         for port, file in self._files.items():
             file.write(self._switch.captured(port)[0])
 

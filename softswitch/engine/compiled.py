@@ -1,6 +1,6 @@
 """A compiled program behind the `Pipeline` interface, through ctypes.
 
-Entries are checked and remembered here (`TableEntries`) and then handed to the object's control
+This class checks and stores entries (`TableEntries`), then passes them to the object's control
 functions (``runtime/control.h``). Packets go through ``struct p4_program`` (``runtime/pipeline.h``),
 which the engine calls directly and this class wraps one packet at a time.
 """
@@ -166,7 +166,7 @@ class CField(ctypes.Structure):
 
 
 def _metadata(address: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield offset and bytes of the fields of a table, whose last one has no name."""
+    """Yield offset and size in bytes of the fields in a C array, which ends with a field without a name."""
     fields = ctypes.cast(address, ctypes.POINTER(CField))
     for number in itertools.count():
         if not fields[number].name:
@@ -175,7 +175,7 @@ def _metadata(address: int) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 class CompiledPacket:
-    """A ``struct p4_packet``, and its references: the frame, and the packet from which it is lent."""
+    """A ``struct p4_packet`` and the objects that it points to: its frame, the packet it borrows from."""
 
     __slots__ = ("_lender", "_memory", "address", "frame")
 
@@ -256,7 +256,7 @@ class CompiledPipeline:
         self._control.delete(self._state, state.id, state.layout.pack(found.patterns), position)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """All entries, in the order of their insertion; constant ones first."""
+        """Return all entries, in the order of their insertion; constant ones first."""
         return self._table(table).entries.entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
@@ -264,13 +264,13 @@ class CompiledPipeline:
         return self._table(table).entries.find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set the default action; None restores the program's own. Raises BadEntry."""
+        """Set the default action; None restores the program's default. Raises BadEntry."""
         state = self._table(table)
         default = state.entries.set_default(invocation)
         self._set_default(state, default)
 
     def default(self, table: str) -> ir.Invocation:
-        """Return the default action, which a miss runs now."""
+        """Return the present default action, which runs on a miss."""
         return self._table(table).entries.default
 
     def _install(self, state: _CTable) -> None:
@@ -308,12 +308,12 @@ class CompiledPipeline:
     # ----------------------------------------------------------------- counters, meters and registers
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Packets and bytes of one cell of an indirect counter."""
+        """Return packets and bytes of one cell of an indirect counter."""
         cells = self._counter(name, index)
         return cells[2 * index], cells[2 * index + 1]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Packets and bytes of every cell of an indirect counter."""
+        """Return packets and bytes of every cell of an indirect counter."""
         size = self.program.counters[name].size
         flat = self._counter(name, 0)[: 2 * size]
         return list(zip(flat[::2], flat[1::2], strict=True))
@@ -324,7 +324,7 @@ class CompiledPipeline:
         cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Packets and bytes that hit this entry; None: packets that missed. Raises NoSuchEntry."""
+        """Return packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
         cell = self._part(table, "direct counter", entry)
         return cell[0], cell[1]
 
@@ -336,11 +336,11 @@ class CompiledPipeline:
         cell[0], cell[1] = packets, bytes_
 
     def read_meter(self, name: str, index: int) -> MeterReading:
-        """One meter of an array."""
+        """Return one meter of an array."""
         return _read_meter(self._meter(name, index))
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; None: everything is green."""
+        """Set the rates of one meter of an array; with None, all packets are green."""
         _configure_meter(self._meter(name, index), rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
@@ -354,7 +354,7 @@ class CompiledPipeline:
         _configure_meter(self._part(table, "direct meter", entry), rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
+        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
         return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
@@ -362,7 +362,7 @@ class CompiledPipeline:
         self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Take the waiting digests: their names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
         if not self._digests:
             return []
         memory = self._control.digests(self._state)
@@ -377,7 +377,7 @@ class CompiledPipeline:
         return taken
 
     def read_register(self, name: str, index: int) -> int:
-        """One cell of a register."""
+        """Return one cell of a register."""
         number = self._register(name, index)
         words = _array([0, 0])
         self._control.read_register(self._state, number, index, words)
@@ -447,7 +447,7 @@ class CompiledPipeline:
         return packet, _read_verdict(verdict)
 
     def egress(self, packet: CompiledPacket, copy: Copy) -> tuple[bytes | None, Verdict]:
-        """Run egress, update checksums, deparse: the frame, or None if dropped."""
+        """Run egress, update checksums, deparse; return the frame, or None if it is dropped."""
         told = CCopy(*(getattr(copy, name) for name, *_ in CCopy._fields_))
         verdict = CVerdict()
         out = ctypes.addressof(self._out)
@@ -456,7 +456,7 @@ class CompiledPipeline:
         return frame, _read_verdict(verdict)
 
     def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
-        """The present values of these metadata fields, as far as the program has them."""
+        """Return the present values of these metadata fields, without fields that the program lacks."""
         places = {name: self._metadata[name] for name in names if name in self._metadata}
         return {
             name: int.from_bytes(ctypes.string_at(packet.address + offset, size), "little")
@@ -464,19 +464,19 @@ class CompiledPipeline:
         }
 
     def copy_packet(self, packet: CompiledPacket) -> CompiledPacket:
-        """An independent copy of a packet, for replication."""
+        """Return an independent copy of a packet, for replication."""
         twin = self._packet(packet.frame)
         self._ops.copy(twin.address, packet.address)
         return twin
 
     def lend_packet(self, packet: CompiledPacket) -> CompiledPacket:
-        """A copy that reads large headers from `packet`, which must stay as it is while the copy is used."""
+        """Return a copy that reads large headers from `packet`; do not change `packet` while it is used."""
         twin = CompiledPacket(self._ops.packet_size, packet.frame, packet)
         self._ops.lend(twin.address, packet.address)
         return twin
 
     def clone_packet(self, packet: CompiledPacket, frame: bytes, field_list: int = -1) -> CompiledPacket:
-        """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
+        """Return the clone of `packet`: `frame` parsed anew, metadata zero except for the field list."""
         clone = self._packet(frame)
         self._ops.clone(self._state, clone.address, packet.address, clone.frame, len(frame), field_list)
         return clone

@@ -39,7 +39,7 @@ def has_part(table: ir.Table, part: str) -> bool:
 
 
 def leaf_widths(data: ir.DataType) -> list[int]:
-    """Return the widths of the scalars that values of a type consist of, in order."""
+    """Return the widths of the scalars in a value of a type, in order."""
     if data.scalar is not None:
         return [ir.width_of(data.scalar)]
     return [width for _, member in data.members for width in leaf_widths(member)]
@@ -52,7 +52,7 @@ class TableEntries:
         self.table = table
         self.default = table.default
         self._actions = program.actions
-        # The control plane may name an action without the number of this table's own (`ir.plain_name`).
+        # The control plane may name a table's copy of an action without its number (`ir.plain_name`).
         self._refs = {ir.plain_name(ref.action): ref for ref in table.actions}
         self._refs |= {ref.action: ref for ref in table.actions}
         self._prioritised = has_priorities(table)
@@ -73,7 +73,7 @@ class TableEntries:
         return list(self._entries.values())
 
     def ordered(self) -> list[ir.ConstEntry]:
-        """Return all entries, each before the entries that it wins over."""
+        """Return all entries by precedence: if two match, the first one wins."""
         if self._ordered is None:
             self._ordered = sorted(self._entries.values(), key=self._precedence)
         return self._ordered
@@ -88,7 +88,7 @@ class TableEntries:
         self._check_mutable()
         canonical = self._canonical(entry)
         match = self._match(canonical)
-        count = len(self._entries)  # shows whether it existed; a match is slow to hash twice
+        count = len(self._entries)  # one look-up tells whether the entry existed, as hashing a match is slow
         self._entries.setdefault(match, canonical)
         if len(self._entries) == count:
             raise EntryExists(f"table {self.table.name} has an entry for {_show(canonical)} already")
@@ -121,7 +121,7 @@ class TableEntries:
         return found
 
     def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with the match of `entry`, of which nothing else is used. Raises NoSuchEntry."""
+        """Return the entry with the match of `entry`, whose other parts are ignored. Raises NoSuchEntry."""
         patterns = self._canonical_patterns(entry.patterns)
         priority = entry.priority if self._prioritised else 0
         found = self._entries.get((patterns, priority))
@@ -130,7 +130,7 @@ class TableEntries:
         return found
 
     def set_default(self, invocation: ir.Invocation | None) -> ir.Invocation:
-        """Set the default action; None restores the program's own. Raises BadEntry."""
+        """Set the default action; None restores the program's default. Raises BadEntry."""
         if invocation is None:
             invocation = self.table.default
         elif (
@@ -225,7 +225,7 @@ class TableEntries:
 
 
 def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:
-    """Return True for most canonical patterns; others are checked more closely."""
+    """Return True if a quick check finds the pattern canonical; False: check it in full."""
     kind, value, mask = pattern
     if kind == "exact":
         return match == "exact" and mask == 0 and 0 <= value <= full
@@ -274,14 +274,14 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """The representation of a table: `kind` is none, code, exact, lpm or ordered."""
+    """A table's representation in C: `kind` is none, code, exact, lpm or ordered."""
 
     table: ir.Table
     kind: str
     parts: tuple[KeyPart, ...]
     words: int
     ranges: int
-    actions: tuple[str, ...]  # by the number that entries carry
+    actions: tuple[str, ...]  # in the order of their numbers in entries
 
     @property
     def match_words(self) -> int:

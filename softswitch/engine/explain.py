@@ -1,4 +1,4 @@
-"""The C back end's choices for a program: layout of registers, look-up of tables, loops over lanes."""
+"""Describe the C back end's choices for a program: register layout, table look-up, loops over lanes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The chosen layout; `lane_loops` are loops over code that the program repeats lane by lane."""
+    """The chosen layout; `lane_loops` counts loops in place of code that the program repeats per lane."""
 
     memory: tuple[Memory, ...]
     lookups: tuple[Lookup, ...]

@@ -28,14 +28,14 @@ _COPY = [field.name for field in fields(Copy)]
 class InterpretedProgram:
     """The engine's view of a `Pipeline` in Python.
 
-    The engine identifies a packet by its memory. That holds the program's metadata, for captures; the
-    packet itself is kept here, until the engine uses the memory for another.
+    The engine identifies a packet by the address of its memory, which holds the program's metadata, for
+    captures. The packet itself is kept here until the engine uses the memory for another packet.
     """
 
     state_address = None
 
     def __init__(self, pipeline: Pipeline, failed: Callable[[BaseException], None]) -> None:
-        """Serve `pipeline`; `failed` receives its exceptions, which the engine treats as dropped packets."""
+        """Serve `pipeline`; `failed` receives its exceptions. The engine drops a packet that raises one."""
         self._pipeline = pipeline
         self._failed = failed
         self._packets: dict[int, Packet] = {}

@@ -2,9 +2,9 @@
 
 Meters are two-rate three-colour markers (RFC 2698) that ignore earlier colours.
 
-This Python agrees with ``runtime/meters.h`` in C, to the token.
+This module and ``runtime/meters.h`` give the same result for every packet, to the token.
 
-Counters belong to the switch and its ports.
+The counters here belong to the switch and its ports, not to the program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MeterRates:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """The rates of a meter, None where everything is green, and (packets, bytes) by colour so far."""
+    """A meter's rates (None: all packets are green), and (packets, bytes) by colour so far."""
 
     rates: MeterRates | None = None
     seen: tuple[tuple[int, int], ...] = _NOTHING
@@ -59,7 +59,7 @@ class TokenMeter:
     _peak: _Bucket = field(default_factory=_Bucket)
 
     def configure(self, rates: MeterRates | None) -> None:
-        """Set the rates, with full buckets; None makes everything green."""
+        """Set the rates and fill the buckets; with None, all packets are green."""
         self.rates = rates
         if rates is not None:
             self._committed = _Bucket(rates.cir, rates.cburst, rates.cburst)
@@ -91,7 +91,7 @@ class TokenMeter:
 
 
 def _counter(meaning: str) -> int:
-    """Return a field that starts at 0 and describes its count in a sentence (`meanings`)."""
+    """Return a dataclass field that starts at 0, with a sentence about its count for `meanings`."""
     count: int = field(default=0, metadata={"meaning": meaning})
     return count
 
@@ -127,7 +127,7 @@ class PortStatistics:
     tx_reordered: int = _counter("Leaving frames that an impairment held back.")
     tx_queue_full: int = _counter("Frames dropped because the port's egress queue was full.")
     tx_blocked: int = _counter(
-        "Frames that the socket did not accept, or that nobody took from this memory port."
+        "Frames that the socket did not accept, or that were not taken from this memory port."
     )
     tx_no_peer: int = _counter("Frames dropped because no peer has sent to this UDP port yet.")
     tx_too_long: int = _counter("Frames longer than the interface's MTU.")

@@ -51,7 +51,7 @@ _WAITING: Final = 4
 
 
 class MeetingSockets:
-    """Listening sockets that only this user can connect to; those without a path are in a private folder."""
+    """Listening sockets that only this user can connect to, by default in a private folder."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -92,7 +92,7 @@ class MeetingSockets:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Remove a socket whose process has ended. A served one makes `bind` fail, and so does a file."""
+    """Remove a socket whose process has ended. Keep a served socket or a file: `bind` then fails."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
@@ -215,7 +215,7 @@ class NativeEngine:
         self._pipeline = None
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port, while packets are kept out (`lock`) if `run` already serves other ports.
+        """Open a port. If `run` already serves other ports, hold `lock` during the call.
 
         Args:
             number: Its number.
@@ -243,11 +243,11 @@ class NativeEngine:
             raise PortError(error.value.decode())
 
     def udp_port(self, number: int) -> int:
-        """The UDP port number that this switch port is bound to."""
+        """Return the UDP port number that this switch port is bound to."""
         return int(self._library.engine_udp_port(self._engine, number))
 
     def shared_path(self, number: int) -> str:
-        """The Unix socket to which the far end of this shared memory port connects."""
+        """Return the Unix socket to which the far end of this shared memory port connects."""
         return self._meeting.path(number)
 
     def load(self, pipeline: Pipeline | None) -> None:
@@ -263,11 +263,11 @@ class NativeEngine:
         self._pipeline = served  # keeps it alive; the previous one is no longer in use
 
     def lock(self) -> None:
-        """Keep packets out; recursive."""
+        """Keep packets out until `unlock`; recursive."""
         self._library.engine_lock(self._engine)
 
     def unlock(self) -> None:
-        """Open the ports again."""
+        """Admit packets again."""
         self._library.engine_unlock(self._engine)
 
     def set_group(self, group: int, members: Members | None, exclusions: Sequence[int] = ()) -> None:
@@ -314,12 +314,12 @@ class NativeEngine:
             self.check()
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next event, microseconds; None: nothing is due."""
+        """Return the time of the next event, microseconds; None: no event is scheduled."""
         next_us = int(self._library.engine_next_event(self._engine))
         return None if next_us == _NEVER else next_us
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Take the frames that have left by a memory port: frames back to back, lengths, times."""
+        """Remove and return the frames that have left by a memory port: back to back, lengths, times."""
         size = ctypes.c_uint64()
         count = self._library.engine_pending(self._engine, port, ctypes.byref(size))
         data = bytearray(size.value)
@@ -343,7 +343,7 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def captured(self, port: int) -> tuple[bytes, int]:
-        """Take a port's records, and the number of records lost for lack of room."""
+        """Remove and return a port's records; also return the number of records lost for lack of room."""
         dropped = ctypes.c_uint64()
         room, records = 0, ctypes.create_string_buffer(0)
         while True:
@@ -354,19 +354,19 @@ class NativeEngine:
             records = ctypes.create_string_buffer(room)
 
     def port_statistics(self, port: int) -> PortStatistics:
-        """A snapshot of one port's counters."""
+        """Return a snapshot of one port's counters."""
         values = _Statistics()
         self._library.engine_port_statistics(self._engine, port, ctypes.byref(values))
         return PortStatistics(**{name: getattr(values, name) for name in PORT_COUNTERS})
 
     def switch_statistics(self) -> SwitchStatistics:
-        """A snapshot of the switch's own counters."""
+        """Return a snapshot of the switch's own counters."""
         values = _Statistics()
         self._library.engine_switch_statistics(self._engine, ctypes.byref(values))
         return SwitchStatistics(**{name: getattr(values, name) for name in SWITCH_COUNTERS})
 
     def now_us(self) -> int:
-        """Real time since creation."""
+        """Return the real time since creation."""
         return int(self._library.engine_now(self._engine))
 
     def prepare(self) -> None:

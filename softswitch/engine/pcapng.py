@@ -1,6 +1,6 @@
 """Capture files: pcapng (draft-ietf-opsawg-pcapng), with nanoseconds.
 
-Both engines give captures as packet blocks of interface 0; a file is `file_header` and such blocks. Comments
+The engine returns captures as packet blocks of interface 0; a file is `file_header` and such blocks. Comments
 are words ``name=value``, as listed in ``runtime/engine_capture.c``.
 """
 
@@ -25,7 +25,7 @@ class CaptureSettings:
     """The content of captures at the ports of a switch."""
 
     notes: tuple[str, ...] = ()
-    """The program's metadata to record for each received packet, as far as the program has it."""
+    """Names of the metadata to record for each received packet; names that the program lacks are ignored."""
     snap: int = 65535
     """Maximum bytes of a frame."""
     capacity: int = 64 << 20

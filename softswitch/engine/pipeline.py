@@ -43,7 +43,7 @@ class NoCompiler(PipelineError):
 
 
 class NoCache(PipelineError):
-    """There is no folder for keeping and loading compiled programs; the message lists the folders tried."""
+    """No folder is suitable for compiled programs; the message lists the folders tried."""
 
 
 class BuildFailed(PipelineError):
@@ -135,22 +135,22 @@ class Pipeline(Protocol):
         """Remove the entry of this match (and priority). Raises NoSuchEntry."""
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """All entries, in the order of their insertion; constant ones first."""
+        """Return all entries, in the order of their insertion; constant ones first."""
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
         """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set the default action; None restores the program's own. Raises BadEntry."""
+        """Set the default action; None restores the program's default. Raises BadEntry."""
 
     def default(self, table: str) -> ir.Invocation:
-        """Return the default action, which a miss runs now."""
+        """Return the present default action, which runs on a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Packets and bytes of one cell of an indirect counter."""
+        """Return packets and bytes of one cell of an indirect counter."""
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Packets and bytes of every cell of an indirect counter."""
+        """Return packets and bytes of every cell of an indirect counter."""
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter.
@@ -163,7 +163,7 @@ class Pipeline(Protocol):
         """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Packets and bytes that hit this entry; None: packets that missed. Raises NoSuchEntry."""
+        """Return packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
@@ -180,10 +180,10 @@ class Pipeline(Protocol):
         """
 
     def read_meter(self, name: str, index: int) -> MeterReading:
-        """One meter of an array."""
+        """Return one meter of an array."""
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; None: everything is green."""
+        """Set the rates of one meter of an array; with None, all packets are green."""
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
         """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
@@ -194,16 +194,16 @@ class Pipeline(Protocol):
         """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
+        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
         """Count the entry as hit at `now_us`, so that its idle time starts there."""
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Take the waiting digests: their names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
 
     def read_register(self, name: str, index: int) -> int:
-        """One cell of a register."""
+        """Return one cell of a register."""
 
     def write_register(self, name: str, index: int, value: int) -> None:
         """Set one cell of a register."""
@@ -226,8 +226,8 @@ class Pipeline(Protocol):
             port: The ingress port.
             now_us: The time in microseconds.
             instance_type: v1model's instance type.
-            previous: The packet of which the frame is a clone or a resubmission, whose metadata is kept as
-                `field_list` states; None: none.
+            previous: The packet that was cloned or resubmitted, whose metadata in `field_list` is kept;
+                None: a new packet.
             field_list: Number of the field list whose metadata is kept from `previous`; -1: none.
 
         Returns:
@@ -235,13 +235,13 @@ class Pipeline(Protocol):
         """
 
     def egress(self, packet: Packet, copy: Copy) -> tuple[bytes | None, Verdict]:
-        """Run egress, update checksums, deparse: the frame, cut to MAX_FRAME, or None if dropped."""
+        """Run egress, update checksums, deparse; return the frame, cut to MAX_FRAME; None if dropped."""
 
     def metadata(self, packet: Packet, names: Sequence[str]) -> dict[str, int]:
-        """The present values of the given metadata fields (``a.b`` in a struct) that the program has."""
+        """Return the present values of the given metadata fields (``a.b``) that the program has."""
 
     def copy_packet(self, packet: Packet) -> Packet:
-        """An independent copy of a packet, for replication."""
+        """Return an independent copy of a packet, for replication."""
 
     def clone_packet(self, packet: Packet, frame: bytes, field_list: int = -1) -> Packet:
-        """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
+        """Return the clone of `packet`: `frame` parsed anew, metadata zero except for the field list."""

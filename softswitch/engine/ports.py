@@ -1,12 +1,12 @@
 """Connections of switch ports, and their impairments.
 
-``memory``              frames come from and go to the program itself, on a clock of its choice
+``memory``              the calling program delivers and takes the frames, on a clock of its choice
 ``cpu``                 the same, for packet-in and packet-out
 ``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; frames of
-other senders are dropped. Without PEER the first sender becomes the peer ``socket:FD[:PEER]``    the same on
-a bound UDP socket that the parent process passes ``shm[:PATH]``          frames in memory that is shared
-with the client of the Unix socket PATH: another
-                        process of this user. Without PATH the socket is in a folder that is made for it
+                        other senders are dropped. Without PEER the first sender becomes the peer
+``socket:FD[:PEER]``    the same on a bound UDP socket that the parent process passes
+``shm[:PATH]``          frames in memory shared with the client of the Unix socket PATH, another process of
+                        this user. Without PATH the socket is in a folder that is made for it
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
 
 Impairments (loss, delay and the like) are random but reproducible. Each direction of each port has its own
@@ -42,7 +42,7 @@ class PortError(SwitchError):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPort:
-    """A port that the program itself feeds and drains; the CPU port if `cpu`."""
+    """A port whose frames the calling program delivers and takes; the CPU port if `cpu`."""
 
     cpu: bool = False
 
@@ -121,7 +121,7 @@ _COUNT_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "%": 1e-2}
 
 @dataclass(frozen=True, slots=True)
 class Impairments:
-    """One direction of a port.
+    """Impairments of one direction of a port.
 
     A frame first waits for the rate, then may be lost or corrupted, then is delayed. Corruption
     is modelled as on Ethernet: the frame check fails and the frame is dropped, under a counter of its own.
@@ -189,7 +189,7 @@ def _number(units: dict[str, float]) -> Callable[[str, str], float]:
         match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)([a-zA-Z%]*)", value)
         if match is None or match[2] not in units:
             known = ", ".join(filter(None, units))
-            raise ValueError(f"impairment {part!r}: want a number, may be with one of {known}")
+            raise ValueError(f"impairment {part!r}: want a number, optionally with one of {known}")
         return float(match[1]) * units[match[2]]
 
     return read
@@ -219,10 +219,10 @@ _KEYS: dict[str, tuple[str, Callable[[str, str], float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """`Impairments` in whole numbers, as both engines use them.
+    """`Impairments` in whole numbers, as the engine uses them.
 
-    Probabilities are thresholds for a 64-bit random number. The fields are those of
-    ``struct engine_impairments`` in runtime/engine.h, in its order.
+    Probabilities are thresholds for a 64-bit random number. Fields and their order are the same as in
+    ``struct engine_impairments`` in runtime/engine.h.
     """
 
     loss: int
@@ -239,7 +239,7 @@ class LinkModel:
 
     @classmethod
     def of(cls, impairments: Impairments, *, seed: int, port: int, direction: str) -> LinkModel:
-        """Return the model of one direction of a port.
+        """Return the impairments of one direction of a port in whole numbers.
 
         Args:
             impairments: The impairments of the port.
@@ -265,7 +265,7 @@ class LinkModel:
 
     @classmethod
     def names(cls) -> list[str]:
-        """The fields in order."""
+        """Return the fields in order."""
         return [f.name for f in fields(cls)]
 
 

@@ -4,7 +4,7 @@ Two ways to drive it:
 
 * Real time: ``start()`` runs the event loop in a thread, until ``stop()``. The thread holds no GIL.
 * Virtual time: the caller feeds memory ports with ``inject`` and moves the clock with ``advance`` to
-  ``next_event_us``. Nothing else happens in between, so the same calls give the same frames.
+  ``next_event_us``. No other event happens in between, so the same calls give the same frames.
 
 Time is in microseconds from the switch's creation.
 """
@@ -55,7 +55,7 @@ def _shut_down(engine: NativeEngine, threads: list[threading.Thread]) -> None:
 
 
 class Locked:
-    """Keeps packets out of a switch's program while it is entered; every table write enters one."""
+    """Context manager that keeps packets out of a switch's program; every table write enters it."""
 
     __slots__ = ("_lock", "_unlock")
 
@@ -70,7 +70,7 @@ class Locked:
 
 
 class Switch:
-    """See the module. Also a context manager that closes the switch."""
+    """A switch; see the module. As a context manager it closes the switch at the end."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class Switch:
     ) -> None:
         """Open the ports.
 
-        Raises PortError, with nothing left open, if a port cannot be opened; NoCompiler where the engine
-        cannot be built and did not come with the package.
+        Raises PortError, with no port left open, if a port cannot be opened; NoCompiler if the engine cannot
+        be built and did not come with the package.
         """
         impairments = impairments or {}
         _check_ports(ports, impairments)
@@ -98,7 +98,7 @@ class Switch:
         self._locked = Locked(self._engine)
         self.loads = 0
         """Programs loaded so far."""
-        # At interpreter exit too: a thread must not run programs during their teardown.
+        # Also at interpreter exit: a thread must not run a program while Python frees it.
         self._close = weakref.finalize(self, _shut_down, self._engine, self._threads)
         try:
             for number, spec in ports.items():
@@ -178,7 +178,7 @@ class Switch:
                 self._groups[group] = list(members)
 
     def multicast_groups(self) -> dict[int, list[tuple[int, int]]]:
-        """All groups."""
+        """Return all groups."""
         with self.locked():
             return {group: list(members) for group, members in self._groups.items()}
 
@@ -200,7 +200,7 @@ class Switch:
                 self._sessions[session] = (list(members), truncate)
 
     def clone_sessions(self) -> dict[int, tuple[list[tuple[int, int]], int]]:
-        """All sessions: members and truncation."""
+        """Return all sessions: members and truncation."""
         with self.locked():
             return {s: (list(members), truncate) for s, (members, truncate) in self._sessions.items()}
 
@@ -248,11 +248,11 @@ class Switch:
         return self._engine.next_event_us()
 
     def drain(self, port: int) -> list[bytes]:
-        """Take the frames that have left by a memory port."""
+        """Remove and return the frames that have left by a memory port."""
         return [frame for _, frame in self.drain_timed(port)]
 
     def drain_timed(self, port: int) -> list[tuple[int, bytes]]:
-        """Like `drain`, with the microsecond at which each frame arrived at the far end of the link."""
+        """Like `drain`, with the time in microseconds when each frame arrived at the far end of the link."""
         data, lengths, times = self.drain_batch(port)
         frames = []
         at = 0
@@ -272,7 +272,7 @@ class Switch:
         self._engine.capture(settings)
 
     def captured(self, port: int) -> tuple[bytes, int]:
-        """Take a port's records since the last call: packet blocks of pcapng (`softswitch.engine.pcapng`).
+        """Return a port's records since the last call: pcapng packet blocks (`softswitch.engine.pcapng`).
 
         Also returns the number of records lost so far for lack of room.
         """
@@ -285,13 +285,13 @@ class Switch:
         return self._engine.now_us()
 
     def statistics(self, port: int) -> PortStatistics:
-        """Counters of one port."""
+        """Return the counters of one port."""
         if port not in self._ports:
             raise PortError(f"there is no port {port}")
         return self._engine.port_statistics(port)
 
     def switch_statistics(self) -> SwitchStatistics:
-        """Counters of the switch itself."""
+        """Return the counters of the switch itself."""
         return self._engine.switch_statistics()
 
     # ------------------------------------------------------------------ real time
@@ -323,7 +323,7 @@ class Switch:
     def close(self) -> None:
         """Stop, and close all ports. Every later call except `close` raises SwitchError."""
         self._close()
-        self._engine = _Closed()  # type: ignore[assignment]  # stands for an engine only to refuse
+        self._engine = _Closed()  # type: ignore[assignment]  # raises SwitchError for every call
 
     def __enter__(self) -> Self:
         return self
@@ -346,7 +346,7 @@ class Switch:
 
     def _deliver(self) -> None:
         if self._packet_in is None:
-            return  # frames wait in the port, for drain or a callback to come
+            return  # frames wait in the port until `drain`, or until a callback is set
         for port in self._cpu_ports:
             for frame in self.drain(port):
                 self._packet_in(port, frame)
@@ -370,7 +370,7 @@ def _deliver_packets(switch: weakref.ref[Switch], engine: NativeEngine) -> None:
             owner._deliver()
         except Exception:
             _log.exception("the receiver of packet-ins failed")
-        del owner  # else the switch could never be collected
+        del owner  # otherwise the switch could never be garbage-collected
 
 
 def _check_ports(ports: Mapping[int, PortSpec], impairments: Mapping[int, PortImpairments]) -> None:

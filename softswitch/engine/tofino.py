@@ -12,7 +12,7 @@ NO_PORT = 511
 """``ucast_egress_port`` of a packet without a destination port."""
 
 NO_GROUP = 65534
-"""``mcast_grp_a`` and ``mcast_grp_b`` of a packet without a group: their values until they are set.
+"""Initial value of ``mcast_grp_a`` and ``mcast_grp_b``: a packet without a group.
 
 Group 0 is an ordinary group on the chip; the engine, in which 0 means none, has it under this number.
 """
@@ -21,7 +21,7 @@ CELL = 80
 """Bytes of a cell of the packet buffer."""
 
 DROP, NO_MIRROR = 1, 4
-"""Bits of ``drop_ctl``; the bit between them concerns copies to the CPU."""
+"""Bits of ``drop_ctl`` for unicast, multicast and mirror; the bit between them is for copies to the CPU."""
 
 RECIRCULATING = range(68, 72)
 """Ports of a pipe that lead back into it."""
@@ -48,7 +48,7 @@ _HEADER = 8
 
 
 def group_number(group: int) -> int:
-    """Return the engine's number of a multicast group of the chip; 0: none."""
+    """Return the engine's number for a multicast group of the chip; 0: no group."""
     return NO_GROUP - group if group in (0, NO_GROUP) else group
 
 
@@ -74,7 +74,7 @@ def passes_over_front(program: ir.Program) -> bool:
 
 
 def takes_front(program: ir.Program) -> bool:
-    """Return True if the parser of egress extracts its header first: then its bytes may be absent."""
+    """Return True if the egress parser extracts its header first: then the header's bytes may be absent."""
     match program.egress_states["start"].body:
         case (ir.Extract(header, None), *_):
             return is_told(header, "egress")
@@ -82,7 +82,7 @@ def takes_front(program: ir.Program) -> bool:
 
 
 def is_told(header: ir.Expr, gress: str) -> bool:
-    """Return True if a header is the one in front of a packet."""
+    """Return True if a header is the intrinsic metadata in front of a packet."""
     match header:
         case ir.Member(base=ir.Var(name="standard_metadata"), field=field):
             return field == gress

@@ -1,8 +1,7 @@
-"""gNMI for the embedded switch, read-only: its ports, as OpenConfig's interfaces, and its changes.
+"""gNMI for the embedded switch, read-only: its ports and its changes.
 
-The ports are as OpenConfig describes interfaces (openconfig-interfaces, openconfig-p4rt).
-
-Further leaves show whether a switch has changed.
+Ports are interfaces of OpenConfig (openconfig-interfaces, openconfig-p4rt). Further leaves show whether a
+switch has changed.
 
 ::
 
@@ -13,11 +12,11 @@ Further leaves show whether a switch has changed.
     p4runtime/state/writes                 requests so far that may have changed the program or its entries
                                            (of this project: ina-p4runtime)
 
-A port's name is its number, and so is `id`, P4Runtime's name for it. The description is the port's
+A port's name and its `id` (P4Runtime's name for it) are its number. The description is the port's
 attachment: ``udp:127.0.0.1:47001``, followed by its peer if it has one, ``shm:PATH``, ``if:NAME``,
 ``memory``.
 
-They can be read, once or when polled (Capabilities, Get, Subscribe); nothing can be set.
+Clients can read the leaves once or by polls (Capabilities, Get, Subscribe); they cannot set any.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from softswitch.engine.switch import Switch
 
 Leaf = str | int | bool
 Tree = dict[str, "Leaf | Tree"]
-"""Nodes by name. The entries of the list `interface` are by their key, a port's number as text."""
+"""Nodes by name. The list `interface` has its entries by key, a port's number as text."""
 
 MODELS = (
     ("openconfig-interfaces", "OpenConfig working group", "3.0.0"),
@@ -53,7 +52,7 @@ LISTS = {"interface": "name"}
 WIDE = frozenset(
     f"{way}-{what}" for way in ("in", "out") for what in ("pkts", "octets", "discards", "errors")
 ) | {"boot-time", "writes"}
-"""Leaves of 64 bits, which JSON_IETF writes as text."""
+"""Leaves of 64 bits, which JSON_IETF encodes as text."""
 _ETHERNET = "iana-if-type:ethernetCsmacd"
 
 
@@ -132,7 +131,7 @@ ANY, ANYTHING = "*", "..."
 
 
 class BadPath(ValueError):
-    """An impossible path; the message states why."""
+    """A path is impossible; the message states why."""
 
 
 def elements(*paths: Any) -> Elements:
@@ -146,7 +145,7 @@ def elements(*paths: Any) -> Elements:
 
 
 def text(path: Elements) -> str:
-    """Write a path as people do.
+    """Return a path in its usual text form.
 
     >>> text((("interfaces", {}), ("interface", {"name": "1"})))
     '/interfaces/interface[name=1]'
@@ -206,16 +205,16 @@ VERSION = "0.10.0"
 _ENCODINGS = ("JSON", "PROTO", "JSON_IETF")
 _JSON, _PROTO, _IETF = (gnmi.ENCODINGS[name] for name in _ENCODINGS)
 _TOP = {"system": "openconfig-system", "p4runtime": "ina-p4runtime"}
-"""Modules of top nodes; others are of `_INTERFACES`."""
+"""Modules of top nodes; other nodes belong to `_INTERFACES`."""
 _INTERFACES = "openconfig-interfaces"
 _MODULES = {"id": "openconfig-p4rt"}
 _LEFT_OUT = {1: "state", 2: "config", 3: "config"}
-"""By the type of data that a Get requests, the containers to leave out."""
+"""Containers to leave out, by the type of data that a Get requests."""
 _READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI only reads them"
 
 
 def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
-    """Return the handlers of gNMI's methods, for a gRPC server that may have other services.
+    """Return the handlers of gNMI's methods, for a gRPC server that may have other services, too.
 
     Args:
         switch: The switch.

@@ -1,7 +1,7 @@
 """Members and groups of action profiles, and the table entries that name them.
 
-The data path knows actions and, for groups, rows of (group, slot): see `ir.Table`. The result of a member or
-a group is written there anew at each change, for every entry that names it.
+The data path holds actions and, for groups, rows of (group, slot): see `ir.Table`. When a member or group
+changes, every entry that names it is written again to the data path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from softswitch.p4runtime.schema import ProfileInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, EntryKey, ProfileState, check_kind
 
 _OWN_GROUPS = 1 << 31
-"""First number of groups without a controller's number: groups of action sets."""
+"""First number of the groups made for action sets; a controller's groups have smaller numbers."""
 
 MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
@@ -50,9 +50,9 @@ def invocation(bundle: Bundle, table: TableSchema, action: Any) -> ir.Invocation
 
 @contextmanager
 def invoked(bundle: Bundle, table: TableSchema, action: Any, key: EntryKey) -> Iterator[ir.Invocation]:
-    """Provide the invocation of the entry `key` during the block, which writes the entry.
+    """Yield the invocation of the entry `key` to a ``with`` block that writes the entry.
 
-    An action set of the entry is written before the entry, and deleted again if the entry is refused.
+    The entry's action set, if any, is written before the entry, and deleted if the entry is refused.
 
     Args:
         bundle: The program and its state.
@@ -161,7 +161,7 @@ def write_member(bundle: Bundle, kind: int, message: Any) -> None:
     number = message.member_id
     if kind != p4.Update.DELETE:
         for table in _tables(bundle, profile):
-            _of_member(bundle, table, message)  # every table must be able to run it
+            _of_member(bundle, table, message)  # every table of the profile must accept the action
     _insert_or_find(kind, state.members, number, f"member {number} of '{profile.name}'", profile.size)
     if kind == p4.Update.DELETE:
         in_groups = any(number in _slots(group) for group in state.groups.values())
@@ -276,7 +276,7 @@ def _refresh_entries(bundle: Bundle, profile: ProfileInfo, kind: str, number: in
 
 
 def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one member, the members of one profile or (id 0) of all."""
+    """Yield one member, the members of one profile or (id 0) of all profiles."""
     for state in _selected(bundle, request.action_profile_id):
         for number, member in state.members.items():
             if request.member_id in (0, number):
@@ -284,7 +284,7 @@ def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def read_groups(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one group, the groups of one selector or (id 0) of all."""
+    """Yield one group, the groups of one selector or (id 0) of all selectors."""
     for state in _selected(bundle, request.action_profile_id):
         for number, group in state.groups.items():
             if request.group_id in (0, number):

@@ -1,6 +1,6 @@
 """Cells of indirect counters, meters and registers, by index; the meters of table entries.
 
-``P4Data`` are values of any type, of registers and digests, converted from and to their scalars.
+Also converts ``P4Data``, the values of registers and digests, from and to scalars.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def read_registers(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def write_meter(bundle: Bundle, kind: int, message: Any) -> None:
-    """Set the rates of one cell or, without an index, of all cells; without a config all is green."""
+    """Set the rates of one cell or, without an index, of all cells; without a config, none."""
     meter = _written(bundle, "meter", kind, message)
     configured = rates(message.config) if message.HasField("config") else None
     refuse_counts(message)
@@ -193,7 +193,7 @@ def rates(config: Any) -> MeterRates:
 
 
 def describe(message: Any, reading: MeterReading, field: str) -> None:
-    """Fill in the ``MeterConfig`` of `message` at `field`, unless the meter has none."""
+    """Fill in the ``MeterConfig`` of `message` at `field`, unless the meter has no rates."""
     if reading.rates is not None:
         config = getattr(message, field)
         config.SetInParent()
@@ -208,6 +208,6 @@ def describe_counts(message: Any, reading: MeterReading) -> None:
 
 
 def refuse_counts(message: Any, field: str = "counter_data") -> None:
-    """Raise Unimplemented if a write sets the counts of a meter; only packets change them."""
+    """Raise Unimplemented if a write sets a meter's counts, as only packets change them."""
     if message.HasField(field):
         raise Unimplemented(f"{field} of a meter can be read, not written")

@@ -53,14 +53,14 @@ def read_digest(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def acknowledge(bundle: Bundle, message: Any) -> None:
-    """Forget a list that the controller has acknowledged; forgetting a list twice is no error."""
+    """Discard a list that the controller has acknowledged; acknowledging it twice is no error."""
     subscription = bundle.digests.get(_digest(bundle, message.digest_id).id)
     if subscription is not None:
         subscription.sent.pop(message.list_id, None)
 
 
 def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:
-    """Take the digests sent by the program, and yield the lists to send; the switch is locked."""
+    """Remove the program's digests, and yield the lists to send. The caller has locked the switch."""
     ids = {digest.name: digest.id for digest in bundle.schema.digests.values()}
     for name, values in bundle.pipeline.take_digests():
         subscription = bundle.digests.get(ids[name])
@@ -84,7 +84,7 @@ _SHORTEST_S, _LONGEST_S = 0.01, 1.0
 
 
 def interval_s(bundle: Bundle | None) -> float | None:
-    """Return the time until the next poll; None: there is nothing to poll."""
+    """Return the time until the next poll; None: no poll is needed."""
     if bundle is None or not (bundle.digests or bundle.timeouts):
         return None
     if bundle.digests:
@@ -94,7 +94,7 @@ def interval_s(bundle: Bundle | None) -> float | None:
 
 
 def look(bundle: Bundle) -> Iterator[Any]:
-    """Yield a StreamMessageResponse for each list of digests and for idle entries; the switch is locked."""
+    """Yield a StreamMessageResponse for each list of digests and for idle entries; lock the switch first."""
     now_us = bundle.now_us()
     if bundle.digests:
         for digest in due(bundle, 1000 * now_us):
@@ -110,7 +110,7 @@ def look(bundle: Bundle) -> Iterator[Any]:
 
 
 def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
-    """Return True, once after each hit, if an entry has reached its idle timeout."""
+    """Return True if an entry has reached its idle timeout, but only once after each hit."""
     last_us = bundle.pipeline.read_last_hit(table, timeout.entry)
     if 1000 * (now_us - last_us) < timeout.timeout_ns or timeout.told_us == last_us:
         return False
@@ -122,8 +122,8 @@ def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
 class EntityKind:
     """Functions to write and read entities of one kind.
 
-    `before` returns the present state of an update's entity, so that it can be restored; without it, the
-    result of a read of the same entity is used.
+    `before` returns the present state of an update's entity, to restore it later; by default the entity is
+    read.
     """
 
     write: Callable[[Device, int, Any], None]
@@ -210,7 +210,7 @@ def _apply(device: Device, kind: int, entity: Any) -> None:
 
 def read(device: Device, entity: Any) -> list[Any]:
     """Read the entities that one entity of a request selects. Raises RequestError."""
-    name, message = _content(entity, "an entity of the read request is empty: it must say what to read")
+    name, message = _content(entity, "an entity of the read request is empty: it must name what to read")
     with device.switch.locked():
         return [p4.Entity(**{name: found}) for found in KINDS[name].read(device.bundle, message)]
 
@@ -218,8 +218,8 @@ def read(device: Device, entity: Any) -> list[Any]:
 def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) -> list[RequestError | None]:
     """Apply updates in order; return the error of each, or None.
 
-    With `all_or_none` the first error reverts the earlier writes, the other updates are `Aborted`, and no
-    packet sees an intermediate state.
+    With `all_or_none`, the first error reverts the earlier writes, all other updates fail as `Aborted`, and
+    no packet sees an intermediate state.
     """
     if not all_or_none:
         return [_attempt(device, update) for update in updates]
@@ -233,7 +233,7 @@ def write_batch(device: Device, updates: Sequence[Any], *, all_or_none: bool) ->
             except RequestError as error:
                 for kind, done in reversed(undo):
                     _apply(device, kind, done)
-                aborted = Aborted(f"taken back or not begun, because update {number + 1} of the batch failed")
+                aborted = Aborted(f"reverted or not begun, because update {number + 1} of the batch failed")
                 return [error if other == number else aborted for other in range(len(updates))]
             undo += reversed(inverse)
     return [None] * len(updates)
@@ -248,7 +248,7 @@ def _attempt(device: Device, update: Any) -> RequestError | None:
 
 
 def _inverse(device: Device, kind: int, entity: Any) -> list[tuple[int, Any]]:
-    """Return the updates that undo an update, as kinds of updates and entities, before it is applied."""
+    """Return the (kind, entity) updates that undo an update. Call it before the update is applied."""
     if kind == p4.Update.INSERT:
         return [(p4.Update.DELETE, entity)]
     name, message = _content(entity, "the update names no entity")

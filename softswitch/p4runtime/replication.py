@@ -1,7 +1,7 @@
-"""Writing and reading PacketReplicationEngineEntry: multicast groups and clone sessions.
+"""Write and read PacketReplicationEngineEntry: multicast groups and clone sessions.
 
-Entries are kept as they were written, so that reads return the same; a running bundle also
-updates the switch. Ports must be possible numbers of the switch, whether or not it has them now.
+Entries are stored as written, so reads return the same; if the bundle runs, the switch is updated, too. Ports
+must be valid port numbers, but need not exist yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from softswitch.p4runtime.errors import InvalidArgument, NotFound
 from softswitch.p4runtime.state import Bundle, check_kind, members
 
 _LARGEST = 0xFFFF
-"""Group, session and replication ids have at most bit<16> in standard_metadata and the engine."""
+"""Group, session and replication ids have at most 16 bits in standard_metadata and the engine."""
 
 
 def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> None:

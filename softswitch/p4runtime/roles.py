@@ -1,12 +1,11 @@
-"""Permissions of roles: their configuration, in Stratum's format (``stratum.P4RoleConfig``).
+"""Roles of controllers: the election of primaries (P4Runtime section 5), and the roles' permissions.
 
-The message is built here rather than generated, in a pool of its own, so that it affects no other role.
+Only a role's primary may write: the live controller whose election id is the highest ever seen for that role.
+When it leaves, there is no primary until another controller claims the role with an id at least as high. This
+module has no gRPC: a client is any hashable object, and notifications are return values.
 
-Mastership among controllers by election id: only the primary may write (P4Runtime section 5).
-
-Each role has its own primary: the live controller whose election id is the highest ever
-seen for that role. When it leaves, there is no primary until another controller claims the role with an id at
-least as high. This module has no gRPC: a client is any hashable object, and the notifications are returned.
+Permissions come in Stratum's format (``stratum.P4RoleConfig``). The message type is built here, in a protobuf
+pool of its own, so that it cannot conflict with another definition.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from softswitch.p4runtime.errors import (
 )
 
 MAX_STREAMS = 64
-"""Live controllers of one role; each holds a thread of the server."""
+"""Maximum number of live controllers of one role; each holds a thread of the server."""
 
 
 class StreamStanding(Enum):
-    """The reported status of a controller."""
+    """A controller's status in notifications."""
 
     PRIMARY = "primary"
     BACKUP = "backup"
@@ -96,7 +95,7 @@ class Arbitration:
         return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
-        """Remove a client whose stream has ended; if it was the primary, the others are notified."""
+        """Remove a client whose stream has ended; if it was the primary, return the others' notifications."""
         role_name = self._role_of.pop(client, None)
         if role_name is None:
             return []
@@ -106,7 +105,7 @@ class Arbitration:
         return self._tell_all(role_name) if was_primary else []
 
     def check_primary(self, role_name: str, election_id: int | None) -> None:
-        """Raise unless the sender of a write with this role and election id is the primary."""
+        """Raise an error unless the sender of a write with this role and election id is the primary."""
         role = self._roles.get(role_name)
         if role is None and role_name:
             raise NotFound(f"no controller has role '{role_name}'")
@@ -134,7 +133,7 @@ class Arbitration:
         return role_name is not None and self._roles[role_name].primary() == client
 
     def _tell_all(self, role_name: str) -> list[Notification]:
-        """Notify every client of the role, the primary last: by then the others know that they are not it."""
+        """Notify every client of the role, the primary last: the others first learn that they are not."""
         role = self._roles[role_name]
         primary = role.primary()
         others = [self._tell(role_name, c) for c in role.clients if c != primary]
@@ -169,7 +168,7 @@ _ID_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """Ids that the role may write, exclusively or shared, its packets, and further permissions."""
+    """A role's permissions: ids that it may write, exclusively or shared, its packets, and others."""
 
     exclusive: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
@@ -178,7 +177,7 @@ class RoleConfig:
     loads_programs: bool = False
 
     def check_write(self, entity: Any) -> None:
-        """Raise PermissionDenied if an entity is of another role. Groups and sessions belong to all roles."""
+        """Raise PermissionDenied if an entity belongs to another role. Groups and sessions belong to all."""
         kind = entity.WhichOneof("entity")
         if kind in ("direct_counter_entry", "direct_meter_entry"):
             id_ = getattr(entity, kind).table_entry.table_id
@@ -222,7 +221,7 @@ def decode_role(role: Any) -> RoleConfig | None:
 
 
 def check_apart(name: str, config: RoleConfig | None, others: dict[str, RoleConfig | None]) -> None:
-    """Raise InvalidArgument if a role claims exclusively an id that another role has, or the reverse."""
+    """Raise InvalidArgument if two roles have the same id and one of them claims it exclusively."""
     for other_name, other in others.items():
         if config is None or other is None or other_name == name:
             continue

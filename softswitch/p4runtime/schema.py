@@ -40,7 +40,7 @@ class FieldInfo(Numbered):
     match: str
     width: int
     label: str = field(init=False, repr=False, compare=False)
-    """Its name in error messages."""
+    """The component's name in error messages."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", f"match field '{self.name}'")
@@ -80,9 +80,9 @@ class TableSchema(Numbered):
     direct_meter: int | None = None
     idle_timeout: bool = False
     decoded: dict[bytes, ir.Invocation] = field(default_factory=dict, repr=False, compare=False)
-    """Actions of entries as messages and decoded: see `decode.called`."""
+    """Cache of entries' actions, from message to decoded action: see `decode.called`."""
     takes_priority: bool = field(init=False)
-    """True if its entries have priorities: if it has a ternary, range or optional key."""
+    """True if entries have priorities, as the key has a ternary, range or optional field."""
 
     def __post_init__(self) -> None:
         takes = any(f.match in ("ternary", "range", "optional") for f in self.fields)
@@ -91,7 +91,7 @@ class TableSchema(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo(Numbered):
-    """A counter, meter or register of `size` cells, a direct one of `table` (a table's id), or a digest."""
+    """A counter, meter or register of `size` cells, a direct one of table id `table`, or a digest."""
 
     size: int = 0
     table: int | None = None
@@ -99,7 +99,7 @@ class ArrayInfo(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ProfileInfo(Numbered):
-    """An action profile, or a selector, of `size` members, at most `max_group_size` (0: all) in a group."""
+    """An action profile or selector of `size` members; a group has at most `max_group_size` (0: no limit)."""
 
     size: int
     selector: bool
@@ -156,7 +156,7 @@ class Schema:
         }
 
     def describe_unknown(self, kind: str, id_: int) -> str:
-        """Describe the error of `id_` as the id of a `kind`, with the valid ids."""
+        """Return the message that `id_` is not the id of a `kind`, with the valid ids."""
         of_kind = self.by_kind()
         for other, objects in of_kind.items():
             if other != kind and id_ in objects:
@@ -165,7 +165,7 @@ class Schema:
 
 
 def listing(kind: str, known: Iterable[Object | FieldInfo | ParamInfo]) -> str:
-    """Name up to eight valid choices with their ids."""
+    """Return a list of up to eight valid choices with their ids, as text."""
     choices = list(known)
     if not choices:
         return f"there are no {kind}s"
@@ -268,8 +268,8 @@ def _value_set(value_set: Any) -> TableSchema:
 def differences(given: Schema, compiled: Schema) -> list[str]:
     """Compare the P4Info that a controller sent with the compiled program's, object by object, by name.
 
-    Ids may differ: a controller keeps the ids of its own compiler. Controller headers are not
-    compared, because compiled programs do not have them. Empty: both describe one program.
+    Returns the differences; none if both describe the same program. Ids may differ: a controller keeps the
+    ids of its own compiler. Controller headers are not compared, as compiled programs do not have them.
     """
     return [
         *_compare("table", _tables_by_name(given), _tables_by_name(compiled)),
@@ -310,7 +310,7 @@ def _tables_by_name(schema: Schema) -> dict[str, str]:
 
 
 def _actions_by_name(schema: Schema) -> dict[str, str]:
-    """Describe the actions that tables may run; compilers differ on other actions."""
+    """Describe the actions that tables may run. Other actions are ignored, as compilers differ on them."""
     used = {action for table in schema.tables.values() for action in table.actions}
     return {a.name: _widths(a.params) for a in schema.actions.values() if a.id in used}
 

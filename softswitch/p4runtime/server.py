@@ -1,8 +1,7 @@
 """The P4Runtime service on gRPC: decodes requests, calls the modules beside it, maps their errors.
 
-This is the only file of the package that knows gRPC's status codes (`CODES`, for the other services too). At
-a
-Unix socket the file's permissions determine which users may control the switch.
+This is the only file of the package that knows gRPC's status codes (`CODES`, for the other services, too).
+The permissions of a Unix socket's file determine which users may control the switch.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from softswitch.p4runtime.state import Device
 from softswitch.p4runtime.written import Journal, Written, client_of, prepare
 
 MAX_MESSAGE = 64 << 20
-"""Longest accepted message, bytes: a thousand times the programs here, batches of half a million entries."""
+"""Longest accepted message, bytes: enough for a batch of half a million entries."""
 
 MAX_UNREAD = 64 << 20
 """Maximum bytes waiting on a stream whose client does not read; further packets and errors are dropped."""
@@ -55,7 +54,7 @@ _NAME = "p4runtime"
 
 @contextlib.contextmanager
 def private_socket() -> Iterator[str]:
-    """Create a folder that only this user can enter, yield the address of a socket in it, remove it."""
+    """Create a folder that only this user can enter, yield a socket address in it, then remove the folder."""
     folder = make_socket_folder(_NAME)
     try:
         yield f"{UNIX}{folder / _NAME}"
@@ -79,10 +78,10 @@ def check_free(address: str) -> None:
         try:
             probe.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
-            return  # no socket, or left by a process that has ended
+            return  # no socket, or one whose process has ended
         except OSError as error:
             raise OSError(f"cannot listen on {address}: {error.strerror}") from error
-    raise OSError(f"cannot listen on {address}: another process does")
+    raise OSError(f"cannot listen on {address}: another process listens there")
 
 
 API_VERSION = "1.4.1"
@@ -104,7 +103,7 @@ _STATUS_BYTES = 5000
 """Space for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
 
 _ERROR_BYTES = 60
-"""One error of a batch without its text."""
+"""Space for one error of a batch, without its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ class Service:
             interceptors=[_UndecodedStreams()],
             options=[
                 ("grpc.max_receive_message_length", MAX_MESSAGE),  # a program may exceed the default 4 MB
-                ("grpc.so_reuseport", 0),  # two switches on one port would share its requests at random
+                ("grpc.so_reuseport", 0),  # requests to one port would go to either of two switches at random
             ],
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._servicer, self._server)
@@ -187,7 +186,7 @@ class Service:
     def close(self) -> None:
         """End all streams and stop listening; requests in progress have some seconds to finish."""
         self._servicer.end_streams()
-        # Bounded, because gRPC waits for ever for calls that it has lost count of.
+        # With a time limit: gRPC can miscount its calls and then wait for ever.
         self._server.stop(grace=_GRACE_S).wait(2 * _GRACE_S)
         self._threads.shutdown(wait=False)
 
@@ -195,8 +194,8 @@ class Service:
 class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
     """Decodes messages of streams with our own function: gRPC treats streams that it cannot decode as alive.
 
-    (It answers such a stream itself and then makes us end it as well. If nothing was sent before,
-    the second end never completes, and a server with such a stream does not stop.)
+    (gRPC ends such a stream itself and then also asks this service to end it. If nothing was sent before, the
+    second end never completes, and a server with such a stream does not stop.)
     """
 
     def intercept_service(self, continuation: Any, call: Any) -> Any:
@@ -227,7 +226,7 @@ class _Stream:
         self._waiting = 0  # bytes
 
     def offer(self, response: Any) -> None:
-        """Queue a packet or an error; it is dropped if the client leaves too much unread."""
+        """Queue a packet or an error; drop it if too many bytes are still unread."""
         size = response.ByteSize()
         with self._lock:
             if self._waiting + size > MAX_UNREAD:
@@ -245,7 +244,7 @@ class _Stream:
 
 
 class _Watch:
-    """A thread that polls for the switch's notifications; it exists while there are any to expect."""
+    """A thread that polls for the switch's notifications; it exists while some can be expected."""
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
@@ -255,7 +254,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Poll now, and again after the time that `look` returns."""
+        """Poll now, and again after each time that `look` returns."""
         if self._look() is None:
             return
         with self._lock:
@@ -394,7 +393,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             full = len(self._streams) >= roles.MAX_STREAMS
             if not full:
                 self._streams.add(stream)
-        if full:  # each stream holds a thread of the server: some are left for requests
+        if full:  # each stream holds a thread of the server; keep some for requests
             _abort(context, errors.ResourceExhausted(f"{roles.MAX_STREAMS} streams are open already"))
         context.add_callback(lambda: stream.responses.put(None))
         threading.Thread(target=self._listen, args=(stream, requests), daemon=True).start()
@@ -545,7 +544,7 @@ def _abort(context: Any, error: RequestError) -> NoReturn:
 
 
 def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
-    """End a batch with failed parts: UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
+    """End a batch with failed parts as UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
     failed = [error for error in outcomes if error]
     text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
     room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)

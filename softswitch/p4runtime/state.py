@@ -1,8 +1,7 @@
 """The configuration of a switch: one bundle of program and state, always replaced as a whole.
 
-One digest that a controller has subscribed to: its lists, and their acknowledgements (section 16.3).
-
-This module has no clock and no stream: times are parameters, in nanoseconds, and lists are returned.
+The state includes digest subscriptions, with their lists and acknowledgements (section 16.3). This module has
+no clock and no stream: times are parameters, in nanoseconds, and lists are return values.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_WAITING = 4096
 
 @dataclass(slots=True)
 class Subscription:
-    """One digest requested by a controller: the data waiting to be sent, or to be acknowledged."""
+    """A controller's subscription to one digest, with data not yet sent and lists not yet acknowledged."""
 
     entry: Any
     waiting: list[Any] = field(default_factory=list)
@@ -43,7 +42,7 @@ class Subscription:
     next_list: int = 1
 
     def offer(self, data: Any, now_ns: int) -> None:
-        """Queue a digest sent by the program, unless the controller has it or will receive it."""
+        """Queue a digest sent by the program, unless the same data is queued or unacknowledged."""
         key = data.SerializeToString(deterministic=True)
         if any(key in known for _, known in self.sent.values()):
             return
@@ -54,7 +53,7 @@ class Subscription:
         self.waiting.append(data)
 
     def due(self, now_ns: int) -> Iterator[Any]:
-        """Yield the lists that are full, or whose waiting time has ended."""
+        """Yield each list that is full or has reached its maximum waiting time."""
         config = self.entry.config
         limit = config.ack_timeout_ns
         self.sent = {n: (at, known) for n, (at, known) in self.sent.items() if now_ns - at < limit}
@@ -91,12 +90,12 @@ class ProfileState:
     members: dict[int, Any] = field(default_factory=dict)
     groups: dict[int, Any] = field(default_factory=dict)
     one_shots: dict[EntryKey, int] = field(default_factory=dict)
-    """The groups that belong to entries' action sets, by unique numbers."""
+    """Groups made for entries' action sets, by unique numbers."""
 
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry; `told_us` is the last hit whose timeout was reported, None: none."""
+    """The idle timeout of an entry; `told_us` is the last hit whose timeout was reported, or None."""
 
     entry: ir.ConstEntry
     timeout_ns: int
@@ -147,7 +146,7 @@ class Loading:
         backend: The back end that runs them; see `softswitch.load`.
         undefined: The choice for their undefined values; None: the fastest.
         trace: Receives all steps of packets, from the interpreter.
-        architecture: The only accepted architecture (v1model, tna or t2na); None: any.
+        architecture: Accept only programs for this architecture (v1model, tna or t2na); None: any.
     """
 
     backend: Backend = "auto"
@@ -159,12 +158,12 @@ class Loading:
 def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda: 0) -> Bundle:
     """Compile and load a ``ForwardingPipelineConfig``.
 
-    Its device config is P4 source, preprocessed. `now_us` returns the time in microseconds.
+    The device config is preprocessed P4 source. `now_us` returns the time in microseconds.
 
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
     """
     if not config.HasField("p4info"):
-        raise InvalidArgument("the config has no P4Info; send that of the program in the device config")
+        raise InvalidArgument("the config has no P4Info; send the P4Info of the program in the device config")
     source = _source(config.p4_device_config)
     try:
         program = compile_once(source, name="device config", undefined=loading.undefined)
@@ -176,7 +175,7 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
     wrong = schemas.differences(schema, compiled)
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-        raise InvalidArgument("the P4Info is not that of the program: " + "; ".join(wrong[:5]) + more)
+        raise InvalidArgument("the P4Info does not fit the program: " + "; ".join(wrong[:5]) + more)
     try:
         check_architecture(program, loading.architecture)
         pipeline = load(program, backend=loading.backend, trace=loading.trace)
@@ -232,13 +231,13 @@ class Device:
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
         self.writes = 0
-        """Number of requests so far that may have changed the program or its entries, including failed ones.
+        """The number of requests that may have changed the program or its entries, including failed ones.
 
-        A client that reads this number first knows that nothing has changed while it stays the same."""
+        While this number stays the same, program and entries are unchanged."""
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the mutex for a request that may change something, and count it at the end."""
+        """Hold the mutex for a request that may change program or entries; count the request at its end."""
         with self.mutex:
             try:
                 yield
@@ -261,11 +260,11 @@ class Device:
 
     @property
     def running(self) -> Bundle | None:
-        """The bundle whose pipeline sees the packets, if any."""
+        """The bundle whose pipeline processes packets, if any."""
         return self._running
 
     def is_live(self, bundle: Bundle) -> bool:
-        """Return True if packets pass through this bundle's pipeline, not just requests."""
+        """Return True if this bundle's pipeline processes packets, not just requests."""
         return bundle is self._running
 
     def preload(self, source: str) -> None:
@@ -275,7 +274,7 @@ class Device:
     def reload(self, source: str) -> None:
         """Like `preload`, but objects in both programs keep entries and cells, as in RECONCILE_AND_COMMIT.
 
-        Raises FailedPrecondition, too, if the new program cannot take an entry; the old program stays then.
+        Also raises FailedPrecondition if the new program cannot take an entry; the old program then stays.
         """
         self._reconcile(self._own(source))
 
@@ -363,11 +362,11 @@ def members(entry: Any) -> list[tuple[int, int]]:
 
 
 def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
-    """Refuse to insert existing entries, to modify or delete missing ones, and updates without a type.
+    """Raise an error for an insertion of an existing entry, a change of a missing one, or no update type.
 
     Args:
         kind: The update's type.
-        there: Whether the table, group or other entity contains it already.
+        there: Whether the entry exists.
         exists: The message for an insertion of an existing entry.
         missing: The message for a change of a missing entry.
     """

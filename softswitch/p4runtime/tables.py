@@ -1,4 +1,4 @@
-"""Writing and reading TableEntry, DirectCounterEntry and DirectMeterEntry."""
+"""Write and read TableEntry, DirectCounterEntry and DirectMeterEntry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSERT, _MODIFY, _DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
 _MOST_MESSAGES = 1 << 16
-"""Maximum number of entries with cached messages: far more than usually exist at once."""
+"""Maximum number of entries with cached messages: far more than a program usually has."""
 """A read of all fields that can be written again."""
 
 
@@ -68,7 +68,7 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def before(bundle: Bundle, message: Any) -> list[Any]:
-    """Return the present entry of a write, with its additional parts, or nothing."""
+    """Return the present entry that a write names, with its counter, meter and timeout, or an empty list."""
     table = translate.table(bundle.schema, message.table_id)
     if message.is_default_action:
         found = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
@@ -153,7 +153,7 @@ def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
 def _read_direct(
     bundle: Bundle, request: Any, kind: str
 ) -> Iterator[tuple[TableSchema, ir.ConstEntry | None, Any]]:
-    """Yield table, entry (None: its default) and key of each counter or meter that a request selects."""
+    """Yield table, entry (None: the default) and key of each direct counter or meter of a request."""
     wanted = request.table_entry
     if wanted.table_id == 0:
         tables = [t for t in bundle.schema.tables.values() if _direct(t, kind) is not None]
@@ -258,7 +258,7 @@ def _modify(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
 
 
 def _brings_resources(message: Any) -> bool:
-    """Return True if an entry has parts beside its action, as few entries do."""
+    """Return True if an entry has parts besides its action, as few entries do."""
     return bool(
         message.idle_timeout_ns
         or message.HasField("counter_data")
@@ -284,7 +284,7 @@ def _check_resources(table: TableSchema, message: Any) -> None:
 
 
 def _write_resources(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, message: Any) -> None:
-    """Set an entry's parts beside its action: counter, meter, idle timeout."""
+    """Set an entry's parts besides its action: counter, meter, idle timeout."""
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
     if message.HasField("meter_config"):
@@ -378,7 +378,7 @@ def _existing(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry
 def _owner(bundle: Bundle, message: Any, kind: str) -> TableSchema:
     """Return the table of a direct "counter" or "meter"."""
     if not message.HasField("table_entry"):
-        raise InvalidArgument(f"the direct {kind} entry has no table_entry to say which {kind}")
+        raise InvalidArgument(f"the direct {kind} entry has no table_entry, which selects the {kind}")
     table = translate.table(bundle.schema, message.table_entry.table_id)
     if _direct(table, kind) is None:
         raise InvalidArgument(f"'{table.name}' has no direct {kind}")
@@ -390,7 +390,7 @@ def _direct(table: TableSchema, kind: str) -> int | None:
 
 
 def _target(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry | None:
-    """Return the entry of a direct counter or meter; None: the default one."""
+    """Return the entry of a direct counter or meter; None: the default entry."""
     if message.table_entry.is_default_action:
         return None
     return _existing(bundle, table, message.table_entry)

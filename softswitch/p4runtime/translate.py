@@ -1,8 +1,6 @@
-"""P4Runtime messages to the checked input of pipelines, and back.
+"""Convert P4Runtime messages to the checked input of pipelines, and back.
 
-Packets between controller and switch: metadata fields to and from the header before the frame.
-
-A program that communicates with the controller declares headers ``@controller_header("packet_in")`` and
+A program that exchanges packets with the controller declares headers ``@controller_header("packet_in")`` and
 ``("packet_out")``. On the CPU port they precede the frame; in P4Runtime their fields are metadata.
 A program without such a header exchanges bare frames.
 """
@@ -19,7 +17,7 @@ from softswitch.p4runtime.schema import ActionInfo, FieldInfo, ParamInfo, Schema
 
 
 def encode(value: int) -> bytes:
-    """Encode `value` canonically: the shortest string; zero is one zero byte."""
+    """Encode `value` canonically, as the shortest byte string; zero is one zero byte."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
@@ -46,7 +44,7 @@ def table_entry(schema: Schema, table: TableSchema, entry: ir.ConstEntry, chosen
         schema: The program's names and ids.
         table: The table.
         entry: The entry.
-        chosen: The action as written, if it names a member or group of an action profile.
+        chosen: The ``TableAction`` as written, if it names a member or group of an action profile.
     """
     message = p4.TableEntry(table_id=table.id, is_const=table.const_entries)
     for field, pattern in zip(table.fields, entry.patterns, strict=True):
@@ -101,7 +99,7 @@ def match_field(matches: Any, field: FieldInfo, pattern: ir.Pattern) -> None:
 ANY = ir.Pattern("any")
 
 _KEPT, _KEPT_BYTES = 4096, 256
-"""Limits of the decoded actions that a table caches, as many entries share one: number, and bytes of each."""
+"""Limits of a table's cache of decoded actions: number of actions, and bytes of each message."""
 
 
 def table(schema: Schema, table_id: int) -> TableSchema:
@@ -120,7 +118,7 @@ def match_key(table: TableSchema, matches: Sequence[Any]) -> tuple[ir.Pattern, .
     if len(matches) != len(fields):
         return _match_by_id(table, matches)
     patterns = []
-    for number, f in enumerate(fields):  # the usual case: all of them, in order
+    for number, f in enumerate(fields):  # the usual case: all are given, in order
         m = matches[number]
         if m.field_id != f.id:
             return _match_by_id(table, matches)
@@ -204,7 +202,7 @@ def _arguments(action: ActionInfo, given: Sequence[Any]) -> tuple[int, ...]:
     if len(given) != len(params):
         return _arguments_by_id(action, given)
     values = []
-    for number, param in enumerate(params):  # the usual case: all of them, in order
+    for number, param in enumerate(params):  # the usual case: all are given, in order
         argument = given[number]
         if argument.param_id != param.id:
             return _arguments_by_id(action, given)
@@ -333,5 +331,5 @@ def to_packet_in(schema: Schema, frame: bytes) -> Any:
 
 
 def _header_bytes(fields: Sequence[ParamInfo]) -> int:
-    """Headers are whole bytes: the compiler ensures it."""
+    """Return a header's size in bytes; the compiler ensures whole bytes."""
     return sum(f.width for f in fields) // 8

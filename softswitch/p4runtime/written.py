@@ -1,6 +1,6 @@
-"""Controllers' writes: reported to listeners, and carried over to the next program.
+"""Report controllers' writes to listeners, and carry them over to the next program.
 
-The latter is RECONCILE_AND_COMMIT.
+RECONCILE_AND_COMMIT carries them over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An entry that was written, or (LOAD) a program, which takes all entries of the one before along.
+    """A written entry, or (LOAD) a loaded program, which removes all entries of the program before.
 
     `match` has the exact fields of the key by name, `params` the action's; for a deleted entry, they have
     the values before the deletion. `client` is gRPC's name of the peer, with the name in its certificate.
@@ -39,11 +39,11 @@ class Written:
 
 
 Journal = Callable[[Written], None]
-"""Receives each of them after it is applied."""
+"""Receives each write after it is applied."""
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return the log entry of each update if it succeeds, before any is applied; None: not a table's."""
+    """Return a log entry for each update; None if it is not a table's. Call it before they are applied."""
     return [_written(bundle, update, client) for update in updates]
 
 
@@ -90,7 +90,7 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
 
 
 def carry_over(old: Bundle, new: Bundle) -> None:
-    """Write to `new` everything in `old` that the program of `new` has, by name; the switch is locked.
+    """Write to `new` all state of `old` for objects that both programs have, by name; lock the switch first.
 
     Raises FailedPrecondition if `new` cannot take an entry, for example of a table whose key has
     changed; `new` is then unusable.
@@ -109,7 +109,7 @@ def carry_over(old: Bundle, new: Bundle) -> None:
 
 
 def _check_ids(old: Bundle, new: Bundle) -> None:
-    """Messages name objects by id: the same id must mean the same in both programs."""
+    """Raise an error if an id names different objects in both programs, as messages name objects by id."""
     kinds = new.schema.by_kind()
     for kind, objects in old.schema.by_kind().items():
         for id_, item in objects.items():
@@ -170,7 +170,7 @@ def _copy_cells(old: Bundle, new: Bundle) -> None:
 
 
 def _alike(old: Any, new: Any) -> list[str]:
-    """Return the names of arrays in both programs, with the same number of cells of the same kind."""
+    """Return the names of arrays that both programs have, with the same number and kind of cells."""
     return [
         name
         for name, item in old.items()

@@ -1,6 +1,6 @@
 """The Simple Test Framework: scripts of table entries and packets, as in p4c's tests.
 
-``script`` reads the text, ``control`` looks up the script's tables, keys and actions in a program and applies
+``script`` reads the text, ``control`` finds the script's tables, keys and actions in a program and applies
 the entries to a switch, and ``run`` sends the packets and checks the output::
 
     text  →  statements  →  a switch in virtual time, or any `Target`  →  Report

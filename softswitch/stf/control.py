@@ -1,7 +1,5 @@
 """The control plane of a script: entries, counters, meters, registers, multicast and mirroring sessions.
 
-Names and values of a script, looked up in a program.
-
 Scripts may omit the front of a name (``tbl`` for ``ingress.tbl``) and write a stack's element
 as ``stack$0`` and a validity as ``hdr.valid`` or ``hdr.$valid``, as in BMv2's scripts.
 """
@@ -175,7 +173,7 @@ class Plane(Protocol):
         """Return the entries of a table."""
 
     def set_default(self, table: str, called: ir.Invocation) -> None:
-        """Set the action of a miss."""
+        """Set the action that runs on a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
         """Return packets and bytes of a cell."""
@@ -193,7 +191,7 @@ class Plane(Protocol):
         """Set a cell."""
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """Return the rates of a cell, None if it has none."""
+        """Return the rates of a meter's cell, or None if it has no rates."""
 
     def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
         """Set the rates of a cell."""
@@ -202,11 +200,11 @@ class Plane(Protocol):
         """Define a multicast group."""
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """Define a clone session, whose copies have this many bytes (0: all); None removes it."""
+        """Define a clone session; None removes it. Copies have at most `truncate` bytes (0: no limit)."""
 
 
 class EmbeddedPlane:
-    """A `Plane` of a switch of this process and the program on it."""
+    """A `Plane` of a switch in this process and its program."""
 
     def __init__(self, switch: Switch, pipeline: Pipeline) -> None:
         self.insert = pipeline.insert

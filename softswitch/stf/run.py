@@ -1,4 +1,4 @@
-"""Running a script on a switch, the embedded one in virtual time, and checking its output."""
+"""Run a script on a switch, usually the embedded switch in virtual time, and check its output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PACKET_GAP_US = 1000
 
 @dataclass(frozen=True, slots=True)
 class ScriptFailure:
-    """A difference from the script's expectation; `line` 0: at its end."""
+    """A difference from the script's expectation; `line` 0: found after the script's last line."""
 
     line: int
     message: str
@@ -42,7 +42,7 @@ class ScriptFailure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of a reading command of the script."""
+    """The result of a script's command that reads a value."""
 
     line: int
     text: str
@@ -68,13 +68,13 @@ class Target(Protocol):
 
     @property
     def control(self) -> Control:
-        """Applies the script's entries, counters and the like."""
+        """The control plane, which applies the script's entries and reads its counters."""
 
     def send(self, port: int, data: bytes) -> None:
-        """Deliver a packet, and process all events that follow."""
+        """Deliver a packet, and process all events that result."""
 
     def left(self) -> Mapping[int, Sequence[bytes]]:
-        """Return all packets sent since the beginning, by port; ports without any may be missing."""
+        """Return all packets that have left so far, by port; ports without packets may be missing."""
 
 
 def run_script(
@@ -87,14 +87,14 @@ def run_script(
 ) -> ScriptReport:
     """Run a script on its own switch, with the ports of `ports_of`.
 
-    Packets that leave at other ports are lost, as on BMv2, and packets are compared port by port, in order.
+    Packets that leave at other ports are lost, as on BMv2. Packets are compared port by port, in order.
 
     Args:
         program: The program.
         statements: The script.
         backend: The back end that runs the program.
         seed: Seed of the program's random numbers.
-        trace: Receives all steps of packets; for the interpreter.
+        trace: Receives all steps of packets, from the interpreter.
 
     Raises ScriptError if the script does not fit the program, Unsupported, NoCompiler.
     """
@@ -185,7 +185,7 @@ class _ScriptRun:
                 if read is not None:
                     self._report.readings.append(Reading(statement.line, read))
             case Wait() | NoPacket():
-                pass  # all packets have left by now; `ports_of` determines the checked ports
+                pass  # all packets have left by now; only the ports of `ports_of` are checked
 
     def _note(self, line: int, message: str | None) -> None:
         if message is not None:
@@ -199,7 +199,7 @@ class _ScriptRun:
         for expect in expected[len(left) :]:
             self._note(expect.line, f"nothing more left at port {port}")
         for frame in left[len(expected) :]:
-            self._note(0, f"nobody expected, at port {port}, {_show(frame)}")
+            self._note(0, f"unexpected packet at port {port}, {_show(frame)}")
 
 
 def compare(expect: Expect, frame: bytes) -> str | None:

@@ -1,10 +1,10 @@
-"""Files with a switch's table entries: JSON as in p4lang/tutorials, or commands of simple_switch_CLI.
+"""Apply files with table entries: JSON as in p4lang/tutorials, or commands of simple_switch_CLI.
 
 ======================  =======================================================================
 ``NAME.json``           ``table_entries``, ``multicast_group_entries`` and ``clone_session_entries``,
-                        with the keys of the tutorials' ``s1-runtime.json``; the location of the
-                        program (``p4info``, ``bmv2_json``) is left to the caller
-any other name          a command a line: ``table_add TABLE ACTION KEY… => VALUE… [PRIORITY]``,
+                        with the keys of the tutorials' ``s1-runtime.json``; the program's location
+                        (``p4info``, ``bmv2_json``) is ignored
+any other name          one command per line: ``table_add TABLE ACTION KEY… => VALUE… [PRIORITY]``,
                         ``table_set_default TABLE ACTION VALUE…``, and the commands of
                         `softswitch.stf.script`;
                         ``#`` starts a comment. Commands that only show information do nothing.
@@ -41,7 +41,7 @@ SHOWS = re.compile(
 )
 """Commands that change nothing."""
 _FIRST = 1 << 24
-"""Least urgent priority of BMv2's own interface, where smaller ones come first."""
+"""Lowest priority of BMv2's own interface, in which smaller numbers win."""
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 
 _Setting = Callable[[Control, Plane], object]
@@ -49,7 +49,7 @@ _Setting = Callable[[Control, Plane], object]
 _Read = Iterator[tuple[str, Callable[[], _Setting]]]
 """Entries by their position in the file."""
 _LINE = 0
-"""Errors here name the position instead."""
+"""Number of the line; errors of this module name the position instead."""
 
 
 class RuntimeFileError(Exception):
@@ -137,7 +137,7 @@ def _operand(key: ir.Key, text: str) -> ScriptOperand | None:
 
 
 def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
-    """Return a value with its mask (None: any value), or both ends of a range."""
+    """Return a value and its mask (None: any value), or both ends of a range."""
     if key.match == "range":
         return ScriptOperand(first, 0, 0, high=second)
     return ScriptOperand(first & second, second, 1) if second else None
@@ -146,7 +146,7 @@ def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
 def _given(
     program: ir.Program, table: str, action: str, values: Sequence[object]
 ) -> tuple[tuple[str, int], ...]:
-    """Return values in their order by the parameters' names."""
+    """Return values, given in order, by the parameters' names."""
     own = {ir.plain_name(ref.action): ref.action for ref in program.tables[table].actions}
     described = program.actions[own[find("action", action, own, _LINE)]]
     if len(values) != len(described.params):

@@ -1,10 +1,10 @@
-"""The language of STF scripts: text in, statements out.
+"""Parse STF scripts into statements.
 
-One statement a line; ``#`` starts a comment; keywords in either case::
+One statement per line; ``#`` starts a comment; keywords are case-insensitive::
 
     packet PORT HEX…                          send a packet
-    expect PORT [HEX… [$]]                    one leaves there: a digit may be *, $ forbids more bytes;
-                                              without digits: any packets may leave there
+    expect PORT [HEX… [$]]                    a packet leaves there: a digit may be *, $ forbids more bytes;
+                                              without digits, any packets may leave there
     no_packet                                 no packets leave, at any port, except expected ones
     wait                                      all packets sent so far have passed (always true here)
     add TABLE [PRIORITY] KEY:VALUE… ACTION(NAME:VALUE, …) [= LABEL]
@@ -38,10 +38,10 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScriptOperand:
-    """A number in a script's notation. `mask` covers the given digits, of `digits` bits in all.
+    """A number in a script's notation of `digits` bits; `mask` has a 1 for each bit that is given.
 
-    A decimal number has no digits of its own: `digits` is 0, and the number is exact. With `high` it
-    is a range that begins with `value`.
+    In a decimal number `digits` is 0, and the number is exact. With `high` it is the range from `value` to
+    `high`.
     """
 
     value: int
@@ -73,7 +73,7 @@ class PacketLine(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class Expect(AtLine):
-    """A packet leaves at `port`: its first digits are `digits`; None: any number of any packets."""
+    """A packet whose first digits are `digits` leaves at `port`; None: any number of any packets."""
 
     port: int
     digits: str | None
@@ -140,7 +140,7 @@ class ScriptCommand(AtLine):
 Statement = PacketLine | Expect | NoPacket | Wait | Add | SetDefault | Remove | CheckCounter | ScriptCommand
 
 ANY = 1 << 30
-# Command: whether it has a name, the number of its numbers (minimum, maximum), whether it has rates.
+# For each command: whether it has a name, how many numbers (minimum, maximum), whether it has rates.
 COMMANDS: dict[str, tuple[bool, int, int, bool]] = {
     "mirroring_add": (False, 2, 2, False),
     "mirroring_add_mc": (False, 2, 2, False),
@@ -217,7 +217,7 @@ def _packet(keyword: str, words: list[str], line: int) -> PacketLine | Expect:
 
 
 class _Tokens:
-    """The words, numbers and signs of the rest of a line."""
+    """The tokens (words, numbers, signs) of the rest of a line."""
 
     def __init__(self, text: str, line: int) -> None:
         self.line = line

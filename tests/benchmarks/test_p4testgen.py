@@ -66,7 +66,7 @@ def test_each_outcome_is_counted_with_its_reason(tmp_path: Path, command: list[s
     assert "| ours | tofino | 2 | 2 | 5 | 1 | 2 | 2 |" in page
     assert "| ours | tofino2 | 1 | 0 | 0 | 0 | 0 | 0 |" in page
     assert "| ours: swaps | tofino | 1 of 4 | nothing more left at port … |" in page
-    assert "| ours: swaps | tofino | 1 of 4 | nobody expected, at port …, … |" in page
+    assert "| ours: swaps | tofino | 1 of 4 | unexpected packet at port …, … |" in page
     assert "| ours: swaps | tofino | 1 of 4 | no table 'nothing'; the program has none |" in page
     assert "| ours: foreign | tofino | 1 of 1 | not compiled: " in page
     assert "| ours: odd | tofino2 | none | p4testgen: Not for \\| us |" in page

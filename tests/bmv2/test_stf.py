@@ -55,7 +55,7 @@ def test_what_is_not_as_the_script_says_is_told(tmp_path: Path) -> None:
     assert [(failure.line, failure.message.partition(":")[0]) for failure in report.failures] == [
         (2, "port 2"),
         (3, "nothing more left at port 3"),
-        (0, "nobody expected, at port 2, 05060708"),
+        (0, "unexpected packet at port 2, 05060708"),
     ]
 
 

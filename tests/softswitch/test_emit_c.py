@@ -107,7 +107,7 @@ def test_nobody_else_can_hold_up_a_build(cache: Path) -> None:
             " headers are missing; install them (Debian: libc6-dev)\n",
         ),
         ('echo "no disk" >&2; exit 1', "ended with status 1: no disk\nits command: /"),
-        ("kill -9 $$", "was ended by signal 9: it said nothing: was there too little memory?\n"),
+        ("kill -9 $$", "was ended by signal 9: it printed no message: was there too little memory?\n"),
         (
             "echo \"cc1: error: bad value 'native' for '-march=' switch\" >&2; exit 1",
             "for '-march=' switch: it does not know this processor; set CC to a newer GCC or Clang\n",

@@ -503,7 +503,7 @@ def test_parse() -> None:
         ("xx.loss=0.1", "'xx.loss=0.1': want key=value"),
         ("loss=much", "'loss=much': want a number"),
         ("loss=1.2.3", "'loss=1.2.3': want a number"),
-        ("delay=3min", "'delay=3min': want a number, may be with one of s, ms, us, ns"),
+        ("delay=3min", "'delay=3min': want a number, optionally with one of s, ms, us, ns"),
         ("queue=1.5", "'queue=1.5': want a whole number"),
         ("loss=1.5", "loss must be a probability, not 1.5"),
         ("queue=-1", "queue_packets must not be negative"),

@@ -196,7 +196,7 @@ def test_rates_are_read_as_they_were_set() -> None:
 def test_no_packet_looks_at_ports_that_nothing_names(backend: Literal["compiled", "interpreter"]) -> None:
     program = compile_source(source("standard_metadata.egress_spec = 9w300;"))
     report = run_script(program, parse_script("packet 1 01020304\nno_packet"), backend=backend)
-    assert [failure.message for failure in report.failures] == ["nobody expected, at port 300, 01020304"]
+    assert [failure.message for failure in report.failures] == ["unexpected packet at port 300, 01020304"]
 
 
 @pytest.mark.parametrize("backend", ["compiled", "interpreter"])

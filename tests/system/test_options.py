@@ -194,13 +194,12 @@ VERBS = frozenset(
     re.findall(
         r"\S+",
         """
-    Accept Allow
-    Allocate Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect Control Corrupt
-    Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Expect Explain Fill Find Forward
-    Generate Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Meet
-    Minimise Model Name Place Preprocess Present Print Process Put Queue Reach Read Reload Remove Reorder Replace
-    Refuse Report Request Require Restore Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show
-    Simulate Start Stop Submit Sum Take Try Use Wait Watch Write
+    Accept Allocate Allow Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect
+    Control Corrupt Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Expect Explain
+    Fill Find Forward Generate Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log
+    Lose Make Match Measure Meet Minimise Model Name Place Preprocess Present Print Process Put Queue Reach
+    Read Refuse Reload Remove Reorder Replace Report Request Require Restore Retry Round Run Scale Schedule
+    Search Seed Send Serve Set Share Show Simulate Start Stop Submit Sum Take Try Use Wait Watch Write
     """,
     )
 )

@@ -1,6 +1,6 @@
-// Lets a packet near the slots only if it is whole and its sender was admitted to its job at the
-// port that it came from. An entry names all that a contribution must say of itself, so one
-// look-up checks it; which of the fields was wrong is not told.
+// Admits a packet to the slots only if it is whole and its sender was admitted to its job at the
+// ingress port. An entry names all fields that identify a contribution, so one look-up checks
+// them; it does not tell which field was wrong.
 #ifndef INA_TNA_ADMISSION_P4
 #define INA_TNA_ADMISSION_P4
 
@@ -8,7 +8,7 @@
 
 const bit<16> BYTES_BEHIND_IPV4 = UDP_BYTES + INA_BYTES;
 
-// `valid` up to k: less than k, or k. The other bits of it say nothing where k is a power of two.
+// `valid` up to k: less than k, or k. Its other bits do not matter if k is a power of two.
 #define FULL_SIZE(kind)                                                                         \
     (INA_VERSION, kind, LANES, IPV4_BYTES + BYTES_BEHIND_IPV4 + LANE_BYTES,                     \
      BYTES_BEHIND_IPV4 + LANE_BYTES, 0 &&& (VALID_INT32 - LANES)): NoAction();                  \

@@ -1,5 +1,5 @@
-// What differs from the v1model programs' sizes: by their count, 32 lanes fit beside the rest of a
-// slot into one pass of Tofino 1, and 64 into one of Tofino 2 (docs/reference/tofino.md).
+// Sizes that differ from the v1model programs': 32 lanes fit beside the rest of a slot into one
+// pass of Tofino 1, and 64 into one of Tofino 2 (docs/reference/tofino.md).
 #ifndef INA_TNA_CONFIG_P4
 #define INA_TNA_CONFIG_P4
 
@@ -27,19 +27,19 @@ struct tna_headers_t {
     lanes_t    lanes;
 }
 
-// Back into this pipeline: the sum that was in the slot has left it. On no wire.
+// Back into this pipeline, never on a wire: the slot's sum has left it.
 const bit<4> KIND_RELEASE = 15;
 
-// The place of a packet's slot: psn % size of its job's region, added to the region's start, which
-// may also turn it round. XOR does both for a region of a power of two of slots at a multiple of
-// that. The first register that is met computes it anew: a hash unit gives an address to a register
-// of its stage, but `meta.index` only to those of the next.
+// The index of a packet's slot: psn % size of its job's region, added to the region's start, which
+// may also rotate it. XOR does both for a region of a power of two of slots at a multiple of that.
+// The first register computes the index again: a hash unit gives an address to a register of its
+// own stage, but `meta.index` only to registers of the next.
 #define ADDRESS addressing.get({ meta.position, meta.place })
 
-// How a packet meets the lanes of its slot (lanes.p4).
+// A packet's operation on the lanes of its slot (lanes.p4).
 const bit<2> MEETS_NOTHING = 0;
-const bit<2> MEETS_OWN     = 1;     // its sum is in the slot, or the slot is empty
-const bit<2> MEETS_OTHER   = 2;     // another sum has to leave
+const bit<2> MEETS_OWN     = 1;     // the slot holds its sum, or is empty
+const bit<2> MEETS_OTHER   = 2;     // another sum is evicted
 const bit<2> MEETS_TO_READ = 3;
 
 #endif

@@ -1,4 +1,4 @@
-// Egress: addresses each copy of an INA packet to its receiver, and tells of long queues.
+// Egress: addresses each copy of an INA packet to its receiver, and marks long queues.
 #ifndef INA_TNA_EGRESS_P4
 #define INA_TNA_EGRESS_P4
 
@@ -27,8 +27,8 @@ control Egress(inout tna_headers_t hdr, inout egress_metadata_t meta,
         address(own_mac, own_ip, mac, ip, udp_port);
     }
 
-    // A result is the whole job's, wherever it was kept: one that is sent again answers a packet of
-    // another node, with other bits.
+    // A result is the whole job's, wherever it was kept: a repeated one answers a packet with another
+    // node and bitmap.
     action result_to_child(mac_t own_mac, ipv4_t own_ip, mac_t mac, ipv4_t ip, bit<16> udp_port,
                            bit<32> result_bitmap, bit<8> result_fan_in) {
         address(own_mac, own_ip, mac, ip, udp_port);
@@ -37,12 +37,12 @@ control Egress(inout tna_headers_t hdr, inout egress_metadata_t meta,
         hdr.ina.fan_in = result_fan_in;
     }
 
-    // Parts of a sum, and answers to reminders, name the node that they are of.
+    // Parts of a sum, and answers to reminders, name their node.
     action to_parent(mac_t own_mac, ipv4_t own_ip, mac_t mac, ipv4_t ip, bit<16> udp_port) {
         address(own_mac, own_ip, mac, ip, udp_port);
     }
 
-    // A whole sum is this switch's, as the switch above knows it.
+    // A whole sum is this switch's contribution to the switch above.
     action sum_to_parent(mac_t own_mac, ipv4_t own_ip, mac_t mac, ipv4_t ip, bit<16> udp_port,
                          bit<16> node, bit<32> bitmap, bit<8> fan_in) {
         address(own_mac, own_ip, mac, ip, udp_port);
@@ -52,7 +52,7 @@ control Egress(inout tna_headers_t hdr, inout egress_metadata_t meta,
     }
 
     // To the port that leads back into this pipeline (shared.p4). The lanes, which egress has not
-    // parsed, trail behind the datagram.
+    // parsed, follow the datagram.
     action to_self() {
         hdr.ina.kind = KIND_RELEASE;
         hdr.ina.lanes = 0;
@@ -64,7 +64,7 @@ control Egress(inout tna_headers_t hdr, inout egress_metadata_t meta,
         for_deparser.drop_ctl = 1;
     }
 
-    // One child, or the parent, behind each port.
+    // Each port leads to one child, or to the parent.
     table receiver {
         key = {
             hdr.ina.job:           exact;

@@ -1,11 +1,11 @@
-// One slot of the exclusive program: which PSN it holds, who has contributed, the sum.
+// One slot of the exclusive program: its PSN, its contributors, the sum.
 #ifndef INA_TNA_SLOT_P4
 #define INA_TNA_SLOT_P4
 
 #include "admission.p4"
 #include "lanes.p4"
 
-// How a packet's PSN relates to that of its slot.
+// The relation of a packet's PSN to its slot's.
 typedef bit<8> relation_t;
 const relation_t OLDER = 0;
 const relation_t SAME = 1;
@@ -19,19 +19,19 @@ struct tna_metadata_t {
     bit<16> place;          // start of the region
     bit<32> full_bitmap;
     bit<1>  root;
-    // The slot that this packet meets.
+    // This packet's slot.
     index_t index;
     bit<2>  meeting;        // MEETS_*
-    bit<32> before;         // contributors in the slot until now
-    bit<32> seen;           // this one, if it was among them
-    bit<32> lacking;        // those who are not in yet, this packet included
+    bit<32> before;         // contributors in the slot before this packet
+    bit<32> seen;           // this contributor's bit in it among them
+    bit<32> lacking;        // contributors missing, after this packet
     bit<32> flags;          // FLAGS_OF_RESULT, SLOT_FINAL
-    // What becomes of it.
+    // Its fate.
     outcome_t outcome;
     bit<2>  way;            // TO_*
 }
 
-// Of a slot's flags, one that no packet carries.
+// A flag of slots that no packet carries.
 const bit<32> SLOT_FINAL = 0x01;    // the lanes hold the job's result
 
 struct agreement_t {
@@ -44,9 +44,9 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
 
     Hash<index_t>(HashAlgorithm_t.XOR16) addressing;
 
-    // No sender's window exceeds half the region: who meets a slot with a newer PSN has the result
-    // of the older one. The difference is a serial number's (RFC 1982). The control plane writes -1
-    // to the slots of a region before it gives it to a job: a job's first PSN is 0.
+    // No sender's window exceeds half the region: the sender of a newer PSN has the result of the older
+    // one. The difference is one of serial numbers (RFC 1982). The control plane writes -1 to a
+    // region's slots before it gives the region to a job, as a job's first PSN is 0.
     Register<bit<32>, index_t>(SLOTS, 0xffffffff) slot_psn;
     RegisterAction<bit<32>, index_t, relation_t>(slot_psn) entering = {
         void apply(inout bit<32> psn, out relation_t answer) {
@@ -75,7 +75,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     action enter() { relation = entering.execute(ADDRESS); }
     action look()  { relation = looking.execute(ADDRESS); }
 
-    // A result from above finds the sum that it is of, or claims nothing.
+    // A result from above finds its own sum, or claims no slot.
     table psn {
         key = { hdr.ina.kind: exact; }
         actions = { enter; look; NoAction; }
@@ -87,8 +87,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     }
 
-    // An ALU gives out one word, and two are wanted: who was there, and whether this one was. So
-    // the bitmap is kept twice.
+    // An ALU outputs one word, but two are needed: the bitmap, and this contributor's bit in it. So
+    // the bitmap is stored twice.
     Register<bit<32>, index_t>(SLOTS) slot_bitmap;
     RegisterAction<bit<32>, index_t, bit<32>>(slot_bitmap) joining = {
         void apply(inout bit<32> bitmap, out bit<32> before) {
@@ -102,7 +102,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     };
 
-    // A result from above: everybody is in it.
+    // A result from above: it has all contributors.
     RegisterAction<bit<32>, index_t, bit<32>>(slot_bitmap) closing = {
         void apply(inout bit<32> bitmap) {
             bitmap = meta.full_bitmap;
@@ -159,7 +159,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     }
 
-    // The largest that any contributor announced. Seen twice, it is the same.
+    // The largest exponent of any contributor. A repeated contribution does not change it.
     Register<bit<8>, index_t>(SLOTS) slot_exponent;
     RegisterAction<bit<8>, index_t, bit<8>>(slot_exponent) raising = {
         void apply(inout bit<8> exponent, out bit<8> largest) {
@@ -188,8 +188,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     }
 
-    // Flags add up; a tag that differs is one more. Its sender's own flags are lost then: whoever
-    // gets DISAGREE has an error already.
+    // Flags are collected; a different tag sets one more. Its sender's own flags are then lost, but
+    // the receiver of DISAGREE has an error anyway.
     Register<agreement_t, index_t>(SLOTS) slot_agreement;
     RegisterAction<agreement_t, index_t, bit<32>>(slot_agreement) agreeing = {
         void apply(inout agreement_t slot, out bit<32> flags) {
@@ -230,8 +230,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     }
 
-    // Where nobody was before, lanes are overwritten: by the first of a newer sum, and by a result
-    // in the place of this node's sum.
+    // In an empty slot lanes are overwritten: by the first contribution to a newer sum, and by a
+    // result in the place of this node's sum.
     action meet() { meta.meeting = MEETS_OWN; }
 
     table meeting {
@@ -260,14 +260,14 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         meta.way = way;
     }
 
-    // A sum that nobody has answered goes up again, and asks on for what its sender asked.
+    // A sum without an answer goes up again, with its sender's requests.
     action relay() {
         meta.outcome = outcome_t.RELAYED;
         meta.way = TO_UPLINK;
         hdr.ina.flags = hdr.ina.flags | meta.flags[7:0];
     }
 
-    // docs/reference/protocol/switch.md, slots of the exclusive mode. The first row that fits holds.
+    // docs/reference/protocol/switch.md, slots of the exclusive mode. The first matching row applies.
     table decision {
         key = {
             hdr.ina.kind:       ternary;
@@ -289,13 +289,13 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             (KIND_GRADIENT, _,                _, 0, 0, _, 1): decide(outcome_t.COMPLETED,  TO_GROUP,  KIND_RESULT);
             (KIND_GRADIENT, _,                _, 0, 0, _, 0): decide(outcome_t.COMPLETED,  TO_UPLINK, KIND_GRADIENT);
             (KIND_GRADIENT, _,                _, 0, _, _, _): pass(outcome_t.AGGREGATED,   TO_NOBODY);
-            // already counted: the result again, the sum up again, who is missing, or nothing
+            // already counted: send the result again, the sum up again, a status, or nothing
             (KIND_GRADIENT, _,                _, _, 0, _, 1): decide(outcome_t.REPLAYED,   TO_SENDER, KIND_RESULT);
             (KIND_GRADIENT, _,                1, _, _, _, 0): decide(outcome_t.REPLAYED,   TO_SENDER, KIND_RESULT);
             (KIND_GRADIENT, _,                0, _, 0, _, 0): relay();
             (KIND_GRADIENT, _,                _, _, _, 1, _): decide(outcome_t.STATUS,     TO_SENDER, KIND_STATUS);
             (KIND_GRADIENT, _,                _, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
-            // a result from above: kept for those below who lose it, or only passed on
+            // a result from above: kept for children that lose it, or only passed on
             (KIND_RESULT,   OLDER, _, _, _, _, _): pass(outcome_t.STALE,        TO_NOBODY);
             (KIND_RESULT,   SAME,  1, _, _, _, _): pass(outcome_t.DUPLICATE,    TO_NOBODY);
             (KIND_RESULT,   SAME,  0, _, _, _, _): pass(outcome_t.STORED,       TO_GROUP);

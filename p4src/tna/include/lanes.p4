@@ -1,5 +1,5 @@
-// The lanes of the slots. Each lane has a register of its own, and a packet meets it once: a
-// stateful ALU reads, adds, writes and gives out one word. Sums saturate (docs/reference/tofino.md).
+// The lanes of the slots. Each lane has a register of its own, which a packet accesses once: a
+// stateful ALU reads, adds, writes and outputs one word. Sums saturate (docs/reference/tofino.md).
 #ifndef INA_TNA_LANES_P4
 #define INA_TNA_LANES_P4
 
@@ -40,8 +40,8 @@ control Lane(inout bit<32> value, in index_t index, in bit<2> meeting,
     table lane {
         key = {
             meeting: ternary;
-            before:  ternary;   // who was in the slot
-            seen:    ternary;   // this contributor, if it was
+            before:  ternary;   // contributors in the slot
+            seen:    ternary;   // this contributor's bit in it
         }
         actions = { overwrite; add; fetch; exchange; NoAction; }
         const default_action = NoAction;

@@ -1,4 +1,4 @@
-// The end of ingress: counts what became of a packet, and sends it there.
+// The end of ingress: counts a packet's outcome, and sends the packet.
 #ifndef INA_TNA_LEAVING_P4
 #define INA_TNA_LEAVING_P4
 

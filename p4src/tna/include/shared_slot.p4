@@ -1,17 +1,17 @@
-// One slot of the shared program: whose sum it holds, who has contributed, the sum.
+// One slot of the shared program: its owner, its contributors, the sum.
 #ifndef INA_TNA_SLOT_P4
 #define INA_TNA_SLOT_P4
 
 #include "admission.p4"
 #include "lanes.p4"
 
-// How much of its strength a slot loses to each packet of a job that may preempt. One that adds to
-// the slot pays it too, and makes it up with the next.
+// A slot's loss of strength per packet of a job that may preempt. A contribution to the slot also
+// causes this loss, and the next one makes up for it.
 #ifndef AGEING
 #define AGEING 1
 #endif
 
-// A packet that may take no slot but an empty one; priorities are above.
+// A packet that may take only an empty slot; priorities are above.
 const bit<16> STRENGTH_WITHOUT_PRIORITY = 1;
 
 struct tna_metadata_t {
@@ -19,26 +19,26 @@ struct tna_metadata_t {
     // From the job's entry (member).
     bit<8>  counter_row;
     bit<16> position;       // in the region
-    bit<16> place;          // start of the region, and how far its positions are turned
-    bit<32> others;         // all contributors but this one
+    bit<16> place;          // start of the region, and the rotation of its positions
+    bit<32> others;         // all contributors except this one
     bit<16> strength;
     bit<1>  preempt;
     bit<1>  root;
     bit<32> owner;          // job and epoch
-    // The slot that this packet meets.
+    // This packet's slot.
     index_t index;
     bit<1>  outranks;       // the slot is weaker
-    bit<32> other_psn;      // each 0 where the slot's is the packet's, else what differs
+    bit<32> other_psn;      // each 0 if the slot's equals the packet's, else the difference
     bit<32> other_owner;
     bit<32> other_tag;
     bit<32> other_target;
     bit<2>  meeting;        // MEETS_*
-    bit<32> before;         // contributors in the slot until now
-    bit<32> seen;           // this one, if it was among them
-    bit<32> lacking;        // those who are not in yet, this packet included
+    bit<32> before;         // contributors in the slot before this packet
+    bit<32> seen;           // this contributor's bit in it among them
+    bit<32> lacking;        // contributors missing, after this packet
     bit<8>  flags;
     bit<1>  frees;          // the slot is empty after this packet
-    // What becomes of it.
+    // Its fate.
     outcome_t outcome;
     bit<2>  way;            // TO_*
 }
@@ -46,8 +46,8 @@ struct tna_metadata_t {
 // The multicast group of the port that leads back into this pipeline.
 const bit<16> GROUP_OF_SELF = 0xffff;
 
-// A word of the slot's identity. Who outranks the slot leaves its own there; either way the packet
-// learns how the two differ, from which both can be told.
+// A word of the slot's identity. A packet that outranks the slot stores its own; in both cases the
+// packet gets the XOR of the two words, which shows if they are equal.
 control Word(in bit<32> mine, in index_t index, in bit<1> outranks, out bit<32> difference) {
     Register<bit<32>, index_t>(SLOTS) words;
     RegisterAction<bit<32>, index_t, bit<32>>(words) comparing = {
@@ -85,9 +85,9 @@ control Word(in bit<32> mine, in index_t index, in bit<1> outranks, out bit<32> 
 
 control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     Hash<index_t>(HashAlgorithm_t.XOR16) addressing;
-    bit<8> asked = 0;       // the packet's flags as it came
+    bit<8> asked = 0;       // the packet's flags on arrival
 
-    // 0: anybody's. A job without preemption takes only such a slot, and leaves it at 1.
+    // 0: free. A job without preemption takes only a free slot, and sets it to 1.
     Register<bit<16>, index_t>(SLOTS) slot_strength;
     RegisterAction<bit<16>, index_t, bit<1>>(slot_strength) claiming = {
         void apply(inout bit<16> strength, out bit<1> outranks) {
@@ -139,14 +139,14 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     }
 
-    // A tag that differs makes another sum: the fallback server finds out that ranks disagree.
+    // A different tag makes another sum: the fallback server then detects that ranks disagree.
     Word() psn;
     Word() owner;
     Word() tag;
     Word() target;
 
-    // Who is in the slot. A complete sum leaves it, and so does what is taken out.
-    // An ALU gives out one word, and two are wanted: the bitmap is kept twice.
+    // The slot's contributors. A complete sum, or one that is taken out, leaves it empty.
+    // An ALU outputs one word, but two are needed: the bitmap is stored twice.
     Register<bit<32>, index_t>(SLOTS) slot_bitmap;
     RegisterAction<bit<32>, index_t, bit<32>>(slot_bitmap) joining = {
         void apply(inout bit<32> bitmap, out bit<32> before) {
@@ -158,7 +158,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             }
         }
     };
-    // What is sent again joins whoever is there, but never begins: nobody else may come any more.
+    // A resend joins a sum in the slot, but never starts one: no other contribution may follow.
     RegisterAction<bit<32>, index_t, bit<32>>(slot_bitmap) following = {
         void apply(inout bit<32> bitmap, out bit<32> before) {
             before = bitmap;
@@ -227,8 +227,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     action empty_too()  { meta.seen = emptying_too.execute(meta.index); }
     action begin_too()  { beginning_too.execute(meta.index); }
 
-// In what follows the first row that fits holds. A resend takes what is there along, for something
-// may be stuck, unless it asks who is missing; results and reminders have no tag to compare.
+// Below, the first matching row applies. A resend takes the slot's sum along, as the rest may be
+// lost, unless it asks for the status; results and reminders have no tag to compare.
 #define BY_IDENTITY                                     \
     hdr.ina.kind:       ternary;                        \
     hdr.ina.flags[7:6]: ternary @name("raw_bypass");    \
@@ -262,7 +262,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         const entries = { ROWS(empty_too, follow_too, join_too, begin_too, empty_too, empty_too) }
     }
 
-    // The largest that any contributor announced. Seen twice, it is the same.
+    // The largest exponent of any contributor. A repeated contribution does not change it.
     Register<bit<8>, index_t>(SLOTS) slot_exponent;
     RegisterAction<bit<8>, index_t, bit<8>>(slot_exponent) raising = {
         void apply(inout bit<8> exponent, out bit<8> largest) {
@@ -288,7 +288,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         const entries = { ROWS(raise, raise, raise, exchange, NoAction, raise) }
     }
 
-    // FLAGS_OF_SUM of all contributions, and whether another sum wanted the slot.
+    // FLAGS_OF_SUM of all contributions, and a flag if another sum wanted the slot.
     Register<bit<8>, index_t>(SLOTS) slot_flags;
     RegisterAction<bit<8>, index_t, bit<8>>(slot_flags) adding = {
         void apply(inout bit<8> flags, out bit<8> all) {
@@ -326,7 +326,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     action meet_own()       { meta.meeting = MEETS_OWN; }
     action meet_other()     { meta.meeting = MEETS_OTHER; }
     action meet_to_read()   { meta.meeting = MEETS_TO_READ; }
-    action free()           { meta.frees = 1; }     // a result from above finishes what is here
+    action free()           { meta.frees = 1; }     // a result from above completes the slot's sum
 
     table meeting {
         key = { BY_IDENTITY }
@@ -338,19 +338,19 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
 
     Lanes() lanes;
 
-    // From here on the header says what the slot held with this contribution.
+    // From here on the header has the slot's values including this contribution.
     action tell_own() {
         hdr.ina.bitmap = hdr.ina.bitmap | meta.before;
         meta.lacking = meta.others ^ meta.before;
         hdr.ina.flags = meta.flags;
     }
 
-    // Nothing: a packet that is sent again goes on as it came.
+    // No change: a resend is forwarded as it came.
     action tell_alone() {
         meta.lacking = meta.others;
     }
 
-    // What the slot held leaves in this packet.
+    // The slot's sum leaves in this packet.
     action tell_other() {
         hdr.ina.psn = hdr.ina.psn ^ meta.other_psn;
         hdr.ina.job = hdr.ina.job ^ meta.other_owner[31:16];
@@ -362,7 +362,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         hdr.ina.valid = LANES;
     }
 
-    // A reminder takes out what is there.
+    // A reminder takes out the slot's sum.
     action tell_reader() {
         hdr.ina.bitmap = meta.before;
         hdr.ina.tag = hdr.ina.tag ^ meta.other_tag;
@@ -439,25 +439,25 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         size = 18;
         const entries = {
             // kind, meeting, before, seen, lacking, resend, query, bypass, raw, root
-            // the last contribution: the sum leaves, and so does the slot's owner
+            // the last contribution: the sum leaves, and the slot's owner with it
             (KIND_GRADIENT, MEETS_OWN,     _, _, 0, _, _, _, _, 1): leave(outcome_t.COMPLETED,    TO_GROUP,  KIND_RESULT);
             (KIND_GRADIENT, MEETS_OWN,     _, _, 0, _, _, _, _, 0): leave(outcome_t.COMPLETED,    TO_UPLINK, KIND_GRADIENT);
-            // a resend takes what is there along
+            // a resend takes the slot's sum along
             (KIND_GRADIENT, MEETS_OWN,     _, _, _, 1, 0, _, _, _): leave(outcome_t.FLUSHED,      TO_UPLINK, KIND_PARTIAL);
             (KIND_GRADIENT, MEETS_OWN,     0, _, _, 1, _, _, _, _): decide(outcome_t.BYPASSED,    TO_UPLINK, KIND_PARTIAL);
-            // one more; or already counted: who is missing, or nothing
+            // one more; or already counted: send a status, or nothing
             (KIND_GRADIENT, MEETS_OWN,     _, 0, _, _, _, _, _, _): decide(outcome_t.AGGREGATED,  TO_NOBODY, 0);
             (KIND_GRADIENT, MEETS_OWN,     _, _, _, _, 1, _, _, _): decide(outcome_t.STATUS,      TO_SENDER, KIND_STATUS);
             (KIND_GRADIENT, MEETS_OWN,     _, _, _, _, _, _, _, _): decide(outcome_t.DUPLICATE,   TO_NOBODY, 0);
-            // first contribution, and another sum may have to leave for it
+            // first contribution, which may evict another sum
             (KIND_GRADIENT, MEETS_OTHER,   0, _, _, _, _, _, _, _): decide(outcome_t.AGGREGATED,  TO_NOBODY, 0);
             (KIND_GRADIENT, MEETS_OTHER,   _, _, _, _, _, _, _, _): decide(outcome_t.PREEMPTED,   TO_UPLINK, KIND_PARTIAL);
-            // no slot was to be taken, or none could be
+            // the packet must not take a slot, or could not
             (KIND_GRADIENT, _,             _, _, _, _, _, _, 1, _): decide(outcome_t.BYPASSED,    TO_UPLINK, KIND_PARTIAL);
             (KIND_GRADIENT, _,             _, _, _, 1, _, _, _, _): decide(outcome_t.BYPASSED,    TO_UPLINK, KIND_PARTIAL);
             (KIND_GRADIENT, _,             _, _, _, _, _, 1, _, _): decide(outcome_t.BYPASSED,    TO_UPLINK, KIND_PARTIAL);
             (KIND_GRADIENT, _,             _, _, _, _, _, _, _, _): collide();
-            // a reminder gets what is there of the sum, else it asks further down
+            // a reminder gets the slot's part of the sum, else it goes further down
             (KIND_REMINDER, MEETS_TO_READ, 0, _, _, _, _, _, _, _): decide(outcome_t.PASSED_DOWN, TO_GROUP,  KIND_REMINDER);
             (KIND_REMINDER, MEETS_TO_READ, _, _, _, _, _, _, _, _): leave(outcome_t.PULLED,       TO_UPLINK, KIND_PARTIAL);
             (KIND_REMINDER, _,             _, _, _, _, _, _, _, _): decide(outcome_t.PASSED_DOWN, TO_GROUP,  KIND_REMINDER);

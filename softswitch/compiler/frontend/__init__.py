@@ -1,6 +1,6 @@
 """From source files to the syntax tree: preprocessor, lexer, and a recursive-descent parser for all of P4_16.
 
-It stops at the first error. Each layer adds to the one before: `parse_expressions`, with the cursor,
+The parser has three layers, each based on the one before: `parse_expressions`, with the cursor,
 `parse_statements`, and the declarations here.
 """
 
@@ -430,7 +430,7 @@ class DeclarationParser(StatementParser):
 
 
 def parse(text: str, name: str) -> ast.SourceProgram:
-    """Return the tree of a preprocessed program.
+    """Return the syntax tree of a preprocessed program.
 
     `name` is the file named in positions up to the first line marker in `text`.
     Raises CompileError at the first token that does not fit.

@@ -152,7 +152,7 @@ def is_word(node: object, *texts: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TypeExpr(SourceNode):
-    """A type whose members alone can follow: ``error.X``, ``Foo<T>.apply()``."""
+    """A type before a dot, as in ``error.X`` and ``Foo<T>.apply()``."""
 
     type: TypeRef
 

@@ -1,4 +1,4 @@
-"""Text to tokens, each with its position in the file that the line markers name.
+"""Split text into tokens, each with its position in the file that the line markers name.
 
 Line markers are ``#line 7 "file"`` and ``# 7 "file"``: the next line is line 7 of that file. Ours
 may carry a column as well, ``#line 7 "file" 12``: then everything up to the next marker is at that
@@ -50,7 +50,7 @@ class Token:
     """A token.
 
     `kind` is ``id``, ``number``, ``quoted``, ``pragma``, ``unknown`` or ``end``; a keyword or operator
-    is its own kind. `start` tells how far apart tokens are in the text that was lexed.
+    is its own kind. `start` is the token's offset in the text.
     """
 
     kind: str
@@ -70,7 +70,7 @@ def tokenize(text: str, name: str) -> list[Token]:
     """
     tokens: list[Token] = []
     append = tokens.append
-    # A newline before the text, so that a marker is found on the first line as on all others.
+    # A newline before the text, so that a marker on the first line is found, too.
     text = "\n" + text
     file, line, line_start, column = name, 0, 0, 0
     offset, end = 0, len(text)
@@ -87,10 +87,10 @@ def tokenize(text: str, name: str) -> list[Token]:
             if not column:
                 line += 1
             if offset - start > 1 and (directive := _MARKER.match(text, line_start)):
-                # The marker's own line counts as the one before.
+                # The marker's own line counts as the line before.
                 line = int(directive[2]) - 1
                 file = directive[3] if directive[3] is not None else file
-                # Behind a marker of the other form there are flags of the C preprocessor.
+                # A marker of the other form ends with flags of the C preprocessor.
                 column = int(directive[4] or 0) if directive[1] else 0
                 if column:
                     line += 1

@@ -19,7 +19,7 @@ class Cursor:
     """A place in a list of tokens.
 
     Whether ``(a) - b`` is a cast depends on whether ``a`` is a type, so the names of types
-    in scope are known here. All other such questions are answered by looking ahead.
+    in scope are kept here. All other ambiguities are resolved by lookahead.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -80,7 +80,7 @@ class Cursor:
         if self.token.kind != ";":
             last = self._tokens[self._at - 1]
             if (last.pos.file, last.pos.line) != (self.token.pos.file, self.token.pos.line):
-                # It is missed where it belongs, not at the beginning of the next line.
+                # Report it at the end of the statement, not at the beginning of the next line.
                 behind = Position(last.pos.file, last.pos.line, last.pos.column + len(last.text))
                 raise CompileError("a semicolon is missing", behind, f"';' at the end of {what}")
             self.fail(f"';' at the end of {what}")
@@ -129,7 +129,7 @@ class Cursor:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Discard the names declared inside at the end."""
+        """Open a scope: discard the names declared in it at its end."""
         types = self.types
         yield
         self.types = types
@@ -365,7 +365,7 @@ class ExpressionParser(Cursor):
         parsed = self.type_ref()
         if not self.accept(")"):
             return None
-        # An unknown name is a type if nothing else makes sense: the error will be that it is unknown.
+        # Parse an unknown name as a type if it cannot be a value; the error is then that it is unknown.
         return parsed if is_type or self.token.kind in _OPERAND_STARTS else None
 
     def _primary(self) -> ast.Expr:
@@ -525,7 +525,7 @@ def _joined(tokens: list[Token]) -> str:
 
 
 def _text(name: Token, tokens: list[Token]) -> str:
-    """Return the string, in quotes, that an annotation holds: one, or several with ``++`` between."""
+    """Return an annotation's string in quotes; it may be given as several strings joined by ``++``."""
     if len(tokens) % 2 and all(
         token.kind == ("++" if odd else "quoted")
         for token, odd in zip(tokens, cycle((False, True)), strict=False)
@@ -535,7 +535,7 @@ def _text(name: Token, tokens: list[Token]) -> str:
 
 
 def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
-    """Refuse values of a structured annotation other than numbers, strings and truth values."""
+    """Raise CompileError for values of a structured annotation other than numbers, strings and booleans."""
     for element in elements:
         if isinstance(element.value, ast.ListExpr | ast.StructExpr):
             raise CompileError(
@@ -544,7 +544,7 @@ def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
 
 
 def _check_repeated(annotation: ast.SourceAnnotation, before: Iterable[ast.SourceAnnotation]) -> None:
-    """Refuse a second structured annotation of one name on an element; others may be repeated."""
+    """Raise CompileError for a second structured annotation of one name; others may be repeated."""
     for other in before:
         if other.name == annotation.name and (annotation.elements, other.elements) != (None, None):
             raise CompileError(

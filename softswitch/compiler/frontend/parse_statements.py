@@ -1,4 +1,4 @@
-"""Statements, and the declarations that may stand among them."""
+"""Parse statements, and the declarations that may occur among them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StatementParser(ExpressionParser):
         return parsed
 
     def _body(self) -> ast.Stmt:
-        """Parse the statement that another statement governs, which may be empty."""
+        """Parse the statement inside another statement, which may be empty."""
         if empty := self.accept(";"):
             return ast.BlockStatement((), pos=empty.pos)
         if self.token.kind == "end":
@@ -189,7 +189,7 @@ class StatementParser(ExpressionParser):
         annotations: tuple[ast.SourceAnnotation, ...],
     ) -> ast.VarDecl | ast.Instantiation:
         """Parse the rest of a declaration after ``type`` or ``type(args)``."""
-        name = self.name("the name of what is declared")
+        name = self.name("the name of a variable or an instance")
         type_ref = self.stack_sizes(type_ref)
         self.declare_object(name.text)
         if args is None:

@@ -1,9 +1,9 @@
-"""The C preprocessor in front of the compiler: files in, one text with line markers out.
+"""The C preprocessor before the compiler: combines files into one text with line markers.
 
-pcpp does the preprocessing. This module decides where files come from, turns its complaints
-into CompileErrors, and writes its tokens so that each keeps its line and column: a token that
-comes from the source stands in its old column, and the expansion of a macro stands behind a
-marker that gives it the position of the macro's use (see `softswitch.compiler.frontend.lexer`).
+pcpp does the preprocessing. This module finds the files, turns pcpp's messages into CompileErrors, and
+writes the tokens so that each keeps its line and column: a token from the source keeps its column, and
+the expansion of a macro follows a marker with the position of the macro's use (see
+`softswitch.compiler.frontend.lexer`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
 _MARKERS = frozenset(["line", "pragma", "warning"])
-"""Directives without an effect; so is a number."""
+"""Directives without an effect; a number has none, either."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
@@ -45,10 +45,9 @@ def preprocess(
 
     Quoted includes are looked for beside the file that includes them, then, like those in
     angle brackets, in `include_dirs` and among the standard ones. The result needs no other file
-    and gives the same tokens at the same positions when preprocessed again. A text from a user who must not
-    read this machine's files has to be `preprocessed` already: no directive is carried out then, however it
-    is written. `read` gets each file that an include may mean, in turn, and raises OSError for those that
-    are not there.
+    and gives the same tokens at the same positions when preprocessed again. For a text from a user who must
+    not read this machine's files, set `preprocessed`: then no directive is executed. `read` is called for
+    each possible file of an include, in turn, and raises OSError for a missing one.
 
     Raises CompileError, at the directive, for a missing file, a malformed directive and ``#error``.
     """
@@ -67,7 +66,7 @@ class _Token:
     text: str
     pos: Position
     expanded: bool
-    spaced: bool  # there was white space in front of it
+    spaced: bool  # white space precedes it
 
 
 @dataclass(slots=True)
@@ -83,7 +82,7 @@ class _Source:
 
     @classmethod
     def of(cls, display: str, text: str) -> _Source:
-        # As pcpp sees the text: it strips the lines.
+        # As in pcpp, which strips the lines.
         lines = [line.rstrip() for line in text.splitlines()]
         starts: list[int] = []
         offset = 0
@@ -131,7 +130,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
             self.path.append(str(directory))
 
     def parsegen(self, text: str, source: str | None = None, abssource: str | None = None) -> Iterator[Any]:
-        """Preprocess one file (pcpp's entry for the main one and for each that is included)."""
+        """Preprocess one file (pcpp's entry point for the main file and each included file)."""
         assert abssource is not None
         self._sources[abssource] = _Source.of(self._display(Path(abssource)), text)
         if self.include_depth > _MAX_INCLUDE_DEPTH:
@@ -229,11 +228,11 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
 
 
 class _Writer:
-    """Lays tokens out as text."""
+    """Writes tokens as text at their positions."""
 
     def __init__(self) -> None:
         self._out: list[str] = []
-        # Where the next character would be; no file: a marker is due.
+        # Position of the next character; no file: write a marker first.
         self._file: str | None = None
         self._line = 0
         self._column = 1
@@ -262,7 +261,7 @@ class _Writer:
         """Write a token in its own line and column."""
         pos = token.pos
         lines = pos.line - self._line
-        # The expansion of a macro may have taken more room than its name.
+        # The expansion of a macro may be longer than its name.
         fits = lines or pos.column >= self._column + token.spaced
         if pos.file != self._file or not 0 <= lines <= _MAX_BLANK_LINES or not fits:
             self._new_line(f'\n#line {pos.line} "{pos.file}"\n', token)

@@ -1,4 +1,4 @@
-// The core library of P4_16: what every architecture provides (specification, appendix D).
+// The core library of P4_16, which every architecture provides (specification, appendix D).
 #ifndef _CORE_P4_
 #define _CORE_P4_
 

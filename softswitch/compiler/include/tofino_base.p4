@@ -1,4 +1,4 @@
-// What programs for Tofino find declared: types, intrinsic metadata and externs, after the published interface.
+// Declarations for Tofino's programs: types, intrinsic metadata and externs, after the published interface.
 #ifndef _TOFINO_BASE_P4_
 #define _TOFINO_BASE_P4_
 

@@ -1,4 +1,4 @@
-// The blocks of Tofino's pipelines. The parameters that are optional may be left out from the end.
+// The blocks of Tofino's pipelines. Optional parameters may be omitted, from the last one backwards.
 #ifndef _TOFINO_BLOCKS_P4_
 #define _TOFINO_BLOCKS_P4_
 

@@ -162,7 +162,7 @@ extern Checksum16 {
     bit<16> get<D>(in D data);
 }
 
-// A checksum over data; those with payload go on over all that was not parsed.
+// A checksum over data; the ones with payload also cover the unparsed rest of the packet.
 extern void verify_checksum<T, O>(in bool condition, in T data, in O checksum, HashAlgorithm algo);
 @pure
 extern void update_checksum<T, O>(in bool condition, in T data, inout O checksum, HashAlgorithm algo);
@@ -184,7 +184,7 @@ extern void resubmit<T>(in T data);
 @deprecated("use recirculate_preserving_field_list")
 extern void recirculate<T>(in T data);
 
-// Bytes kept of the packet that leaves.
+// Truncates the packet that leaves to this number of bytes.
 extern void truncate(in bit<32> length);
 
 extern void assert(in bool check);

@@ -1,4 +1,4 @@
-"""Cyclic redundancy checks with any polynomial, by names that both back ends read."""
+"""Cyclic redundancy checks with any polynomial, by names for both back ends."""
 
 from __future__ import annotations
 

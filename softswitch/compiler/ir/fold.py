@@ -9,7 +9,7 @@ from softswitch.compiler.errors import CompileError
 
 _MAX_SHIFT = 1 << 16
 MAX_INT_BITS = 14_000
-"""Maximum bits of an ``int``: it ends chains of constants, and messages can print it (Python's limit)."""
+"""Maximum bits of an ``int``: limits growing constants, and is small enough to print (Python's limit)."""
 
 
 def wrap(type_: ir.Bits, value: int) -> int:
@@ -86,7 +86,7 @@ def bits(op: str, type_: ir.Bits, left: ir.Const, right: ir.Const, pos: ir.Posit
             assert isinstance(right.type, ir.Bits)
             return wrap(type_, a << right.type.width | (b & ((1 << right.type.width) - 1)))
         case "<<" | ">>":
-            # Shifting by the width or more is defined: nothing, or the sign, is left.
+            # Shifting by the width or more is defined: zero, or only the sign, remains.
             return wrap(type_, arithmetic(op, a, min(b, type_.width), pos))
         case _:
             return wrap(type_, arithmetic(op, a, b, pos))

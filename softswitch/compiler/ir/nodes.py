@@ -250,7 +250,7 @@ class Assign(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Forget(SourceNode):
-    """Make the value of a scalar undefined from here on: it is declared, or passed as ``out``.
+    """Make the value of a scalar undefined from here on, as it is declared or passed as ``out``.
 
     `undefined.settled` replaces it by the chosen behaviour; back ends ignore it.
     """
@@ -297,7 +297,7 @@ class Call(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Inlined(SourceNode):
-    """An inlined control body: `Return` inside leaves it."""
+    """An inlined control body; a `Return` in it ends it."""
 
     body: tuple[Stmt, ...]
 
@@ -337,7 +337,7 @@ class Skip(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Loop(SourceNode):
-    """Run `body`, then `update`, over and over until a `Break`; it ends after 2**20 rounds, too."""
+    """Repeat `body`, then `update`, until a `Break`, or for 2**20 rounds."""
 
     body: tuple[Stmt, ...]
     update: tuple[Stmt, ...]

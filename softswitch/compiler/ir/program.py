@@ -1,4 +1,4 @@
-"""Parser states, the objects that the control plane knows by name, and the program as a whole."""
+"""Parser states, the objects with control-plane names, and the program as a whole."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Action(ControlObject):
-    """An action; all its directional parameters are ordinary variables by now.
+    """An action; its directional parameters have become variables.
 
     Tables that bind other arguments for its directional parameters have actions of their own, ``name#2`` and
     so on, which are one action to the control plane: `plain_name`.
@@ -84,7 +84,7 @@ class Action(ControlObject):
 
 
 def group_action(table: str) -> str:
-    """Return the name of the action by which an entry of a table with a selector names a group."""
+    """Return the name of the action with which an entry of a table with a selector names a group."""
     return f"{table}#group"
 
 
@@ -126,7 +126,7 @@ class Invocation(NamedTuple):
 
 
 class ConstEntry(NamedTuple):
-    """A table entry: of several that match, the one with the highest `priority` wins.
+    """A table entry; if several match, the one with the highest `priority` wins.
 
     The front end numbers ``const entries`` downwards in source order.
     """
@@ -208,7 +208,7 @@ class Meter(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """The type of a value that the control plane sees whole, with the names that other types here lack.
+    """The type of a value that the control plane sees as a whole, with names that IR types lack.
 
     `kind` is bits, bool, enum, error, serializable_enum, new_type, header, struct or tuple. Scalars have
     `scalar`; structs, headers and tuples `members`; a serializable enum both, with the values in `values`.
@@ -268,7 +268,7 @@ class ControllerHeader(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class Remark(SourceNode):
-    """A legal construct that is possibly a mistake."""
+    """A warning: a legal construct that may be a mistake."""
 
     message: str
 
@@ -311,12 +311,12 @@ class Program:
     digests: Mapping[str, Digest] = field(default_factory=dict)
     register_arrays: Mapping[str, RegisterArray] = field(default_factory=dict)
     architecture: str = V1MODEL
-    egress_states: Mapping[str, ParserState] = field(default_factory=dict)  # they start in "start", too
+    egress_states: Mapping[str, ParserState] = field(default_factory=dict)  # these also start in "start"
     ingress_deparser: tuple[Stmt, ...] = ()
-    ingress_parser: str = ""  # its name, by which control planes of Tofino know the data of ports
-    # Actions that are called and in no table: their bodies are at the calls
+    ingress_parser: str = ""  # its name, under which control planes of Tofino find port metadata
+    # Actions that are called directly and in no table: their bodies are inlined at the calls
     called_actions: Mapping[str, Action] = field(default_factory=dict)
-    # Digest of the source text and the compiler, if it was kept: derived results may be kept, too
+    # Digest of the source text and the compiler if the IR is cached: derived results may be cached, too
     origin: str | None = field(default=None, compare=False)
 
     @property

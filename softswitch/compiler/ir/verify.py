@@ -1,7 +1,7 @@
-"""A check that a program in IR is consistent: a defect of the compiler is found here, not in a back end.
+"""Check that a program in IR is consistent, so that a compiler defect is found here, not in a back end.
 
 Every name exists, every node has the type that its operands give it, every table entry fits its
-key. It takes time proportional to the program and is run after every lowering.
+key. The check runs after every lowering and takes time proportional to the program.
 
 Correct code beyond the back ends' limits is reported with its position (`check_limits`). Headers are whole
 bytes, as on BMv2, and so are varbits and the fields in front of them. Values of more than 128 bits can be
@@ -226,7 +226,7 @@ class _Verifier:
             _fail(f"a {_name(expr.type)} in the wrong place", pos)
 
     def _place(self, expr: ir.Expr, kind: Any = ir.Type) -> None:
-        """Check that an expression is a place of a value of this kind."""
+        """Check that an expression is an l-value of this kind."""
         if not isinstance(expr, ir.Var | ir.Member | ir.Index | ir.Next | ir.Last | ir.Slice):
             _fail(f"{type(expr).__name__} is no place", expr.pos)
         self._is(expr, kind, expr.pos)

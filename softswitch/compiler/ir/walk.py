@@ -1,4 +1,4 @@
-"""Walks over expressions and statements that several parts of compiler and back ends need.
+"""Walks over expressions and statements, for the compiler and the back ends.
 
 A storage path is the name of a variable followed by the fields, and numbers of stack elements, that lead to
 a part of it. Two paths overlap if one leads to a part of the other.
@@ -249,14 +249,14 @@ def _index_reads(expr: ir.Expr) -> Iterator[StoragePath]:
 
 
 def without_positions(expr: ir.Expr) -> ir.Expr:
-    """Return `expr` with all positions alike, so that equal text compares equal."""
+    """Return `expr` with one position everywhere, so that equal text compares equal."""
     return replace(with_operands(expr, lambda name, operand: without_positions(operand)), pos=NOWHERE)
 
 
 def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
-    """Return the Internet checksums over a value and a header that has just been extracted: by id, its bytes.
+    """Return the Internet checksums over a value and a just extracted header: the header's bytes by id.
 
-    They can be summed in the frame, and need not be put together again from fields.
+    They can be summed in the frame, so their fields need not be combined again.
     """
     found = {}
     for before, statement in pairwise(body):

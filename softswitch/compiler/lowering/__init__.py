@@ -1,4 +1,4 @@
-"""From the syntax tree to the IR: names, types, constants, and everything instantiated in place.
+"""From the syntax tree to the IR: resolve names, types and constants, and inline all instances.
 
 Lowering starts at ``main`` and follows the uses; each control is checked where it is applied.
 The steps, each in a module of its own::
@@ -13,9 +13,9 @@ The steps, each in a module of its own::
     flatten        header unions and structs in headers become types of the back ends
     ir.verify      the result is consistent, and not too wide for the back ends
 
-Unused code is checked too (`check_uncalled`), but leaves no trace in the program. It is lowered
-with stand-ins for the facts that only a use provides: variables for parameters, an unknown type for a
-type parameter, an instance without a body for a block that a constructor gets.
+Unused code is also checked (`check_uncalled`), but does not become part of the program. It is lowered
+with placeholders for facts that only a use provides: variables for parameters, an unknown type for a
+type parameter, an instance without a body for a block passed to a constructor.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ CORE_ERRORS = (
     "ParserTimeout",
     "ParserInvalidArgument",
 )
-"""The errors of core.p4: numbered first, wherever a program includes core.p4, so that NoError is 0."""
+"""The errors of core.p4, which are always numbered first, so that NoError is 0."""
 
 
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
@@ -464,7 +464,7 @@ def _gather(program: ast.SourceProgram, name: str, single_access: bool) -> ir.Pr
     except CompileError as error:
         unit.report(error)
     except Exception:
-        unit.raise_errors()  # what follows an error may be its consequence
+        unit.raise_errors()  # later errors may be consequences of this one
         raise
     unit.raise_errors()
     return lowered

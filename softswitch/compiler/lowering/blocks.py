@@ -78,7 +78,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class ParserEntry:
-    """The entry of a lowered parser: statements to run first, then a state."""
+    """The start of a lowered parser: statements to run first, then a state."""
 
     prologue: tuple[ir.Stmt, ...]
     state: str
@@ -97,7 +97,7 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
             "start", entry.prologue + first.body, first.transition, pos=first.pos
         )
         return
-    # A transition leads back to start: statements that run once need a state before it.
+    # A transition leads back to start, so statements that run only once need a state before it.
     renamed = "start#1"
     for state in list(states.values()):
         cases = tuple(
@@ -110,7 +110,7 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
 
 
 def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
-    """Refuse cycles of states that extract nothing from the packet."""
+    """Raise CompileError for a cycle of states that extracts no bits from the packet."""
     for start in states:
         seen: list[str] = []
         name = start
@@ -290,7 +290,7 @@ class _States:
         return ir.Transition((*exprs, *hits.values()), tuple(cases), pos=select.pos)
 
     def _kept(self, expr: ir.Expr) -> ir.Expr:
-        """Return a subject that is evaluated more than once: if it can fail, it fails once, and first."""
+        """Return a subject that can be evaluated repeatedly; if it can fail, it is evaluated once, before."""
         if path_of(expr) is not None or isinstance(expr, ir.Const):
             return expr
         scalar = expr.type
@@ -319,7 +319,7 @@ class _States:
 
 
 def apply_type(body: Body, symbol: BlockDef, expr: ast.CallExpr) -> None:
-    """Emit ``Control.apply(…)``: an instance of its own with the type's name."""
+    """Emit ``Control.apply(…)``, the application of a new instance with the type's name."""
     block = make_block(body, symbol, (), expr.pos)
     # As p4c names it: a @name of the type applies to its other instances, not to this one.
     name = control_name(body.control, symbol.decl.name, ())
@@ -437,7 +437,7 @@ def _declare_local(
 
 
 def check_unused(body: Body, items: Sequence[DeclaredAction | DeclaredTable]) -> None:
-    """Check the declarations that the program never uses, and drop them: only their errors count."""
+    """Check the declarations that the program never uses, for errors only, and discard them."""
     for item in items:
         if item.used:
             continue

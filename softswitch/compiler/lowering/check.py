@@ -1,4 +1,4 @@
-"""Checking expressions and lowering them to the IR.
+"""Check expressions and lower them to the IR.
 
 `evaluate` gives a `Value`. Effects inside an expression (function calls, ``t.apply().hit``)
 are emitted as statements before it, in the order that P4 prescribes: operands from left to right,
@@ -177,7 +177,7 @@ def evaluate_all(body: Body, exprs: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
 
 
 def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[ir.Position, ...]) -> None:
-    """Save values that were computed before statements that later ones needed.
+    """Save values if later values emitted statements, which could change them.
 
     `marks` gives the number of statements after each value; `values` is changed in place.
     """
@@ -239,7 +239,7 @@ def _index(body: Body, expr: ast.IndexExpr) -> Value:
     mark = len(body.out)
     index = evaluate(body, expr.index)
     if len(body.out) > mark and isinstance(base, Run):
-        # The place is settled before the index has its effects; its content is read afterwards.
+        # The place is determined before the index has its effects; its content is read afterwards.
         effects = body.take_since(mark)
         base = steady(body, base, expr.pos)
         body.out.extend(effects)

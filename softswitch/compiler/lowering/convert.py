@@ -1,6 +1,6 @@
-"""Conversions of checked values: the implicit ones of P4, and casts.
+"""Conversions of checked values: P4's implicit conversions, and casts.
 
-After them, functions that emit statements to store and save values of any type.
+Also functions that emit statements to store and save values of any type.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[i
 
 
 def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
-    """Return an ``int`` as a constant of `type_`; if it does not fit, its low bits, with a remark.
+    """Return an ``int`` as a constant of `type_`; if it does not fit, its low bits, with a warning.
 
     A negative number fits an unsigned type if it fits the signed type of the same width: ``-1`` is
     all ones, as in p4c.
@@ -97,7 +97,7 @@ def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
 
 
 def fits(number: int, type_: ir.Bits) -> bool:
-    """Return True if `fit` converts `number` to a constant without a remark."""
+    """Return True if `fit` converts `number` to a constant without a warning."""
     low, high = fold.limits(type_)
     return min(low, -(1 << type_.width >> 1)) <= number <= high
 
@@ -334,7 +334,7 @@ def _save_group(body: Body, value: GroupValue, pos: ir.Position) -> GroupValue:
 
 
 def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
-    """Return the present value of `value`: in a variable of its own unless it cannot change."""
+    """Return the present value of `value`, in a new variable unless it cannot change."""
     if isinstance(value, GroupValue):
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):

@@ -1,4 +1,4 @@
-"""Calls: classification of a call by its meaning."""
+"""Calls: find the meaning of a call, and emit it."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _all_ones(type_: ir.Bits) -> int:
 
 
 def entry_pattern(body: Body, expr: ast.Expr, key: ir.Key, type_: t.Type) -> ir.Pattern:
-    """Return one component of a table entry, in the form of the key's match kind."""
+    """Return one component of a table entry, in the form for the key's match kind."""
     found = pattern(body, expr, type_)
     allowed = {
         "exact": ("exact",),
@@ -149,7 +149,7 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
         return found
     if isinstance(shape, t.Tuple):
         return [(f"f{i}", type_, "exact") for i, type_ in enumerate(shape.elements)]
-    return [("", element, "exact")]  # a single component has no name in P4Info, as with p4c
+    return [("", element, "exact")]  # a single component has no name in P4Info, as in p4c
 
 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:
@@ -174,7 +174,7 @@ _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One of a table's actions; `bound` are the texts of the arguments given in the action list."""
+    """One of a table's actions; `bound` has the source texts of the arguments in the action list."""
 
     name: str
     action: DeclaredAction
@@ -316,7 +316,7 @@ def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, def
     listed = actions.find(ref.name, ref.pos)
     if find_action(body, ref) is not listed.action:
         raise CompileError(
-            f"{'.' * ref.absolute}{ref.name} is another action than the one that the table lists",
+            f"{'.' * ref.absolute}{ref.name} is not the action that the table lists",
             ref.pos,
             f"the action declared at {listed.action.decl.pos}",
         )
@@ -330,7 +330,7 @@ def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, def
     bound = len(listed.bound)
     if tuple(spelling(arg.value) for arg in args[:bound]) != listed.bound:
         raise CompileError(
-            f"the arguments bound for {ref.name!r} are not those of the action list",
+            f"the arguments bound for {ref.name!r} differ from the action list's",
             ref.pos,
             ", ".join(listed.bound),
         )
@@ -338,7 +338,7 @@ def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, def
     values = []
     for formal, expr in zip(listed.free, exprs, strict=True):
         value = known(body, expr, formal.type, f"argument {formal.name!r}")
-        if isinstance(value, Run) and isinstance(value.expr, ir.Const):  # else its parameter was refused
+        if isinstance(value, Run) and isinstance(value.expr, ir.Const):  # else an error was reported
             values.append(value.expr.value)
     return ir.Invocation(listed.ref.action, tuple(values))
 

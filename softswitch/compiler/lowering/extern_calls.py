@@ -1,12 +1,11 @@
-"""Arguments of extern functions and methods: checked against their declarations.
+"""Check arguments of extern functions and methods against their declarations.
 
 Type parameters are inferred from the arguments: a parameter bound to a literal without width
 stays open unless another argument, or the object's type, fixes it.
 
-Instances of externs that v1model does not have: refused, but checked together with their consequences.
-
-That includes abstract methods and their implementations in instances ("Instantiating objects with abstract
-methods"): no extern of v1model has any.
+Instances of externs that v1model lacks are errors, but they and their uses are checked. That includes
+abstract methods and their implementations in instances ("Instantiating objects with abstract methods"),
+as no extern of v1model has any.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) ->
 
 
 def _fits(prototype: ast.Prototype, expr: ast.CallExpr) -> bool:
-    """Return True if the arguments of a call can be those of a function ("Extern objects")."""
+    """Return True if the arguments of a call fit a function ("Extern objects")."""
     if len(expr.args) > len(prototype.params):
         return False
     by_place = [param.name for param, arg in zip(prototype.params, expr.args, strict=False) if not arg.name]
@@ -113,7 +112,7 @@ def foreign_call(
 def _refuse_open_numbers(
     declaring: Body, prototype: ast.Prototype, expr: ast.CallExpr, values: Sequence[Value]
 ) -> None:
-    """Refuse numbers of unknown width: a type parameter cannot be an ``int``."""
+    """Raise CompileError for numbers of unknown width: a type parameter cannot be an ``int``."""
     for param, arg, value in zip(prototype.params, expr.args, values, strict=False):
         if isinstance(value, Number) and isinstance(type_at(declaring, param.type), t.TypeVar):
             raise CompileError(
@@ -303,12 +302,12 @@ def foreign_instance(
 def foreign_method(
     body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: Mapping[str, t.Type]
 ) -> Value:
-    """Check a method of such an object; its extern was refused already."""
+    """Check a method of an object whose extern v1model lacks; that error is reported already."""
     return foreign_call(body, prototype, expr, f"{base.type.name}.{prototype.name}", known)
 
 
 def foreign_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
-    """Refuse an extern function that v1model does not have, and check its call."""
+    """Report an extern function that v1model lacks, and check its call."""
     message = f"extern function {name!r}: v1model has none of that name"
     body.unit.refuse(Unsupported(message, expr.pos))
     return foreign_call(body, prototype, expr, name, {})

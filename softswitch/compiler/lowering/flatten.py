@@ -1,8 +1,8 @@
-"""After lowering: replace header unions, stacks of them, and structs in headers by types of the back ends.
+"""Replace header unions, stacks of unions, and structs in headers by types of the back ends, after lowering.
 
 While the program is lowered, ``hdr.h.s`` is a struct inside a header and ``hdr.us[i]`` a union inside a
 stack. Here the first becomes the header's fields ``s.a``, ``s.b``…, and the second one element of each
-member's own stack. Of a union at most one header is valid: whatever makes one valid (``setValid``,
+member's own stack. At most one header of a union is valid: a statement that makes one valid (``setValid``,
 ``extract``, an assignment) makes the others invalid; ``setInvalid`` of one leaves the others, as in BMv2.
 """
 
@@ -55,7 +55,7 @@ def _state(state: ir.ParserState) -> ir.ParserState:
 
 
 def _is_virtual(expr: ir.Expr) -> bool:
-    """Return True for a struct that no storage holds contiguously."""
+    """Return True for a struct that is not stored contiguously."""
     match expr:
         case ir.Member(ir.Struct(), base):
             return isinstance(base.type, ir.Header)

@@ -1,4 +1,4 @@
-"""Instances: extern objects, and controls and parsers with their constructor arguments."""
+"""Lower instances: extern objects, and controls and parsers with their constructor arguments."""
 
 from __future__ import annotations
 

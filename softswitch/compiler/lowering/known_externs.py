@@ -103,7 +103,7 @@ def _extract_target(body: Body, expr: ast.CallExpr, arg: ast.Expr) -> Run:
     if not ast.is_word(arg, "_"):
         target = writable(body, arg)
         if type_ is not None and not t.same(target.type, type_):
-            raise mismatch(target, type_, arg.pos, "what is extracted into")
+            raise mismatch(target, type_, arg.pos, "the argument of extract")
         return target
     if type_ is None:
         raise CompileError("the type of the header to skip is not known", arg.pos, "extract<header type>(_)")
@@ -111,7 +111,7 @@ def _extract_target(body: Body, expr: ast.CallExpr, arg: ast.Expr) -> Run:
 
 
 def lookahead(body: Body, expr: ast.CallExpr) -> Value:
-    """Emit a read of a type from the packet without moving on, and return its value. Raises CompileError."""
+    """Emit a lookahead of a type, and return its value. Raises CompileError."""
     if len(expr.type_args) != 1:
         raise CompileError(f"lookahead with {len(expr.type_args)} types", expr.pos, "lookahead<type>()")
     type_ = type_at(body, expr.type_args[0])
@@ -138,7 +138,7 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[Value, int]:
-    """Return the value whose most significant bit is below `end` in `whole`, and where it stops."""
+    """Return the value whose most significant bit is just below `end` in `whole`, and its lowest bit."""
     shape = t.base(type_)
     if isinstance(shape, t.StackType):
         parts: list[t.Type] = [shape.element] * shape.size
@@ -181,7 +181,7 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
 Fields = tuple[tuple[str, ...], ...]
 
 FIRST_LEGACY_LIST = 256
-"""Smaller numbers belong to ``@field_list``, a bit<8>."""
+"""First number for other field lists; smaller numbers belong to ``@field_list``, a bit<8>."""
 
 
 def annotated_lists(meta: t.Type) -> dict[int, Fields]:

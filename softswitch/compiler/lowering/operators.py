@@ -47,7 +47,7 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
         return _mixed_equality(left, right, pos)
     if t.is_open(a.type):
         raise CompileError(
-            f"a comparison of values of type {t.describe(a.type)}, of which nothing is known",
+            f"a comparison of values of type {t.describe(a.type)}, which is unknown",
             pos,
             "values of a type that can be compared",
         )

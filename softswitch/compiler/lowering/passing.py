@@ -1,13 +1,12 @@
-"""Passing arguments: P4's copy-in and copy-out, without copies where they make no difference.
+"""Pass arguments by P4's copy-in and copy-out, without copies that make no difference.
 
 Inside a callee a parameter stands for a `Value`: the argument itself (passed by name) if the argument
-is a constant, or a plain path which nothing else that the callee can reach overlaps; then the result is
+is a constant, or a plain path that overlaps no other storage of the callee; then the result is
 the same. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied
 back after it (``out``, ``inout``), arguments in order.
 
-Parameters at their declarations: P4's requirements on them, whether anything is called or not.
-
-The sections are the P4_16 specification's, version 1.2.5.
+Also check P4's requirements on declared parameters, even without a call. Sections are of the P4_16
+specification, version 1.2.5.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _signature(what: str, params: Sequence[Formal | ast.ParamDecl]) -> str:
 
 
 def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.Expr]) -> list[Value]:
-    """Return the values of arguments, evaluated from left to right; `returns` says which are l-values.
+    """Return the values of arguments, evaluated from left to right; `returns` marks the l-values.
 
     ``_`` for an l-value gives `Default`.
     """
@@ -154,8 +153,8 @@ def pass_arguments(
 ) -> PassedValues:
     """Emit the statements before a call, and return the values of the parameters.
 
-    `reached` are paths that the callee uses beside its parameters. Parameters in `variables` are
-    those variables, whatever the argument. New variables' names begin with `prefix`. The scalars of an
+    `reached` are paths that the callee uses besides its parameters. Parameters in `variables` become
+    these variables, whatever the argument. New variables' names begin with `prefix`. The scalars of an
     ``out`` parameter, which are undefined, start at zero; in a `block` (a control or parser) that passes the
     parameter by name, they start at the argument's value, as with p4c's inlining.
     """
@@ -370,7 +369,7 @@ def _check_params(
     body = constant_body(unit, scope)
     for param in params:
         names.declare(param.name, Broken(pos=param.pos))
-        with unit.only_checking(), suppress(Unsupported):  # only uses report this error
+        with unit.only_checking(), suppress(Unsupported):  # reported at each use
             _check_param(body, param, role)
     return (*taken, *params)
 

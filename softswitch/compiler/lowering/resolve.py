@@ -83,7 +83,7 @@ def _width(expr: ast.Expr, reader: TypeReader, *, least: int = 0) -> int:
 
 
 def check_width(width: int, what: str, pos: ir.Position, refuse: Callable[[Unsupported], object]) -> None:
-    """Refuse a width of 0 bits, but continue the checks with it. Raises Unsupported if it is too large."""
+    """Report a width of 0 bits, but continue the checks with it. Raises Unsupported if it is too large."""
     unsupported = Unsupported(what, pos, f"1 to {MAX_WIDTH} bits")
     if width > MAX_WIDTH:
         raise unsupported
@@ -154,7 +154,7 @@ def specialise(
         check_fields(decl, made)
         generic.made[args] = replace(made, generic=generic, args=args), refused
     type_, refused = generic.made[args]
-    for error in refused:  # each time: the first may have been in code that is only checked
+    for error in refused:  # report it at each use, as the first use may be in code that is only checked
         reader.refuse(error)
     return type_
 
@@ -195,7 +195,7 @@ def make_fields(
 
 
 def _is_flexible(decl: ast.FieldsDecl) -> bool:
-    """Return True if the compiler may choose the layout, as only this switch reads the header."""
+    """Return True if only this switch reads the header, so that the compiler may choose its layout."""
     everywhere = (*decl.annotations, *(each for field in decl.fields for each in field.annotations))
     return any(annotation.name == "flexible" for annotation in everywhere)
 

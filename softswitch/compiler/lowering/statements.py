@@ -1,4 +1,4 @@
-"""Checking statements and lowering them to the IR."""
+"""Check statements and lower them to the IR."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
 
 
 def _for_range(body: Body, loop: ast.ForIn, values: ast.RangeExpr) -> None:
-    """``low .. high`` includes both, so the value identifies the last round before it is incremented."""
+    """Emit a loop over ``low .. high``, including both: it ends at `high`, before an increment."""
     target = _loop_variable(body, loop)
     low = evaluate_as(body, values.low, target.type, "the first value")
     high = saved(body, evaluate_as(body, values.high, target.type, "the last value"), "last", loop.pos)
@@ -378,7 +378,7 @@ def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | Non
 def _cases(
     body: Body, statement: ast.SwitchStatement, labels: dict[int, ir.Const | None]
 ) -> tuple[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]], ...]:
-    """Return the cases of the IR, each with all labels that fall through to it."""
+    """Return the IR's cases, each with all labels that fall through to it."""
     cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
     seen: dict[int, ir.Position] = {}
     constants: list[ir.Const] = []

@@ -3,7 +3,7 @@
 Actions are bodies shared by tables and direct calls, and bodies lowered in place.
 
 An action whose parameters all come from the control plane becomes one `ir.Action`; a direct call
-assigns its parameters and runs it. Any other action is lowered anew at each call, with its arguments
+assigns its parameters and runs it. Any other action is lowered again at each call, with its arguments
 passed as in `passing`, or, for a table that binds them, as an action of its own.
 
 Functions are lowered in place at each call, since P4 has no recursion.
@@ -201,7 +201,7 @@ def bound_action(
     params = tuple(_control_plane_param(body, action, i) for i in range(len(args), len(formals)))
     exprs: list[ast.Expr] = list(args)
     for param in params:
-        # A name outside the source's name space stands for the table entry's value.
+        # A name that no source can contain stands for the table entry's value.
         hidden = f"${param.name}"
         type_ = formals[len(exprs)].type
         value = Run(type_, ir.Var(param.type, param.variable, pos=pos))
@@ -216,7 +216,7 @@ def bound_action(
 
 
 def _reached_by(action: DeclaredAction) -> frozenset[StoragePath]:
-    """Return the paths that the body of an action uses beside its parameters, or a superset of them."""
+    """Return the paths that the body of an action uses besides its parameters, or a superset of them."""
     own = {param.name for param in action.decl.params}
     reached: set[StoragePath] = set()
     _collect(action.decl.body, action.scope, own, reached)

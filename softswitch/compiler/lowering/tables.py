@@ -73,7 +73,7 @@ def lowered_table(table: DeclaredTable, pos: ir.Position) -> ir.Table:
 def _lower(table: DeclaredTable) -> ir.Table:
     decl = table.decl
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
-    body.scope.declare(decl.name, Local(table, pos=decl.pos))  # its name hides equal names in it
+    body.scope.declare(decl.name, Local(table, pos=decl.pos))  # inside the table its name hides equal names
     body.copy_outs = table.owner.copy_outs
     keys, types = _keys(body, decl)
     hashed = tuple(element.expr for element in decl.keys or () if element.match == "selector")

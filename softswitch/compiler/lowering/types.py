@@ -1,4 +1,4 @@
-"""Types of the source, before they become types of the IR.
+"""The source's types, before they become types of the IR.
 
 The IR has only run-time types. The front end also needs arbitrary-precision ``int``,
 strings, tuples, serialisable enums and ``type`` declarations, which are distinct here and their
@@ -289,7 +289,7 @@ def lowered(type_: Type) -> ir.Type | None:
 
 
 def stored(type_: Type) -> ir.Type:
-    """Return the run-time type of a type whose values exist at run time."""
+    """Return the IR's type of a type whose values exist at run time."""
     found = lowered(type_)
     assert found is not None, describe(type_)
     return found
@@ -316,7 +316,7 @@ def fields_of(type_: Type) -> Mapping[str, Type] | None:
 def width(type_: Type, *, varbits: str = "max") -> int | None:
     """Return the width in bits of a value in a packet; None for types without one.
 
-    `varbits` gives the size of a varbit: its ``max`` width or ``min``, nothing.
+    `varbits` gives the size of a varbit: ``max``, its maximum width, or ``min``, zero.
     """
     match type_:
         case ir.Bits():

@@ -1,9 +1,8 @@
 """The state of one compilation: the program so far, the place where code is being emitted, the architecture.
 
 Declarations of controls and parsers that may be used more than once (actions, tables, instances) are lowered
-at their first use, in the scope of their declaration.
-
-After it, simple queries of the syntax tree that need no types.
+at their first use, in the scope of their declaration. Also has simple queries of the syntax tree that need no
+types.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _found: ContextVar[dict[ir.Remark, None]] = ContextVar("remarks")
 
 @contextmanager
 def collecting() -> Iterator[dict[ir.Remark, None]]:
-    """Yield the remarks made inside, each once, in order."""
+    """Collect the warnings made in the ``with`` block, each once, in order."""
     found: dict[ir.Remark, None] = {}
     token = _found.set(found)
     try:
@@ -44,7 +43,7 @@ def collecting() -> Iterator[dict[ir.Remark, None]]:
 
 
 def remark(message: str, pos: ir.Position) -> None:
-    """Make a remark."""
+    """Make a warning."""
     _found.get({})[ir.Remark(message, pos=pos)] = None
 
 
@@ -118,7 +117,7 @@ class Unit:
 
     @contextmanager
     def only_checking(self) -> Iterator[None]:
-        """Check the code inside, without adding it to the program."""
+        """Check the code of the ``with`` block, without adding it to the program."""
         outer, self._checking = self._checking, True
         try:
             yield
@@ -127,7 +126,7 @@ class Unit:
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Report an error of the code inside instead of raising it."""
+        """Report an error of the ``with`` block instead of raising it."""
         try:
             yield
         except CompileError as error:
@@ -148,7 +147,7 @@ class Unit:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Discard afterwards all additions made to the program inside: for code that is only checked."""
+        """Discard, after the ``with`` block, its additions to the program: for code that is only checked."""
         undo = len(self._undo)
         kept = [
             (registry, dict(registry))
@@ -238,7 +237,7 @@ class BodyUsage:
 
 @dataclass(slots=True)
 class Body:
-    """The place where statements are being emitted."""
+    """The place at which statements are emitted."""
 
     unit: Unit
     scope: Scope
@@ -246,7 +245,7 @@ class Body:
     stage: Stage
     prefix: str  # of the names of variables
     control: str = ""  # control-plane name of the enclosing control
-    repeats: bool = False  # may run more than once per packet, so that locals must be cleared
+    repeats: bool = False  # may run more than once per packet, so locals must be cleared
     result: FunctionResult | None = None
     out: list[ir.Stmt] = field(default_factory=list)
     usage: BodyUsage = field(default_factory=BodyUsage)
@@ -457,7 +456,7 @@ def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.An
 
 
 def spelling(expr: object) -> str:
-    """Return text that two nodes share if and only if they differ in nothing but their positions."""
+    """Return text that is equal for two nodes if and only if they differ only in their positions."""
     match expr:
         case ir.Position():
             return ""

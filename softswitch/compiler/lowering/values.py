@@ -1,8 +1,6 @@
-"""Values of checked expressions.
+"""Values of checked expressions; names with their meanings and scopes.
 
-Names: their meanings and their scopes.
-
-A scope sees the names that its parent declared before the scope was opened, as P4 demands
+A scope sees the names that its parent declared before the scope was opened, as P4 requires
 ("declare before use"), even if the scope is filled much later.
 """
 
@@ -36,7 +34,7 @@ class Text:
 class Run:
     """A value that the IR can express; `expr` has the IR's version of `type`.
 
-    `writable` tells whether it is an l-value; `why` explains if it looks like one but is not.
+    `writable` is True for an l-value; `why` explains a value that looks like an l-value but is not.
     """
 
     type: t.Type
@@ -314,11 +312,11 @@ class Local(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Broken(ir.SourceNode):
-    """A name whose declaration is wrong; the error is reported already."""
+    """A name with a wrong declaration; the error is reported already."""
 
 
 class AlreadySaid(CompileError):
-    """A use of a `Broken` name: no error of its own."""
+    """A use of a `Broken` name, which is not reported as an error of its own."""
 
 
 Symbol = (
@@ -358,7 +356,7 @@ class Scope:
         return None
 
     def root(self) -> Scope:
-        """Return the global names as seen from here."""
+        """Return the scope of global names that is visible here."""
         scope = self
         while scope.parent is not None and scope.parent.parent is not None:
             scope = scope.parent

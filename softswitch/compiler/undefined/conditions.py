@@ -15,7 +15,7 @@ _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]:
-    """Return the states in which `condition` holds or does not; `state` is used up."""
+    """Return the states in which `condition` holds or does not; do not use `state` afterwards."""
     known = state.value(condition).only
     if known is not None:
         return [state] if bool(known) is holds else []
@@ -23,7 +23,7 @@ def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]
         case ir.Unary(op="!", operand=operand):
             return assume(state, operand, not holds)
         case ir.Binary(op="&&" | "||", left=left, right=right):
-            if (condition.op == "&&") is holds:  # both sides are as the whole
+            if (condition.op == "&&") is holds:  # each side has the outcome of the whole
                 return [both for one in assume(state, left, holds) for both in assume(one, right, holds)]
             decided = assume(state.copy(), left, holds)
             return decided + [
@@ -71,7 +71,7 @@ def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
 
 
 def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
-    """Record that the value of an expression is among these."""
+    """Record that the value of an expression is one of these."""
     match expr:
         case ir.Var() | ir.Member():
             place = state.place(expr)
@@ -80,7 +80,7 @@ def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
         case ir.Cast(operand=operand):
             whole = state.value(operand)
             full = state.value(expr)
-            if whole.low >= full.low and whole.high <= full.high:  # nothing was cut off
+            if whole.low >= full.low and whole.high <= full.high:  # no bits were cut off
                 _note(state, operand, value)
         case ir.IsValid(header=header) if value.only is not None:
             place = state.place(header)
@@ -91,7 +91,7 @@ def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
 def matching(
     state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern]
 ) -> PathState | None:
-    """Return the state in which all patterns match, None if they cannot; `state` is used up."""
+    """Return the state in which all patterns match, None if they cannot; do not use `state` afterwards."""
     for subject, pattern in zip(subjects, patterns, strict=True):
         limited: Bounds | None
         value = state.value(subject)
@@ -124,9 +124,9 @@ def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
 def not_matching(
     state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
 ) -> list[PathState]:
-    """Return the states in which not all patterns match; `state` is used up.
+    """Return the states in which not all patterns match; do not use `state` afterwards.
 
-    With `split`, one state for each pattern that may be the first not to match; else one for all.
+    With `split`, return one state for each pattern that may be the first mismatch; else one state for all.
     """
     doubtful = [
         (subject, pattern)
@@ -193,7 +193,7 @@ class Reader:
         self.found: dict[Finding, None] = {}
 
     def reads(self, expr: ir.Expr, state: PathState, *, copied: bool = False) -> None:
-        """Report the undefined reads of `expr`; not a value that is only copied."""
+        """Report the undefined reads of `expr`, except a value that is only copied."""
         match expr:
             case ir.Const() | ir.Lookahead() | ir.PacketLength() | ir.LastIndex():
                 pass

@@ -1,14 +1,14 @@
-"""Dependences of a program on P4's undefined behaviour: all its paths, explored.
+"""Find dependences of a program on P4's undefined behaviour by exploring all its paths.
 
 Each path has a `State`; conditions, tables and parser states split it, and constant entries are looked up
 as far as the keys are known. The findings are an upper bound: a path that no packet takes may be
-explored; a path that a packet takes is never left out. Beyond `MOST_STATES` paths at one point, paths
+explored; a path that a packet takes is never omitted. Beyond `MOST_STATES` paths at one point, paths
 with the same headers are merged.
 
 Settings of the control plane (entries, default actions) are assumed to be correct for the program: an index
-that depends on nothing else is in range. Everything in a packet, register or port number may have any value.
+that depends only on them is in range. Everything in a packet, register or port number may have any value.
 
-A plain copy of an undefined value is no dependence, but its target is undefined, too.
+A plain copy of an undefined value is no dependence, but makes its target undefined, too.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 
 
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-    """Extract a header, and return whether parsing goes on."""
+    """Extract a header, and return True if parsing continues."""
     if size is not None:
         e.reader.reads(size, state)
     leaves.stopped.append(state.copy())
@@ -275,7 +275,7 @@ def _is_full(stack: ir.Expr, state: PathState) -> bool:
 
 
 MOST_ROUNDS = 20
-"""Maximum number of rounds of a loop; the effect of further rounds is unknown."""
+"""Maximum number of rounds to follow in a loop; after more rounds, values are unknown."""
 
 
 def _body(
@@ -415,7 +415,7 @@ def _parse(e: Exploration) -> list[PathState]:
 
 
 def _widened(e: Exploration, state: PathState) -> PathState:
-    """Return the state of a parser after more rounds than are followed."""
+    """Return the state of a parser after more rounds than the analysis follows."""
     kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
     return PathState({place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
 

@@ -1,16 +1,16 @@
 """The program with one choice for all undefined behaviour built in, so that all back ends agree.
 
 ==========  ==================================  =========================  ==================================
-choice      fields of invalid headers           values that nothing set    reads of registers beyond the end
+choice      fields of invalid headers           values never set           reads of registers beyond the end
 ==========  ==================================  =========================  ==================================
-none        what they held                      zero, or what they held    zero
+none        their old values                    zero, or the old value     zero
 ``zero``    zero, also after ``setValid``       zero                       zero
 ``random``  drawn, also after ``setValid``      drawn                      drawn
-``bmv2``    what they held; zero in table keys  zero, or what they held    leave the target as it is
+``bmv2``    their old values; zero in keys      zero, or the old value     leave the target unchanged
 ==========  ==================================  =========================  ==================================
 
-An element beyond the end of a stack is an invalid header. Random values are drawn like those of ``random``,
-anew wherever they may be needed. Values of more than 128 bits and varbits stay undefined.
+An element beyond the end of a stack is an invalid header. Random values come from ``random``'s generator, a
+new one for each possible use. Values of more than 128 bits and varbits stay undefined.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Settler:
     # ----------------------------------------------------------------- expressions
 
     def _expr(self, expr: ir.Expr) -> ir.Expr:
-        """Return a value that is read, defined."""
+        """Return a value for a read, with undefined parts replaced."""
         if not self._guards:
             return expr
         expr = self._inside(expr)
@@ -112,7 +112,7 @@ class _Settler:
         return expr
 
     def _inside(self, expr: ir.Expr) -> ir.Expr:
-        """Return an expression with its reads defined, but not the named place itself."""
+        """Return an expression with its reads defined, except the named place itself."""
         names = isinstance(expr, ir.Member | ir.IsValid | ir.Next | ir.Last | ir.LastIndex)
 
         def changed(field: str, operand: ir.Expr) -> ir.Expr:

@@ -1,6 +1,6 @@
 """Knowledge of a packet on one path through the program.
 
-Of a scalar: bounds, excluded values, whether packets can influence it.
+For a scalar: its bounds, excluded values, and whether packets can influence it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
         return Bounds(low, high, self.trusted, self.holes) if low <= high else None
 
     def without(self, value: int) -> Bounds | None:
-        """Return all values but one; None if there are none."""
+        """Return all values except one; None if there are none."""
         if len(self.holes) >= _MOST_HOLES and self.low < value < self.high:
             return self
         return Bounds(self.low, self.high, self.trusted, self.holes | {value}).meet(self.low, self.high)
@@ -67,7 +67,7 @@ def constant(value: int) -> Bounds:
 
 
 def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Bounds:
-    """Return a result of arithmetic: all values of the type, if it may have wrapped around."""
+    """Return a result of arithmetic, or all values of the type if it may have wrapped around."""
     full = anything(type_, trusted=trusted)
     return Bounds(low, high, trusted) if full.low <= low and high <= full.high else full
 
@@ -132,7 +132,7 @@ def compared(op: str, left: Bounds, right: Bounds) -> Bounds:
 
 
 def joined(values: Iterable[Bounds]) -> Bounds:
-    """Return bounds that contain all sets of values."""
+    """Return bounds that include all these sets of values."""
     first, *others = values
     for other in others:
         first = first.join(other)
@@ -291,7 +291,7 @@ class PathState:
     # ----------------------------------------------------------------- headers
 
     def is_valid(self, header: ir.Expr) -> bool | None:
-        """Return whether a header is valid; None: perhaps."""
+        """Return whether a header is valid; None: unknown."""
         place = self.place(header)
         if place is not None:
             return self.valid.get(place)

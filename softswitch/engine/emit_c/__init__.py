@@ -1,9 +1,9 @@
-"""The C back end: an `ir.Program` to one C file that implements ``runtime/pipeline.h``.
+"""The C back end: translate an `ir.Program` to one C file that implements ``runtime/pipeline.h``.
 
 ====================  ===================================================================
-module                what it writes
+module                output
 ====================  ===================================================================
-`layout`              where headers, metadata and variables live
+`layout`              the storage of headers, metadata and variables
 `unit`                shared data of all parts; registers, interleaved by slot
 `packet`              headers and variables of a packet
 `expressions`         expressions

@@ -1,4 +1,4 @@
-"""Consecutive tables with the same decision: one decision for all, so that the actions can be a loop.
+"""Join consecutive tables with the same decision into one decision, so that the actions can be a loop.
 
 A chip has a table for each register, so a program for a chip spells out lane by lane not only the operation
 on a lane but also its condition. Tables with constant entries and the same keys and patterns decide alike if
@@ -111,7 +111,7 @@ class _Joiner:
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
         """Return the bodies of actions in order, with unique names of this place for their own variables.
 
-        The variables are therefore local to the block; bodies with similar variables share them.
+        Unique names make the variables local to the block; bodies with similar variables share them.
         """
         names: dict[tuple[ir.Type, ...], list[str]] = {}
         result: list[ir.Stmt] = []
@@ -130,7 +130,7 @@ class _Joiner:
         return name
 
     def _own_variables(self, body: Sequence[ir.Stmt]) -> dict[str, ir.Type]:
-        """Return the variables that only this action uses, and always assigns first, in their order."""
+        """Return the variables that only this action uses and that it assigns before any read, in order."""
         exposed = variables_read_first(body, set())
         return {
             name: type_

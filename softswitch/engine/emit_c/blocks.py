@@ -1,4 +1,4 @@
-"""C functions for actions and blocks, and their local variables.
+"""Write C functions for actions and blocks, and their local variables.
 
 The parser is a function of labels and gotos.
 """
@@ -52,7 +52,7 @@ class Locals:
     users: dict[str, set[str]]
 
     def nowhere_else(self, program: ir.Program) -> set[str]:
-        """Return the variables that are C locals everywhere, or unused."""
+        """Return the variables that are C locals in all functions, or unused."""
         found = set()
         for name, users in self.users.items():
             (user,) = users if len(users) == 1 else ("",)
@@ -120,7 +120,7 @@ def open_body(
     extra: dict[str, Handler] | None = None,
     in_parser: bool = False,
 ) -> BodyWriter:
-    """Return a body for writing a function, after declaring its local variables as zero."""
+    """Declare a function's local variables as zero, and return the writer of its body."""
     names = Names()
     for reserved in (*RESERVED, "slot"):
         names.unique(reserved)
@@ -242,7 +242,7 @@ def _reachable(states: Mapping[str, ir.ParserState]) -> list[str]:
 
 
 def _targets(transition: ir.Transition) -> list[str]:
-    """Return the possible targets of a transition: none beyond the first case that always matches."""
+    """Return the possible targets of a transition, up to the first case that always matches."""
     targets = []
     for patterns, target in transition.cases:
         targets.append(target)
@@ -348,7 +348,7 @@ def _extract(body: BodyWriter, statement: ir.Extract) -> None:
             body.fail_if(f"(size_t)(end - at) < {fixed}", "PacketTooShort")
         with out.block(f"if ({header.guard})" if header.guard is not None else ""):
             if home.where is not None and layout.varbit is None:
-                # Its fields are loaded on demand.
+                # The header's fields are loaded on demand.
                 out.line(f"{home.where} = P4_IN_FRAME + (uint32_t)(at - frame);")
                 body.brought.discard(home.where)
             else:

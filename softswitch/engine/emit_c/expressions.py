@@ -41,7 +41,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A C lvalue of a scalar or varbit; it exists only where `guard` holds."""
+    """A C lvalue of a scalar or varbit; it exists only if `guard` holds."""
 
     type: ir.Type
     text: str
@@ -52,7 +52,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class HeaderPlace:
-    """A C lvalue of a header; it exists only where `guard` holds."""
+    """A C lvalue of a header; it exists only if `guard` holds."""
 
     home: HeaderHome
     guard: str | None = None
@@ -69,7 +69,7 @@ class ParserCheck:
 
 @dataclass(slots=True)
 class Expressions:
-    """Translates expressions; `locals` and `aliases` name the C variables for P4 storage here."""
+    """Translates expressions; `locals` and `aliases` name the C variables that hold P4 storage."""
 
     homes: Homes
     locals: dict[str, str] = field(default_factory=dict)  # P4 variable to C local

@@ -181,7 +181,7 @@ def _parts(body: BodyWriter, data: Sequence[ir.Expr]) -> list[BitPart]:
 
 
 def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) -> Iterator[str]:
-    """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, several fields in a term."""
+    """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, terms of several fields."""
     position, start = 0, 0
     while start < len(data):
         blocks, home = _summed_blocks(body, data[start:]) if position % 16 == 0 else ((), None)
@@ -232,8 +232,8 @@ def _digest(
 ) -> str:
     """Write code that computes H(data), and return the result as a C value of 64 bits.
 
-    A checksum over a header's fields is summed in larger pieces if `wide`: only where the fields have not
-    just been written, as a load of several fields waits for their stores.
+    If `wide`, a checksum over a header's fields is summed in larger pieces. Do not use it for fields that
+    have just been written, as a load of several fields waits for their stores.
     """
     out = body.out
     varbits = any(isinstance(expr.type, ir.VarBits) for expr in data)
@@ -294,7 +294,7 @@ def _hash(body: BodyWriter, call: ir.Extern) -> None:
         if name == "identity" and sum(ir.width_of(expr.type) for expr in data) <= 32:
             bits = class_bits(max(ir.width_of(expr.type) for expr in (base, maximum)))
         if bits == 32:
-            # P4's form of base + x % max, so it should be equally cheap.
+            # P4's form of base + x % max, which should be as cheap as in other languages.
             digest = _identity(body, data)
         else:
             bits = 64

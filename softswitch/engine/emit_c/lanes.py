@@ -48,7 +48,7 @@ MAX_GROUP = 16
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A statement with its array indices taken out."""
+    """A statement, and separately its array indices."""
 
     key: Hashable
     elements: tuple[ArrayRef, ...]
@@ -125,7 +125,7 @@ def _run(shapes: Sequence[Shape | None], start: int, length: int) -> LaneRun | N
     if repeats < MIN_REPEATS or steps is None:
         return None
     if len(set(zip(first, steps, strict=True))) > len(set(first)):
-        return None  # the first group has one element that both moves and stays
+        return None  # an element of the first group both moves and stays
     return LaneRun(start, length, repeats, first, steps)
 
 
@@ -181,7 +181,7 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 def _escapes(expr: ir.Expr) -> bool:
     """Return True if `expr` reads memory that does not contain scalars held in C locals.
 
-    A rolled loop keeps scalars in locals meanwhile; whole headers and elements of stacks with run-time
+    While a rolled loop runs, scalars are in locals; whole headers and elements of stacks with run-time
     indices would still have the old values.
     """
     match expr:
@@ -223,14 +223,14 @@ def mentioned(body: Sequence[ir.Stmt]) -> Iterator[ir.Expr]:
 def loop_function(
     body: BodyWriter, scalars: Mapping[str, str], assigned: Set[str], passing: Set[str], *, lanes: bool
 ) -> Iterator[None]:
-    """Write the code written inside as a function of its own, and its call here.
+    """Write the code of the ``with`` block as a function of its own, and its call here.
 
     Args:
         body: The function that contains the loop.
         scalars: C locals that the loop mentions, with their types.
         assigned: The locals that it assigns.
-        passing: The locals that are not needed before the loop or after it.
-        lanes: Whether it reads `lanes`, a pointer into the frame.
+        passing: The locals that are used only inside the loop.
+        lanes: True if it reads `lanes`, a pointer into the frame.
     """
     out, inner = body.out, Writer()
     body.out = inner
@@ -297,7 +297,7 @@ def reads(statements: Iterable[ir.Stmt]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A run's use of the lanes of a large header, all of which it visits once, in order."""
+    """A run's use of the lanes of a large header: it visits each lane once, in order."""
 
     home: HeaderHome
     element: ArrayRef
@@ -308,7 +308,7 @@ class Lazy:
 
 
 def find_lazy(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> Lazy | None:
-    """Return a run's use of its one large header; None if that header should be in storage."""
+    """Return a run's use of its only large header; None if that header should be in storage."""
     fields = list(_large_fields(body, mentioned(group)))
     places = {(place.text, place.array) for place in fields}
     if len(places) != 1:
@@ -400,7 +400,7 @@ def _array_of(body: BodyWriter, expr: ir.Expr) -> ArrayRef | None:
 def _write_run(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> None:
     """Write one loop.
 
-    Scalars of the packet are in C locals meanwhile, so that the loop accesses only
+    Inside the loop the packet's scalars are in C locals, so that the loop accesses only
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
     """
     out, expressions = body.out, body.expressions

@@ -3,16 +3,14 @@
 * Equally wide, byte-aligned, consecutive header fields (at least `RUN`) are one array, and so are
   registers of one group; so statements over them can become loops.
 * Registers of the same size that are always indexed by the same expression are one array of
-  structs: a packet that touches slot i touches consecutive cache lines.
-* Headers of `LARGE` bytes and more come last in the packet and are not cleared per packet; ``where`` says
+  structs: a packet that accesses slot i accesses consecutive cache lines.
+* Headers of `LARGE` bytes and more come last in the packet and are not cleared per packet; ``where`` states
   whether their fields are in storage, still in the frame, or zero.
-
-Headers whose bytes mostly pass unchanged: only the accessed fields become C integers.
+* In programs for Tofino, only the accessed fields of headers that mostly pass unchanged become C integers.
 
 Between the gresses of Tofino a packet is bytes, so every header is parsed and deparsed twice, and few of its
-fields are read each time. Such a header is written as a copy of the bytes from which it was extracted,
-then overwritten with the fields that may have been assigned. Only its fields may be used: no copies, no
-comparisons.
+fields are read each time. Such a header is deparsed as a copy of the bytes from which it was extracted, with
+the possibly assigned fields overwritten. The program may only use its fields, not copy or compare it.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ RUN = 8
 LARGE = 128
 CACHE_LINE = 64
 META_STRUCT = "packet->meta"
-"""A Tofino packet's metadata, which captures read at the end of ingress."""
+"""The struct with a Tofino packet's metadata, which captures read at the end of ingress."""
 GRESS_STRUCTS = (
     *(META_STRUCT, "ingress_standard_metadata", "ingress_hdr"),
     *("egress_standard_metadata", "egress_hdr"),
@@ -170,7 +168,7 @@ class HeaderLayout:
     runs: tuple[FieldRun, ...]
     fixed_bits: int
     varbit: FieldSlot | None
-    dense: bool  # made of cells, as far as possible (wire.py)
+    dense: bool  # fields are in cells, as far as possible (wire.py)
 
     @property
     def by_name(self) -> dict[str, FieldSlot]:
@@ -193,7 +191,7 @@ class HeaderLayout:
 
 
 def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: bool) -> HeaderLayout:
-    """Lay out a header type, if `dense` in cells. Raises Unsupported if it is not whole bytes."""
+    """Lay out a header type, in cells if `dense`. Raises Unsupported if it is not whole bytes."""
     slots: list[FieldSlot] = []
     names = Names()
     runs = list(_field_runs(header, names))
@@ -250,9 +248,8 @@ def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
 class Raw:
     """A header that leaves with the bytes of its extraction, except for assigned fields.
 
-    `at` is the C lvalue of P4_IN_FRAME + the extraction's position, 0: none. Of its slots the ones in `taken`
-    are
-    loaded, and the ones in `given`, in groups of whole bytes, are stored.
+    `at` is the C lvalue of P4_IN_FRAME + the extraction's position; 0: not extracted. The slots in `taken`
+    are loaded, and the slots in `given`, in groups of whole bytes, are stored.
     """
 
     at: str
@@ -262,7 +259,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class HeaderHome:
-    """A header instance: C lvalues of its fields and validity; `where` only if it is large."""
+    """A header instance: C lvalues of its fields and validity, and of `where` if it is large."""
 
     layout: HeaderLayout
     text: str
@@ -415,7 +412,7 @@ class Homes:
         return f"{path[1].partition('_')[0]}_{path[0]}"
 
     def _raw(self, path: Path, layout: HeaderLayout) -> Raw | None:
-        """Return how a header passes as bytes; None if all fields are accessed, or not only fields."""
+        """Return a header's passage as bytes; None if all its fields, or the whole header, are accessed."""
         uses = self._uses
         if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
             return None
@@ -439,7 +436,7 @@ class Homes:
 
 
 def whole_bytes(slots: Sequence[FieldSlot]) -> Iterator[tuple[FieldSlot, ...]]:
-    """Yield the slots of a header in the smallest groups that begin and end with a byte."""
+    """Yield the slots of a header in the smallest groups of whole bytes."""
     group: list[FieldSlot] = []
     for slot in slots:
         group.append(slot)

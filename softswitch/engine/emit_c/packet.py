@@ -21,7 +21,7 @@ from softswitch.engine.emit_c.unit import Translation
 from softswitch.engine.emit_c.wire import CellBlock, declaration, items, load_slots, store_slots
 
 REQUESTS = """\
-/* What a block has asked of the traffic manager so far. */
+/* A block's requests to the traffic manager so far. */
 struct requests {
     uint32_t clone, clone_session, resubmit, recirculate;
     int32_t clone_fields, resubmit_fields, recirculate_fields;
@@ -118,7 +118,7 @@ def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
     lends = not unit.architecture.by_gress
-    # A packet's state that ends with the gress is in registers, unless a function has its address.
+    # The state of one gress can be in registers, unless a function gets its address.
     kind = "P4_HELPER __attribute__((noinline))" if lends else "P4_INLINE"
     with out.block(f"{kind} void load_{name}(p4_state *p)"):
         if lends:

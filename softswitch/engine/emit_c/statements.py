@@ -17,7 +17,7 @@ from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal
 from softswitch.engine.emit_c.unit import Translation
 
 Handler = Callable[["BodyWriter", Any], None]
-"""Writes an extern call, or a statement that only parsers or deparsers have."""
+"""A function that writes an extern call, or a statement that only parsers or deparsers have."""
 
 
 @dataclass(slots=True)
@@ -39,10 +39,10 @@ class BodyWriter:
     brought: set[str] = field(default_factory=set)  # large headers known to be in storage
     slots: dict[tuple[str, str], str] = field(default_factory=dict)  # (group, index) to a pointer in scope
     loops: Writer = field(default_factory=Writer)  # functions that have to come before this one
-    reads: Counter[str] = field(default_factory=Counter)  # how often the function reads variables, if known
+    reads: Counter[str] = field(default_factory=Counter)  # number of reads of each variable, if known
     summed: dict[int, int] = field(
         default_factory=dict
-    )  # id of a checksum over the bytes before `at`: their number
+    )  # by id of a checksum over the bytes before `at`: their number
     _scopes: list[tuple[str, list[bool]]] = field(default_factory=list)
     _loops: list[int] = field(default_factory=list)
     _labels: list[int] = field(default_factory=lambda: [0])
@@ -50,7 +50,7 @@ class BodyWriter:
     # ----------------------------------------------------------------- structure
 
     def statements(self, body: Sequence[ir.Stmt]) -> None:
-        """Write `body`; runs over lanes become loops (not in parsers, whose expressions may fail)."""
+        """Write `body`; runs over lanes become loops, except in parsers, whose expressions may fail."""
         if self.in_parser:
             self.plain(body)
         else:
@@ -222,7 +222,7 @@ class BodyWriter:
                 self.fail_if(unparenthesised(condition), check.error)
 
     def fail_if(self, condition: str, error: str) -> None:
-        """Write a stop of the parser with `error` where `condition` holds."""
+        """Write code that stops the parser with `error` if `condition` holds."""
         with self.out.block(f"if ({condition})"):
             self.out.line(
                 f"error = {self.unit.error(error)};  /* {error} */",
@@ -368,7 +368,7 @@ class BodyWriter:
     # ----------------------------------------------------------------- headers and stacks
 
     def _set_validity(self, statement: ir.SetValidity) -> None:
-        """A change of validity changes the packet's length in egress (as in BMv2)."""
+        """Write a change of validity, which changes the packet's length in egress (as in BMv2)."""
         if self.in_parser:
             self.check([statement.header])
         header = self.expressions.header(statement.header)

@@ -1,11 +1,9 @@
 """Match-action tables as C: entry structs, lookups, descriptions for the control plane.
 
-The data for a packet's look-ups is fetched while other packets are processed.
-
-A look-up in a large table waits for memory, longer than all other work on a packet. Most keys are fields of
-the received packet, known before the packet's turn: parsing finds them, and the C compiler keeps only the
-parts of the parser that lead to a key. If the program changes a key first, the fetched entry is a different
-one; no result depends on the fetch.
+The data for a packet's look-ups is fetched while other packets are processed, as waiting for memory takes
+longer than all other work on a packet. Most keys are fields of the received packet, known before the packet's
+turn: parsing finds them, and the C compiler keeps only the parts of the parser that lead to a key. If the
+program changes a key, the wrong entry is fetched; no result depends on the fetch.
 """
 
 from __future__ import annotations
@@ -209,7 +207,7 @@ def emit_apply(unit: Translation, layout: TableLayout, number: int, out: Writer)
 
 
 def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: bool) -> None:
-    """Count and meter a packet at an entry or, at `place`, a default action; record the time of the hit."""
+    """Write the counter, meter and time of a hit on an entry or, at `place`, a default action."""
     out = body.out
     if table.direct_counter is not None:
         out.line(f"p4_hit(&{place}.hits, {body.unit.architecture.counted});")
@@ -264,7 +262,7 @@ def _emit_dispatch(body: BodyWriter, layout: TableLayout, number: str, args: str
 
 
 def _emit_code(body: BodyWriter, layout: TableLayout) -> None:
-    """Constant entries: one test after the other, the winner first."""
+    """Write constant entries as one test after the other, the winner first."""
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
     state = TableEntries(body.unit.program, table)
@@ -393,7 +391,7 @@ class _Fetches:
         """Numbers of the tables with fetched data."""
 
     def of(self, statements: Sequence[ir.Stmt]) -> None:
-        """Write the fetches for statements: for all branches of conditions that are not known yet."""
+        """Write the fetches for statements, including all branches of conditions that are not known yet."""
         for statement in statements:
             if isinstance(statement, ir.Apply):
                 self._fetch(self._layouts[self._numbers[statement.table]])

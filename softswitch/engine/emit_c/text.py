@@ -37,8 +37,8 @@ RESERVED = (
 
 
 PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
-"""Arguments of every block, action and table. None of the three overlaps another: ``restrict`` states this,
-and the compiler loads the fields of a header together."""
+"""Parameters of every block, action and table. They do not overlap: ``restrict`` states this, so that the
+compiler can load the fields of a header together."""
 
 
 class Names:
@@ -68,7 +68,7 @@ class Writer:
         self._depth = 0
 
     def line(self, *texts: str) -> None:
-        """Add lines, or, without arguments, an empty line, which has no indentation."""
+        """Add lines or, without arguments, an empty line without indentation."""
         self.lines += ["    " * self._depth + text if text else "" for text in texts or ("",)]
 
     def when(self, condition: str, text: str) -> None:
@@ -77,7 +77,7 @@ class Writer:
 
     @contextmanager
     def block(self, opening: str, closing: str = "}") -> Iterator[None]:
-        """Indent the lines written inside; `opening` gets its brace."""
+        """Indent the lines of the ``with`` block, in braces after `opening`."""
         self.line(f"{opening} {{" if opening else "{")
         self._depth += 1
         yield
@@ -86,7 +86,7 @@ class Writer:
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Indent the lines written inside."""
+        """Indent the lines of the ``with`` block."""
         self._depth += 1
         yield
         self._depth -= 1
@@ -94,7 +94,7 @@ class Writer:
     def template(
         self, template: str, *, parts: Mapping[str, Iterable[str]] | None = None, **words: str
     ) -> None:
-        """Add a template and an empty line; a line ``@name@`` stands for the lines of a part."""
+        """Add a template and an empty line; the lines of a part replace its line ``@name@``."""
         for line in template.splitlines():
             if line.startswith("@"):
                 assert parts is not None
@@ -146,7 +146,7 @@ def literal(value: int, width: int) -> str:
 
 
 def unparenthesised(text: str) -> str:
-    """Drop one pair of parentheses around the whole of `text`."""
+    """Remove one pair of parentheses around the whole of `text`."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

@@ -1,4 +1,4 @@
-"""The engine's entry points of programs for Tofino: frames with metadata in front of them, and back again."""
+"""The engine's entry points for Tofino's programs: add the metadata in front of frames, and remove it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ static void start_packet(struct p4_packet *packet, const uint8_t *frame, uint32_
     packet->left_by = packet->queue = packet->cos = packet->bypass = 0;
 }
 
-/* Clear what is common to both gresses and what is of one, whose storage goes up to `end`. */
+/* Clear the storage that both gresses share, and one gress's own, from `start` to `end`. */
 P4_INLINE void start_gress(p4_state *p, struct p4_packet *packet, size_t start, size_t end)
 {
     p4_clear_lines(p, P4_INGRESS);
@@ -88,7 +88,7 @@ static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *to, const s
     memcpy(to->bytes + P4_BEHIND + from->mirror_length, frame, length);
 }
 
-/* What the parser did not reach goes behind the headers; returns the length of both. */
+/* Copy the unparsed payload behind the headers; returns the length of both. */
 P4_INLINE uint32_t add_payload(const p4_state *p, uint8_t *to, uint32_t headers)
 {
     uint32_t payload = p->frame_length - p->payload, room = P4_MAX_FRAME - headers;
@@ -106,7 +106,7 @@ P4_INLINE uint16_t group_number(uint16_t group)
     return group == 0 || group == @no_group@ ? (uint16_t)(@no_group@ - group) : group;
 }
 
-/* From here on a packet is what the deparser of ingress writes, and the payload. */
+/* From here on a packet is the output of the ingress deparser, and the payload. */
 P4_INLINE void leave(struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v)
 {
     struct p4_packet *packet = p->packet;
@@ -180,7 +180,7 @@ _FRONT = """\
     memcpy(bytes + P4_FRONT, frame, length);
 """
 
-_NO_FRONT = "    const uint8_t *in = frame - P4_FRONT;  /* nobody looks at what would be in front of it */"
+_NO_FRONT = "    const uint8_t *in = frame - P4_FRONT;  /* the bytes in front of it are never read */"
 
 _EGRESS = """\
 static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *restrict packet,
@@ -238,7 +238,7 @@ def _emit_packet_functions(unit: Translation, out: Writer) -> None:
 
 
 def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
-    """Write ``p4_ingress`` and ``p4_egress``; `timed`: something in the program needs the time."""
+    """Write ``p4_ingress`` and ``p4_egress``; `timed`: the program needs the time."""
     describe_metadata(unit, out)
     numbers = ", ".join(map(str, error_numbers(unit.program)))
     out.line(f"static const uint16_t parser_errors[] = {{{numbers}}};")
@@ -246,12 +246,12 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
     clock = "    s->now_us = {};" if timed else ""
     always, wanted = ["    leave(s, p, v);"], []
     if _only_emits(unit.program):
-        seen = "    if (!verdict->dropped)  /* else nobody sees its bytes */"
+        seen = "    if (!verdict->dropped)  /* else its bytes are never read */"
         always, wanted = [], [seen, "        leave(s, p, v);"]
     header = unit.headers[egress_header(unit.program)].c_name
     told = unit.homes.home(("standard_metadata", "egress"))
     assert isinstance(told, HeaderHome)
-    # its storage is our own, or the storage of a lender that does not read it again
+    # the frame is our own, or belongs to a lender that does not read it again
     front = f"    p4_store_{header}((uint8_t *)packet->frame, &{told.text});"
     erroneous = [] if reads_parser_error(unit.program) else ["    if (error)", "        return;"]
     out.template(
@@ -360,9 +360,9 @@ def _declare_sizes(program: ir.Program, out: Writer) -> None:
 
 
 PACKET_OF_TOFINO = """\
-/* A packet outside of the blocks: its bytes, and what ingress asked for. */
+/* A packet outside of the blocks: its bytes, and the requests of ingress. */
 struct p4_packet {
-    const uint8_t *frame;       /* between ingress and egress with room in front for what egress is told */
+    const uint8_t *frame;       /* between ingress and egress with room in front for egress's metadata */
     uint32_t frame_length, packet_length;   /* packet_length: without that room */
     uint32_t mirror_length, resubmit_length;
     uint16_t left_by;
@@ -376,8 +376,8 @@ STATE_OF_TOFINO = """\
 const uint8_t *frame;
 struct p4_packet *packet;
 uint32_t frame_length, packet_length;
-uint32_t payload;           /* offset of what the parser did not reach */
-uint32_t counted;           /* bytes for counters and meters, without what is in front */"""
+uint32_t payload;           /* offset of the unparsed rest */
+uint32_t counted;           /* bytes for counters and meters, without the metadata in front */"""
 
 
 def _declare_packet(unit: Translation, out: Writer) -> None:
@@ -391,7 +391,7 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
         with out.indented():
             struct("meta", storage.structs[META_STRUCT].lines, out)
     out.line()
-    out.line("/* What the blocks of a gress work on. */")
+    out.line("/* The state of a packet in the blocks of a gress. */")
     with out.block("typedef struct p4_state", "} p4_state;"):
         out.line(*STATE_OF_TOFINO.splitlines())
         declare_flags(unit, out)
@@ -400,9 +400,7 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
                 struct(name, members.lines, out, aligned=name in _first_structs())
         struct(LARGE_STRUCT, storage.large, out, aligned=True)
     out.line()
-    out.line(
-        "/* Where the storages of the gresses begin and end: only that of the one that runs is cleared. */"
-    )
+    out.line("/* Begin and end of each gress's storage: only the running gress's storage is cleared. */")
     with out.block("enum", "};"):
         for name, place in zip(("INGRESS", "EGRESS", "LARGE"), _first_structs(), strict=True):
             out.line(f"P4_{name} = offsetof(struct p4_state, {place}),")

@@ -1,6 +1,6 @@
 """Layouts and names shared by all parts of one generated program.
 
-The layout of registers: registers used together are side by side.
+Registers that are used together are stored side by side.
 
 A group is an array of structs, one struct per index. Its registers have the same size and are
 indexed by the same expression wherever the program uses them, so that a packet finds its slot's
@@ -63,10 +63,10 @@ class Registers:
             self._lay_out(registers, names)
 
     def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
-        """Single cells first, from wide to narrow, so that nothing needs padding, then arrays.
+        """Return the cells in order: single cells from wide to narrow, to avoid padding, then arrays.
 
-        A packet reads a slot's single cells before it works on the arrays: processors, which prefetch in
-        the order of addresses, have started on the arrays by then.
+        A packet reads a slot's single cells before it works on the arrays; by then the processor, which
+        prefetches in the order of addresses, has begun to load the arrays.
         """
         shared = _common_prefix([register.name for register in registers]) if len(registers) > 1 else ""
         group = names.unique(f"{shared}slots" if len(registers) > 1 else registers[0].name)
@@ -107,7 +107,7 @@ class Registers:
             out.line()
 
     def initial_values(self) -> list[str]:
-        """Return the statements that set cells to their initial values, where these are not zero."""
+        """Return the statements that set cells to initial values other than zero."""
         lines = []
         for group in self.groups:
             for register in group.registers:
@@ -149,7 +149,7 @@ def _grouped(program: ir.Program) -> list[list[ir.Register]]:
 
 
 def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
-    """Yield neighbours of the same width, lanes separately: so an array of lanes begins a line.
+    """Yield neighbours of the same width, lanes separately, so that an array of lanes begins a line.
 
     Lanes are `RUN` registers or more whose names differ in digits only.
     """
@@ -277,9 +277,9 @@ class CArchitecture:
     """The C text specific to programs for one architecture.
 
     Attributes:
-        by_gress: The state of a packet belongs to one gress; else it lives from parser to deparser.
+        by_gress: True if a packet's state belongs to one gress; else it lives from parser to deparser.
         counted: The bytes counted for a packet, as C.
-        options: Lines at the beginning.
+        options: Lines at the beginning of the C text.
         blocks: Controls except deparsers, in the order of the text.
         deparsers: Deparsers.
         declare_packet: Writes ``struct p4_packet`` and ``p4_state``.

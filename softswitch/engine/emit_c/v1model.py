@@ -20,12 +20,12 @@ from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits, stora
 from softswitch.engine.emit_c.unit import CArchitecture, Translation
 
 OPTIONS = """\
-/* Paths stay apart and are chosen by branches, which processors predict: that takes fewer instructions than
-   to compute what several of them need ahead, or both sides of a condition. */
+/* Keep paths separate, chosen by branches, which processors predict: that takes fewer instructions than to
+   compute common parts of several paths ahead, or both sides of a condition. */
 #ifndef __clang__
 #pragma GCC optimize("no-code-hoisting", "no-if-conversion")
 #endif
-/* Nor are two counts put into a vector in order to raise both at once. */
+/* Also do not join two counts into a vector to raise both at once. */
 #define P4_APART(place) __asm__("" : "+m"(place))
 """
 """Options that speed up v1model's programs and slow down Tofino's, whose packets are C locals."""
@@ -120,7 +120,7 @@ static void answer(const struct p4_packet *p, const struct requests *asked, stru
 """
 
 INGRESS = """\
-/* What `restrict` promises holds here: `previous`, which may be `p`, has been read. */
+/* `restrict` is correct here: `previous`, which may be `p`, has been read. */
 P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict p,
                      const uint8_t *restrict frame, uint32_t length, uint16_t port,
                      uint32_t instance_type, uint64_t now_us, struct p4_verdict *restrict verdict)
@@ -206,10 +206,10 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
     with out.block("struct p4_packet", "} __attribute__((aligned(64)));"):
         out.line(
             "const uint8_t *frame;",
-            "const struct p4_packet *lender;   /* who has the headers that are P4_LENT */",
+            "const struct p4_packet *lender;   /* the packet with the headers that are P4_LENT */",
             "uint32_t frame_length;",
-            "uint32_t packet_length;   /* the same, but for headers added and removed */",
-            "uint32_t payload;         /* offset of what the parser did not reach */",
+            "uint32_t packet_length;   /* frame_length, changed by headers added and removed */",
+            "uint32_t payload;         /* offset of the unparsed rest */",
             "uint32_t truncate_to;",
         )
         declare_flags(unit, out)
@@ -315,12 +315,12 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
 
 
 def _emit_field_lists(unit: Translation, out: Writer) -> None:
-    """Write ``keep`` and ``restore``; through a struct, because both packets may be the same."""
+    """Write ``keep_fields`` and ``restore_fields``; they use a struct, as both packets may be the same."""
     kept = {
         number: [_scalar_home(unit, path) for path in paths]
         for number, paths in unit.program.field_lists.items()
     }
-    out.line("/* Metadata that field lists keep. */")
+    out.line("/* The metadata in field lists. */")
     with out.block("struct kept_fields", "};"):
         out.line("char none;")
         for number, homes in kept.items():

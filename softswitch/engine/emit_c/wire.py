@@ -1,11 +1,9 @@
-"""Headers to and from bytes, and lists of values to the bytes for a hash.
+"""Convert headers to and from bytes, and lists of values to the bytes for a hash.
 
-Cells: fields of headers whose byte order is changed together.
-
-A field of 8, 16, 32 or 64 bits is a C integer, and so are neighbouring smaller fields that fill 8 or 16 bits,
-as its bit fields. Where such cells are as contiguous as on the wire, one instruction reorders up to
-16 bytes: the bytes of a cell are reversed, and so are two one-byte cells that form a
-16-bit word of the wire. So a word of the wire is a number in storage, and checksums add up words there.
+A cell is a C integer: one field of 8, 16, 32 or 64 bits, or neighbouring smaller fields that fill 8 or 16
+bits, as its bit fields. If cells are as contiguous in storage as on the wire, one instruction reorders up to
+16 bytes: the bytes of a cell are reversed, and so are two one-byte cells that form a 16-bit word of the wire.
+So a word of the wire is a number in storage, and checksums can add words there.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from softswitch.engine.emit_c.text import (
 )
 
 WINDOWS = (16, 8)
-"""Numbers of bytes that one instruction can reorder."""
+"""Possible numbers of bytes that one instruction reorders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class WireCell:
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """A cell, or two one-byte cells that change places: in storage, its bytes are reversed."""
+    """A cell, or two one-byte cells that are exchanged: in storage, the bytes are reversed."""
 
     cells: tuple[WireCell, ...]
 
@@ -64,20 +62,20 @@ class CellBlock:
 
     @property
     def size(self) -> int:
-        """Bytes, as many on the wire as in storage."""
+        """Number of bytes, equal on the wire and in storage."""
         return sum(cell.size for cell in self.cells)
 
 
 @dataclass(frozen=True, slots=True)
 class ReorderWindow:
-    """Bytes reordered together: the bytes of `blocks`, and some that are written again."""
+    """Bytes reordered together: the bytes of `blocks`, some of which the next window may write again."""
 
     size: int
     blocks: tuple[CellBlock, ...]
 
     @property
     def order(self) -> tuple[int, ...]:
-        """For each byte its source, on the way in and on the way out."""
+        """The source of each byte, for loading and for storing."""
         order = list(range(self.size))
         for block in self.blocks:
             begin = block.at - self.blocks[0].at
@@ -148,7 +146,7 @@ def _follows(before: CellBlock, block: CellBlock) -> bool:
 
 
 def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]:
-    """Yield the reordering steps of a stretch, from its begin to its end: windows, or a block by itself.
+    """Yield the reordering steps of a stretch, from begin to end: windows, or single blocks.
 
     A window may begin before the end of the previous one, in order to end with the stretch.
     """
@@ -330,7 +328,7 @@ def _load_field(slot: FieldSlot, out: Writer) -> None:
         return
     first, end = slot.offset // 8, (slot.offset + width + 7) // 8
     count, pad = end - first, 8 * end - slot.offset - width
-    if count > 16:  # 17 bytes hold it, but no integer does
+    if count > 16:  # it spans 17 bytes, more than any integer
         head = load_bytes(_address("at", 8 * first), 16, 128)
         text = f"({head} << {8 - pad} | at[{first + 16}] >> {pad})"
         out.line(f"h->{slot.member} = {text} & {literal(-1, width)};")
@@ -345,7 +343,7 @@ def _load_field(slot: FieldSlot, out: Writer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BitPart:
-    """A value for a string of bits: C text of an unsigned integer below 2**width."""
+    """A part of a string of bits: C text of an unsigned integer below 2**width."""
 
     text: str
     width: int
@@ -397,7 +395,7 @@ def _store_fields(layout: HeaderLayout, out: Writer) -> None:
 def store_parts(at: str, offset: int, parts: Sequence[BitPart], out: Writer) -> None:
     """Write the concatenation of `parts` to bytes ``at[offset...]``, padded with zero bits.
 
-    Values that share bytes are combined first; whole ones are stored on their own.
+    Values that share bytes are combined first; values of whole bytes are stored separately.
     """
     chunk: list[BitPart] = []
     bits = 0

@@ -1,6 +1,6 @@
-"""The interpreter: runs a program straight from its IR; `interpreter` makes the right one.
+"""Run a program straight from its IR; `interpreter` returns the interpreter for its architecture.
 
-It is the oracle for the compiled pipeline, and runs under the engine in C for traces and
+The interpreter is the oracle for the compiled pipeline, and runs under the C engine for traces and
 where there is no C compiler (`softswitch.engine.interpreted`). Each statement and expression becomes a
 Python function when the program is loaded (`statements`, `expressions`), so that packets do not walk the
 tree.
@@ -92,7 +92,7 @@ class Interpreter:
         self._table(table).delete(entry)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """All entries, in the order of their insertion; constant ones first."""
+        """Return all entries, in the order of their insertion; constant ones first."""
         return self._table(table).entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
@@ -100,21 +100,21 @@ class Interpreter:
         return self._table(table).find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
-        """Set the default action; None restores the program's own. Raises BadEntry."""
+        """Set the default action; None restores the program's default. Raises BadEntry."""
         self._table(table).set_default(invocation)
 
     def default(self, table: str) -> ir.Invocation:
-        """Return the default action, which a miss runs now."""
+        """Return the present default action, which runs on a miss."""
         return self._table(table).default
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Packets and bytes of one cell of an indirect counter."""
+        """Return packets and bytes of one cell of an indirect counter."""
         cells = self.read_counters(name)
         _check_index(name, index, len(cells))
         return cells[index]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Packets and bytes of every cell of an indirect counter."""
+        """Return packets and bytes of every cell of an indirect counter."""
         if name not in self._externs.counters:
             raise NoSuchObject(f"no indirect counter {name!r}")
         return list(self._externs.counters[name])
@@ -125,7 +125,7 @@ class Interpreter:
         self._externs.counters[name][index] = (packets, bytes_)
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Packets and bytes that hit this entry; None: packets that missed. Raises NoSuchEntry."""
+        """Return packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
         return self._table(table).read_count(entry)
 
     def write_direct_counter(
@@ -135,11 +135,11 @@ class Interpreter:
         self._table(table).write_count(entry, packets, bytes_)
 
     def read_meter(self, name: str, index: int) -> MeterReading:
-        """One meter of an array."""
+        """Return one meter of an array."""
         return self._meter(name, index).read()
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; None: everything is green."""
+        """Set the rates of one meter of an array; with None, all packets are green."""
         self._meter(name, index).configure(rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
@@ -155,7 +155,7 @@ class Interpreter:
         state.meter(state.owner("direct meter", entry)).configure(rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Time of the last packet that hit this entry, microseconds; of tables with idle timeouts."""
+        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
@@ -163,12 +163,12 @@ class Interpreter:
         self._table(table).write_last_hit(entry, now_us)
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Take the waiting digests: their names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
         taken, self._externs.digests = self._externs.digests, []
         return taken
 
     def read_register(self, name: str, index: int) -> int:
-        """One cell of a register."""
+        """Return one cell of a register."""
         return self._register(name, index)[index]
 
     def write_register(self, name: str, index: int, value: int) -> None:
@@ -230,7 +230,7 @@ class Interpreter:
         return packet, self._verdict(packet, dropped, egress_spec=egress_spec, mcast_grp=mcast_grp)
 
     def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
-        """Run egress, update checksums, deparse: the frame, or None if dropped."""
+        """Run egress, update checksums, deparse; return the frame, or None if it is dropped."""
         self._externs.now_us = copy.now_us
         packet.forget_requests()
         for name, type_ in self.program.variables.items():
@@ -260,7 +260,7 @@ class Interpreter:
         return frame, verdict
 
     def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
-        """The present values of these metadata fields, as far as the program has them."""
+        """Return the present values of these metadata fields, without fields that the program lacks."""
         found = {}
         for name in names:
             value = packet.variables["meta"]
@@ -271,11 +271,11 @@ class Interpreter:
         return found
 
     def copy_packet(self, packet: PacketState) -> PacketState:
-        """An independent copy of a packet, for replication."""
+        """Return an independent copy of a packet, for replication."""
         return packet.copy()
 
     def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
-        """The clone of `packet`: `frame` parsed anew, metadata zero but for the field list."""
+        """Return the clone of `packet`: `frame` parsed anew, metadata zero except for the field list."""
         clone = self._fresh(frame)
         port = packet.variables["standard_metadata"].fields["ingress_port"]
         self._set_standard(clone, ingress_port=port)
@@ -436,7 +436,7 @@ class TofinoInterpreter(Interpreter):
         )
 
     def egress(self, packet: PacketState, copy: Copy) -> tuple[bytes | None, Verdict]:
-        """Parse ingress's output, run egress and its deparser: the frame, even if it is dropped."""
+        """Parse ingress's output, run egress and its deparser; return the frame, even if it is dropped."""
         self._externs.now_us = copy.now_us
         packet.forget_requests()
         packet.left_by = copy.egress_port
@@ -476,11 +476,11 @@ class TofinoInterpreter(Interpreter):
         )
 
     def copy_packet(self, packet: PacketState) -> PacketState:
-        """The same bytes for another egress."""
+        """Return a packet with the same bytes for another egress."""
         return self._kept(packet, packet.frame)
 
     def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
-        """The mirror of `packet`: its header and the frame."""
+        """Return the mirror of `packet`: its header and the frame."""
         del field_list
         mirror = self._kept(packet, bytes(self._behind) + (packet.mirrored + frame)[:MAX_FRAME])
         mirror.length = len(mirror.frame) - self._behind
@@ -516,7 +516,7 @@ class TofinoInterpreter(Interpreter):
         }
 
     def _as_bytes(self, values: dict[str, int]) -> bytes:
-        """Return that header."""
+        """Return the header in front of a packet in egress."""
         scratch = PacketState(b"", {})
         emit(scratch, self._header, HeaderValue(True, values))
         return scratch.output.to_bytes(self._behind, "big")

@@ -99,7 +99,7 @@ def compile_store(target: ir.Expr) -> Store:
 
 def _member(expr: ir.Member) -> Evaluate:
     field = expr.field
-    # Most evaluated expressions are like hdr.ethernet.dst and meta.index: one call instead of three.
+    # Most expressions are like hdr.ethernet.dst or meta.index: evaluate these in one call instead of three.
     match expr.base:
         case ir.Var(name=name):
             return lambda packet: packet.variables[name].fields[field]
@@ -186,7 +186,7 @@ def _binary(expr: ir.Binary) -> Evaluate:
             return lambda packet: wrap(left(packet) << min(amount(packet), width))
         case ">>":
             amount = _unsigned(expr.right)
-            return lambda packet: left(packet) >> amount(packet)  # arithmetic for negative numbers
+            return lambda packet: left(packet) >> amount(packet)  # an arithmetic shift for negative numbers
         case "++":
             high, low = _unsigned(expr.left), _unsigned(expr.right)
             shift = ir.width_of(expr.right.type)
@@ -223,7 +223,7 @@ def _clamp(type_: ir.Scalar) -> Callable[[int], int]:
 
 
 def _unsigned(expr: ir.Expr) -> Callable[[PacketState], int]:
-    """Evaluate to the bit pattern, for a signed expression too."""
+    """Return a function that evaluates to the bit pattern, also for a signed expression."""
     evaluate = compile_expression(expr)
     mask = (1 << ir.width_of(expr.type)) - 1
     return lambda packet: evaluate(packet) & mask

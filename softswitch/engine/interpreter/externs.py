@@ -1,8 +1,7 @@
 """The externs of v1model: registers, counters, hashes, checksums, requests to the traffic manager.
 
-The hash and checksum algorithms of v1model, with BMv2's parameters.
-
-Each takes whole bytes and returns an unsigned number of its own width.
+Hash and checksum algorithms have BMv2's parameters. Each takes whole bytes and returns an unsigned number of
+the algorithm's width.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from softswitch.engine.trace import Event, Trace
 
 
 def crc16(data: bytes) -> int:
-    """CRC-16/ARC: polynomial 0x8005, reflected, starting from 0."""
+    """Return CRC-16/ARC: polynomial 0x8005, reflected, starting from 0."""
     remainder = 0
     for byte in data:
         remainder ^= byte
@@ -30,7 +29,7 @@ def crc16(data: bytes) -> int:
 
 
 def csum16(data: bytes) -> int:
-    """The Internet checksum (RFC 1071): complement of the one's complement sum of 16-bit words."""
+    """Return the Internet checksum (RFC 1071): complement of the one's complement sum of 16-bit words."""
     total = sum(_words(data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -38,7 +37,7 @@ def csum16(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """Exclusive or of the 16-bit words."""
+    """Return the exclusive or of the 16-bit words."""
     result = 0
     for word in _words(data):
         result ^= word
@@ -46,7 +45,7 @@ def xor16(data: bytes) -> int:
 
 
 def identity(data: bytes) -> int:
-    """The first 64 bits, or all if there are fewer."""
+    """Return the first 64 bits, or all bits if there are fewer."""
     return int.from_bytes(data[:8], "big")
 
 
@@ -72,7 +71,7 @@ Args = tuple[tuple[ir.Expr, ...], ...]
 
 MASK_64 = (1 << 64) - 1
 MAX_DIGESTS = 4096
-"""Digests that wait for the control plane; further ones are lost."""
+"""Maximum number of digests waiting for the control plane; further ones are lost."""
 
 
 class ExternState:
@@ -108,7 +107,7 @@ class ExternState:
 
 
 def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
-    """Return the effect of one call."""
+    """Return a function with the effect of one call."""
     args = call.args
     match call.function:
         case "register.read":
@@ -194,7 +193,7 @@ def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
 
 
 def cost(unit: str, bytes_: int) -> int:
-    """Return the tokens that a packet of this number of bytes takes from a meter that counts `unit`."""
+    """Return the tokens that a packet of `length` bytes takes from a meter that counts `unit`."""
     return bytes_ if unit == "bytes" else 1
 
 

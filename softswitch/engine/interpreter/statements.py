@@ -40,7 +40,7 @@ def current_width(header: ir.Header, value: HeaderValue) -> int:
 
 
 def compile_extract(statement: ir.Extract) -> Effect:
-    """Return the effect of ``packet.extract``; if it raises ParserError, it changes nothing."""
+    """Return a function that does ``packet.extract``; if it raises ParserError, the packet is unchanged."""
     header_type = statement.header.type
     assert isinstance(header_type, ir.Header)
     locate = compile_expression(statement.header)
@@ -73,7 +73,7 @@ def unpack(header_type: ir.Header, header: HeaderValue, bits: int, width: int) -
         header_type: Its type.
         header: Its value, which is changed.
         bits: Its bits, as a number.
-        width: Number of bits; those beyond the fixed width belong to the varbit.
+        width: Number of bits; bits beyond the fixed width belong to the varbit.
     """
     variable = width - fixed_width(header_type)
     for name, type_ in header_type.fields:
@@ -86,7 +86,7 @@ def unpack(header_type: ir.Header, header: HeaderValue, bits: int, width: int) -
 
 
 def compile_advance(statement: ir.Advance) -> Effect:
-    """Return the effect of ``packet.advance``."""
+    """Return a function that does ``packet.advance``."""
     amount = compile_expression(statement.bits)
 
     def advance(packet: PacketState) -> None:
@@ -101,7 +101,7 @@ def compile_advance(statement: ir.Advance) -> Effect:
 
 
 def compile_emit(statement: ir.Emit) -> Effect:
-    """Return the effect of ``packet.emit``: the valid headers are added to the packet's output."""
+    """Return a function that does ``packet.emit``: it adds the valid headers to the packet's output."""
     type_ = statement.header.type
     locate = compile_expression(statement.header)
     if isinstance(type_, ir.Header):
@@ -195,12 +195,12 @@ def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
 
 
 class Leave(Enum):
-    """An end of a statement that skips the next statement."""
+    """The end of a statement after which the next statement does not run."""
 
     BODY = auto()  # return: leave the innermost scope, action or block
     BLOCK = auto()  # exit: leave ingress or egress
-    LOOP = auto()  # break: leave the innermost loop
-    ROUND = auto()  # continue: leave the loop's body for its update
+    LOOP = auto()  # break: end the innermost loop
+    ROUND = auto()  # continue: end the loop's body and go to its update
 
 
 MAX_ROUNDS = 1 << 20
@@ -220,7 +220,7 @@ class StatementCompiler:
         self._actions: dict[str, Execute] = {}
 
     def body(self, statements: Sequence[ir.Stmt]) -> Execute:
-        """Return a function that runs statements in order until one leaves."""
+        """Return a function that runs statements in order until one leaves (`return`, `break` and so on)."""
         steps = [self._statement(statement) for statement in statements]
 
         def run(packet: PacketState) -> Leave | None:
@@ -233,7 +233,7 @@ class StatementCompiler:
         return run
 
     def scope(self, statements: Sequence[ir.Stmt]) -> Execute:
-        """Like `body`, but ``return`` inside ends here."""
+        """Like `body`, but a ``return`` inside ends only these statements."""
         run = self.body(statements)
         return lambda packet: Leave.BLOCK if run(packet) is Leave.BLOCK else None
 

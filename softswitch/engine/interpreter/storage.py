@@ -106,7 +106,7 @@ def overwrite(target: Aggregate, source: Aggregate) -> None:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Compare as ``==`` of P4: two invalid headers are equal, whatever their fields' values."""
+    """Compare as P4's ``==``: two invalid headers are equal, whatever their fields' values."""
     match left, right:
         case HeaderValue(), HeaderValue():
             if not left.valid or not right.valid:
@@ -136,7 +136,7 @@ def wrapper(type_: ir.Type) -> Callable[[int], int]:
 
 
 class ParserError(Exception):
-    """Parsing stops; `error` is the name of a member of ``error``."""
+    """Raised where parsing stops; `error` is the name of a member of ``error``."""
 
     def __init__(self, error: str) -> None:
         super().__init__(error)
@@ -144,7 +144,7 @@ class ParserError(Exception):
 
 
 class PacketState:
-    """One packet between parser and deparser, with all data of the same lifetime."""
+    """One packet between parser and deparser, with all data that lives as long as it."""
 
     __slots__ = (
         "bypass",
@@ -198,11 +198,11 @@ class PacketState:
 
     @property
     def payload(self) -> bytes:
-        """The bytes that the parser did not reach."""
+        """Return the bytes that the parser did not reach."""
         return self.frame[(self.cursor + 7) // 8 :]
 
     def read_bits(self, count: int) -> int:
-        """Return the next `count` bits without moving on. Raises ParserError PacketTooShort."""
+        """Return the next `count` bits without consuming them. Raises ParserError PacketTooShort."""
         end = self.cursor + count
         if end > 8 * len(self.frame):
             raise ParserError("PacketTooShort")
@@ -212,12 +212,12 @@ class PacketState:
 
 
 class TableState(TableEntries):
-    """The entries of one table, and their parts beside the actions."""
+    """The entries of one table, and their parts besides the actions."""
 
     def __init__(self, program: ir.Program, table: ir.Table) -> None:
         super().__init__(program, table)
         self._masks = [(1 << ir.width_of(key.expr.type)) - 1 for key in table.keys]
-        # Parts of entries beside their actions; None stands for the default action.
+        # Parts of entries besides their actions; None stands for the default action.
         self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
         self._last_hits: dict[ir.ConstEntry | None, int] = {}
         self._meters: dict[ir.ConstEntry | None, TokenMeter] = {}
@@ -270,7 +270,7 @@ class TableState(TableEntries):
         old, new = self.find(entry), super().modify(entry)
         for known in (self._counts, self._last_hits, self._meters, self.cells):
             if old in known:
-                known[new] = known.pop(old)  # type: ignore[assignment]  # each its own values
+                known[new] = known.pop(old)  # type: ignore[assignment]  # each kind has its own values
         self._refresh()
         return new
 

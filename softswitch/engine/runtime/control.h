@@ -45,7 +45,7 @@ P4_EXPORT void p4_control_default(struct p4_pipeline *s, uint32_t table, uint32_
     kind->fill(p4_at(s, kind->default_args), action, args);
 }
 
-/* A part of an entry or, without a match, of the default action. NULL: it has none, or there is no memory. */
+/* A part of an entry or, without a match, of the default action. NULL: no such part, or out of memory. */
 P4_EXPORT void *p4_control_part(struct p4_pipeline *s, uint32_t table, uint32_t part, const uint64_t *match,
                                 uint64_t position)
 {
@@ -65,7 +65,7 @@ P4_EXPORT struct p4_meter *p4_control_meter(struct p4_pipeline *s, uint32_t mete
     return (struct p4_meter *)(void *)p4_pointer_at(s, p4_meters[meter]) + index;
 }
 
-/* The digests that wait, or NULL if the program has none; whoever has read them sets `used` to 0. */
+/* The waiting digests, or NULL if the program has none; the caller sets `used` to 0 after reading them. */
 P4_EXPORT struct p4_digests *p4_control_digests(struct p4_pipeline *s)
 {
     return s->digests;

@@ -1,9 +1,9 @@
 /* The data-path engine: ports, traffic manager, impairments and event loop around one P4 program.
  *
  * This is the interface that the Python side (switch.py) uses. The core does no I/O and has no clock
- * of its own: frames and the time come in, frames collect in each port's outbox, and
- * engine_next_event says when it wants to be called again. engine_run is the real-time driver:
- * it feeds the core from sockets and sends what the outboxes hold.
+ * of its own: the caller passes frames and the time, frames collect in each port's outbox, and
+ * engine_next_event returns the time of the next call. engine_run is the real-time driver:
+ * it feeds the core from sockets and sends the frames of the outboxes.
  *
  * Every function takes the engine's lock itself, except engine_create and engine_destroy. The lock
  * is recursive, so a caller may hold it over several calls.
@@ -18,8 +18,8 @@
 
 #define ENGINE_PORTS 512            /* port numbers are bit<9> */
 #define ENGINE_NEVER UINT64_MAX     /* engine_next_event: nothing scheduled */
-#define ENGINE_MAX_DEPTH 64         /* resubmissions, recirculations and clones on the way of one packet */
-#define ENGINE_MAX_PASSES 4096      /* and in all, of one received frame */
+#define ENGINE_MAX_DEPTH 64         /* most resubmissions, recirculations and clones in sequence for one packet */
+#define ENGINE_MAX_PASSES 4096      /* and most in all for one received frame */
 #define ENGINE_ERROR_BYTES 256
 
 /* Everything else is hidden: the engine shares a process with the programs that it runs. */
@@ -33,17 +33,17 @@ struct engine_impairments {
     uint64_t loss;
     uint64_t duplicate;
     uint64_t reorder;
-    uint64_t corrupt;               /* frame check fails: a loss of its own cause */
+    uint64_t corrupt;               /* frame check fails: lost, with a counter of its own */
     uint64_t delay_ns;
     uint64_t jitter_ns;             /* more delay, uniform, order kept */
     uint64_t reorder_ns;            /* more delay for reordered frames, uniform, order not kept */
     uint64_t rate_bps;              /* 0: unlimited */
     uint64_t burst_bytes;           /* may be sent above the rate */
     uint64_t seed;
-    uint64_t queue_packets;         /* that wait for the rate */
+    uint64_t queue_packets;         /* most packets that wait for the rate */
 };
 
-/* Counters of one port, or of the switch (the last five, about packets that no port can be blamed for). */
+/* Counters of one port, or of the switch (the last five, for packets that belong to no port). */
 struct engine_statistics {
     uint64_t rx_packets;            /* arrived at the port, before impairments */
     uint64_t rx_bytes;
@@ -55,9 +55,9 @@ struct engine_statistics {
     uint64_t rx_malformed;          /* empty, longer than P4_MAX_FRAME, or an offload that cannot be split */
     uint64_t rx_socket_full;        /* dropped by the kernel: we were too slow (a superframe counts once) */
     uint64_t rx_no_program;         /* before load */
-    uint64_t rx_stranger;           /* a UDP port's, from an address that is not its peer's; not in rx_packets */
-    uint64_t ingress_dropped;       /* by the program, of packets that came in here */
-    uint64_t egress_dropped;        /* by the program, of packets on their way out here */
+    uint64_t rx_stranger;           /* UDP port: from an address other than the peer's; not in rx_packets */
+    uint64_t ingress_dropped;       /* by the program, of packets received here */
+    uint64_t egress_dropped;        /* by the program, of packets about to leave here */
     uint64_t tx_packets;            /* left the port */
     uint64_t tx_bytes;
     uint64_t tx_lost;
@@ -66,34 +66,34 @@ struct engine_statistics {
     uint64_t tx_reordered;
     uint64_t tx_queue_full;
     uint64_t tx_blocked;            /* the socket did not take it, or the outbox is full */
-    uint64_t tx_no_peer;            /* nobody has spoken to this UDP port yet */
-    uint64_t tx_too_long;           /* for the interface's MTU */
+    uint64_t tx_no_peer;            /* no peer has sent to this UDP port yet */
+    uint64_t tx_too_long;           /* longer than the interface's MTU */
     uint64_t no_port;               /* sent to a port that does not exist */
     uint64_t no_group;              /* multicast to a group, or cloned to a session, that does not exist */
     uint64_t loops;                 /* stopped by ENGINE_MAX_DEPTH or ENGINE_MAX_PASSES */
-    uint64_t overruns;              /* delayed frames beyond memory's bound */
+    uint64_t overruns;              /* delayed frames above the memory limit */
     uint64_t unloaded;              /* queued when another program was loaded */
 };
 
 #define ENGINE_CAPTURE_NOTES 8
 #define ENGINE_CAPTURE_NAME 32
 
-/* What is kept of the frames at the ports (engine_capture.c). */
+/* What to capture of frames at the ports (engine_capture.c). */
 struct engine_capture_config {
-    uint64_t epoch_ns;              /* what the engine's time 0 is in the records */
-    uint64_t capacity;              /* bytes of records that may wait for engine_captured, of one port */
-    uint32_t snap;                  /* bytes of a frame at most */
+    uint64_t epoch_ns;              /* the engine's time 0 in the records */
+    uint64_t capacity;              /* most bytes of one port's records waiting for engine_captured */
+    uint32_t snap;                  /* most bytes of a frame */
     char notes[ENGINE_CAPTURE_NOTES][ENGINE_CAPTURE_NAME];     /* metadata of the program; "": none */
 };
 
 struct engine_member {
     uint16_t port;
     uint16_t rid;
-    uint16_t exclusion;     /* packets of this level1_exclusion_id leave it out; 0: none does (Tofino) */
+    uint16_t exclusion;     /* packets with this level1_exclusion_id skip the member; 0: none (Tofino) */
 };
 
 struct engine *engine_create(void);             /* NULL: no memory or no descriptors */
-void engine_destroy(struct engine *);           /* not while engine_run runs */
+void engine_destroy(struct engine *);           /* do not call it while engine_run runs */
 
 void engine_lock(struct engine *);
 void engine_unlock(struct engine *);
@@ -106,10 +106,10 @@ int engine_add_udp(struct engine *, uint16_t number, const struct engine_impairm
                    const struct engine_impairments *tx, int fd, uint16_t local, uint16_t peer, char *error);
 int engine_add_interface(struct engine *, uint16_t number, const struct engine_impairments *rx,
                          const struct engine_impairments *tx, const char *name, char *error);
-/* `fd` is a Unix socket (SOCK_SEQPACKET) that listens, to take over, also on failure: shared_ring.h. */
+/* `fd` is a listening Unix socket (SOCK_SEQPACKET); the engine owns it, also on failure: shared_ring.h. */
 int engine_add_shared(struct engine *, uint16_t number, const struct engine_impairments *rx,
                       const struct engine_impairments *tx, int fd, char *error);
-/* Serve a port that was just added, if engine_run runs; call both under engine_lock. On failure it is removed. */
+/* Serve a just added port, if engine_run runs; call both under engine_lock. On failure the port is removed. */
 int engine_serve_port(struct engine *, uint16_t number, char *error);
 uint16_t engine_udp_port(struct engine *, uint16_t number);
 
@@ -121,16 +121,16 @@ int engine_set_group(struct engine *, uint16_t group, const struct engine_member
 int engine_set_session(struct engine *, uint16_t session, const struct engine_member *members,
                        uint32_t count, uint32_t truncate);
 
-/* The ports that a level2_exclusion_id stands for; `members` NULL: the port of that number. */
+/* Set the ports of a level2_exclusion_id; `members` NULL: the port of that number. */
 int engine_set_exclusion(struct engine *, uint16_t id, const struct engine_member *members, uint32_t count);
 
-/* Frames that arrive at `port` now, one after the other in `bytes`. */
+/* Deliver frames to `port` now; they lie back to back in `bytes`. */
 void engine_inject(struct engine *, uint16_t port, const uint8_t *bytes, const uint32_t *lengths,
                    uint32_t count, uint64_t now_us);
 void engine_advance(struct engine *, uint64_t now_us);
 uint64_t engine_next_event(struct engine *);
 
-/* What a memory port has to offer, and all of it: `lengths` and `times_us` per frame. */
+/* Return the number of a memory port's frames, then take all of them: `lengths` and `times_us` per frame. */
 uint32_t engine_pending(struct engine *, uint16_t port, uint64_t *bytes);
 uint32_t engine_drain(struct engine *, uint16_t port, uint8_t *bytes, uint32_t *lengths, uint64_t *times_us,
                       uint32_t count, uint64_t capacity);
@@ -138,9 +138,9 @@ uint32_t engine_drain(struct engine *, uint16_t port, uint8_t *bytes, uint32_t *
 void engine_port_statistics(struct engine *, uint16_t port, struct engine_statistics *);
 void engine_switch_statistics(struct engine *, struct engine_statistics *);
 
-/* Begin to capture anew, or with NULL end it. Returns -1 without memory. */
+/* Start a new capture, or with NULL stop. Returns -1 without memory. */
 int engine_capture(struct engine *, const struct engine_capture_config *);
-/* Take a port's records if there is room for all of them; returns their bytes. `dropped`: records that found no room. */
+/* Take a port's records if all of them fit; returns their bytes. `dropped`: records lost for lack of room. */
 uint64_t engine_captured(struct engine *, uint16_t port, uint8_t *bytes, uint64_t room, uint64_t *dropped);
 
 uint64_t engine_now(struct engine *);           /* microseconds since engine_create */
@@ -149,16 +149,16 @@ int engine_run(struct engine *, char *error);   /* until engine_stop; -1 with th
 void engine_stop(struct engine *);
 int engine_wait_cpu(struct engine *, int timeout_ms);  /* 1: frames at a CPU port; 0: none; -1: stopped */
 
-/* ---- Several engines in virtual time (engine_cables.c). Only this lets frames enter them. ---- */
+/* ---- Several engines in virtual time (engine_cables.c). Frames enter them only through these functions. ---- */
 
-/* What leaves `source` by `port` enters `target` at `target_port`, so much later. */
+/* A frame that leaves `source` by `port` enters `target` at `target_port` after the delay. */
 struct engine_cable {
     uint32_t source, target;
     uint16_t port, target_port;
     uint64_t delay_us;
 };
 
-/* A port at which something else than an engine is. */
+/* A port that leads to a host, not to an engine. */
 struct engine_end {
     uint32_t engine;
     uint16_t port;
@@ -166,25 +166,25 @@ struct engine_end {
 
 struct cabling;
 
-/* All ports are memory ports. Cables come in the order of their sources. Entrances are the cables, then the ends:
-   `survives` is called with one for each frame that goes there by a cable or was to be sent later from an end, as long
-   as cabling_ask wants it; 0 loses the frame. NULL: no memory. */
+/* All ports are memory ports. Cables come in the order of their sources. Entrances are the cables, then the ends.
+   For entrances selected by cabling_ask, `survives` is called for each frame that a cable carries or that was
+   scheduled from an end; if it returns 0, the frame is lost. Returns NULL without memory. */
 struct cabling *cabling_create(struct engine *const *, uint32_t count, const struct engine_cable *,
                                uint32_t cable_count, const struct engine_end *, uint32_t end_count,
                                int (*survives)(uint32_t entrance));
-void cabling_destroy(struct cabling *);         /* before its engines */
+void cabling_destroy(struct cabling *);         /* call it before its engines are destroyed */
 void cabling_ask(struct cabling *, uint32_t entrance, int asks);
 uint64_t cabling_next_event(const struct cabling *);
-/* Let everything happen up to `now_us`, or the first step of that. Returns the time then; ENGINE_NEVER: no memory. */
+/* Process all events up to `now_us`, or only their first step. Returns the time reached; ENGINE_NEVER: no memory. */
 uint64_t cabling_advance(struct cabling *, uint64_t now_us, int one_step);
 void cabling_send(struct cabling *, uint32_t end, const uint8_t *bytes, const uint32_t *lengths, uint32_t count,
                   uint64_t now_us);
-/* The same frame at each of these times, which are not over yet. */
+/* Schedule the same frame at each of these future times. */
 void cabling_send_later(struct cabling *, uint32_t end, const uint8_t *frame, uint32_t length,
                         const uint64_t *times_us, uint32_t count);
-/* The ends at which frames have arrived since the last call; there is room for all. */
+/* The ends at which frames have arrived since the last call; the array has room for all ends. */
 uint32_t cabling_waiting(struct cabling *, uint32_t *ends);
-/* The frames that wait at an end, back to back, until something happens; and that they are dealt with. */
+/* The frames that wait at an end, back to back, valid until the next call; and a call to discard them. */
 const uint8_t *cabling_frames(struct cabling *, uint32_t end, uint32_t *count, const uint32_t **lengths);
 void cabling_forget(struct cabling *, uint32_t end);
 

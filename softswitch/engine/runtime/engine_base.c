@@ -1,4 +1,4 @@
-/* What every part stands on: errors, the clock, the lock. */
+/* What every part uses: errors, the clock, the lock. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,8 +78,8 @@ void frame_release(struct frames *frames, struct frame *frame)
         free(frame);
 }
 
-/* Whoever waits for the mutex holds the gate, so the data thread, which unlocks and locks again all the
-   time, cannot overtake it. */
+/* A thread that waits for the mutex holds the gate, so the data thread, which keeps unlocking and locking,
+   cannot overtake it. */
 void engine_lock(struct engine *engine)
 {
     if (atomic_load_explicit(&engine->owner, memory_order_relaxed) == (uintptr_t)pthread_self()) {

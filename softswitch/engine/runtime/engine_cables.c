@@ -1,28 +1,28 @@
-/* Several engines in virtual time, and the cables between their memory ports: `cables.py` says what happens in which
- * order, and its twin in Python does the same.
+/* Several engines in virtual time, and the cables between their memory ports: `cables.py` defines the order of
+ * events.
  *
- * The engines of a step are found by an array of when each is due, so those with nothing to do cost a word of it.
+ * An array has the time at which each engine is due. A step reads it, so an idle engine costs a word of it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
-/* Where frames enter an engine: what is at the other end of a cable, or of a host's. */
+/* Where frames enter an engine: the far end of a cable, or of a host's link. */
 struct entrance {
     uint32_t engine;
     uint16_t port;
-    bool asks;                      /* whether a frame gets here is asked for each */
+    bool asks;                      /* call `survives` for each frame */
 };
 
-/* A frame that is on its way to an entrance. */
+/* A frame on its way to an entrance. */
 struct under_way {
     uint64_t time_us, order;
     struct frame *frame;
     uint32_t entrance;
 };
 
-/* What is on its way to an engine: a heap. */
+/* Frames on their way to an engine: a heap. */
 struct inbox {
     struct under_way *heap;
     size_t size, capacity;
@@ -31,15 +31,15 @@ struct inbox {
 struct cabling {
     struct engine **engines;
     struct inbox *inbox;            /* of each engine */
-    uint64_t *due_us, *arrival_us;  /* of each engine: its next event, and what enters it next */
+    uint64_t *due_us, *arrival_us;  /* of each engine: the time of its next event or next frame */
     uint32_t count, cables, entrances;
-    struct engine_cable *cable;     /* by their sources, in the order in which they are looked at */
+    struct engine_cable *cable;     /* by source, in the order of processing */
     struct engine_end *end;
     struct entrance *entrance;      /* of the cables, then of the ends */
     bool *held;                     /* locked by this call */
-    bool *waits;                    /* an end is in `waiting` */
-    uint32_t *waiting, waitings;    /* to be told of */
-    uint32_t *next;                 /* the engines of a step that have something to do */
+    bool *waits;                    /* true if the end is in `waiting` */
+    uint32_t *waiting, waitings;    /* ends to report */
+    uint32_t *next;                 /* the engines with work in a step */
     uint64_t order, now_us, step_us;
     struct frames frames;           /* of all engines */
     struct departures departures;
@@ -143,7 +143,7 @@ static uint64_t next_due(const struct cabling *cabling)
 
 /* ---------------------------------------------------------------- a step */
 
-/* Let enter an engine, each at its time, what does so up to `now_us`. */
+/* Deliver to an engine, each at its time, the frames that enter up to `now_us`. */
 static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
 {
     struct inbox *inbox = &cabling->inbox[number];
@@ -172,21 +172,21 @@ static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
 
 /* ---------------------------------------------------------------- fetching ahead
  *
- * With hundreds of engines, what one of them reads in a step has left the nearer caches since the step before. So it is
- * fetched while others have theirs: in stages, since each reads what leads to what the next one fetches. Most of what is
- * due is enough, for no result depends on it.
+ * With hundreds of engines, the data of one engine has left the nearer caches since its last step. So it is fetched
+ * while other engines run: in stages, as each stage reads the pointers that the next one follows. Fetching most of the
+ * data is enough, as no result depends on it.
  */
 
-#define FETCH_LEAST 16      /* engines: what fewer read stays in the caches */
+#define FETCH_LEAST 16      /* engines: the data of fewer stays in the caches */
 #define FETCH_STAGES 6
 #define FETCH_DUE 16        /* frames and events of a step */
 
-/* What an engine will do in a step. */
+/* The work of an engine in a step. */
 struct visit {
     uint32_t count;
     struct due {
         struct port *const *port;
-        const struct frame *frame;  /* NULL: those in front in the port's queues */
+        const struct frame *frame;  /* NULL: the packets in front in the port's queues */
         bool enters;
     } due[FETCH_DUE];
 };
@@ -219,7 +219,7 @@ P4_FETCH void fetch_port(const struct port *port)
     p4_fetch_lines(&port->statistics, sizeof port->statistics);
 }
 
-/* Those of one packet in front are in work while the next ones are fetched (`dequeue`). */
+/* While a packet in front is processed, the next ones are fetched (`dequeue`). */
 P4_FETCH void fetch_queued(const struct queue *queue)
 {
     for (uint64_t i = 0; i < queue->depth && i < QUEUE_AHEAD; i++)
@@ -263,8 +263,8 @@ P4_FETCH void fetch(const struct cabling *cabling, uint32_t number, uint64_t now
     }
 }
 
-/* Let happen what is due in engines up to `now_us`; `all`: and enter what does so. Engines do not touch each other
-   within a step, so each has its whole step at once, while the processor's caches have what it needs. */
+/* Process the events of engines up to `now_us`; `all`: also deliver the frames that enter. Engines are independent
+   within a step, so each runs its whole step at once, while its data is in the processor's caches. */
 static void advance_engines(struct cabling *cabling, uint64_t now_us, bool all)
 {
     struct visit visits[FETCH_STAGES];
@@ -293,7 +293,7 @@ static bool is_behind(const struct departed *a, const struct departed *b)
     return a->engine != b->engine ? a->engine > b->engine : a->way > b->way;
 }
 
-/* Sort by engine and cable what lies there in the order of the engines already, or nearly. */
+/* Sort by engine and cable an array that is sorted by engine already, or nearly. */
 static void sort_departed(struct departed *all, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
@@ -305,7 +305,7 @@ static void sort_departed(struct departed *all, uint32_t count)
     }
 }
 
-/* Take what has left the engines towards each other, in the cables' order, and note the ends at which frames wait. */
+/* Move frames that have left an engine onto its cables, in the cables' order, and note ends at which frames wait. */
 static void collect(struct cabling *cabling)
 {
     struct departures *departures = &cabling->departures;
@@ -329,9 +329,9 @@ static void collect(struct cabling *cabling)
     cabling->short_of_memory |= departures->short_of_memory;
 }
 
-/* ---------------------------------------------------------------- what Python calls */
+/* ---------------------------------------------------------------- functions for Python */
 
-/* Engines of the same program work in the first one's memory; frames, which go from one to the other, are all alike. */
+/* Engines of the same program share the first one's packet memory; frames have one form for all engines. */
 static void share(struct cabling *cabling, struct engine *engine)
 {
     struct engine *first = cabling->engines[0];
@@ -444,7 +444,7 @@ static void step(struct cabling *cabling, uint64_t now_us)
 uint64_t cabling_advance(struct cabling *cabling, uint64_t now_us, int one_step)
 {
     while (cabling->cables && cabling->now_us < now_us) {
-        /* After a pause there is nothing to exchange before the next event. */
+        /* After a pause there are no frames to exchange before the next event. */
         uint64_t due_us = next_due(cabling);
         if (due_us >= now_us)
             break;
@@ -474,7 +474,7 @@ void cabling_send(struct cabling *cabling, uint32_t end, const uint8_t *bytes, c
         bytes += lengths[i];
     }
     leave(cabling, entrance->engine);
-    collect(cabling);               /* what has crossed the switch at once is to be at the next in time */
+    collect(cabling);               /* a frame that crosses a switch in no time must reach the next switch in time */
     cabling->held[entrance->engine] = false;
     engine_unlock(engine);
 }

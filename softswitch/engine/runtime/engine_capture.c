@@ -1,14 +1,14 @@
-/* Captures: what passes the ports, as blocks of a pcapng file (draft-ietf-opsawg-pcapng), one stream for each port.
+/* Captures: the frames at the ports, as blocks of a pcapng file (draft-ietf-opsawg-pcapng), one stream for each port.
  *
- * A frame that came in is noted when the program has dealt with it, so that its comment has what the program says in
- * the metadata that was asked for; one that leaves, when its transmission begins. What never gets that far is noted
- * where it ends. Each comment is words `name=value`:
+ * A received frame is recorded after the program has processed it, so that its comment has the requested metadata; a
+ * leaving frame, when its transmission begins. A frame that gets neither so far is recorded where it ends. Each
+ * comment is words `name=value`:
  *
  *   fate=...                    lost, corrupted, duplicated (by the link), queue_full, blocked, no_program
- *   waited_us=... depth=...     in the queue of the port, and how many are left in it
+ *   waited_us=... depth=...     time in the port's queue, and the packets left in it
  *   NAME=...                    the program's metadata
  *
- * No two records of a switch have the same time: sorted by it, they are in the order in which things happened.
+ * No two records of a switch have the same time: sorted by time, they are in the order of the events.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ struct captured {
     uint64_t dropped;
 };
 
-/* ---------------------------------------------------------------- what the program says */
+/* ---------------------------------------------------------------- the program's metadata */
 
 static const struct p4_field *find_field(const struct p4_program *program, const char *name)
 {
@@ -62,7 +62,7 @@ static int describe_packet(const struct capture *capture, const struct p4_packet
         const struct p4_field *field = capture->fields[i];
         if (!field)
             continue;
-        uint64_t value = 0;     /* little endian, as all that this engine is built for */
+        uint64_t value = 0;     /* little endian, as on all machines that this engine supports */
         memcpy(&value, (const uint8_t *)packet + field->offset, field->bytes);
         used += snprintf(text + used, (size_t)(room - used), "%s%s=%" PRIu64, used ? " " : "", field->name, value);
         if (used >= room)

@@ -7,7 +7,7 @@
 
 #include "engine_internal.h"
 
-/* Live scratch packets per turn: the one in ingress, its clone, a copy. */
+/* Scratch packets in use per turn: the one in ingress, its clone, a copy. */
 #define SCRATCH_PACKETS (3 * (ENGINE_MAX_DEPTH + 2))
 
 /* ---------------------------------------------------------------- life */
@@ -173,7 +173,7 @@ void engine_inject(struct engine *engine, uint16_t number, const uint8_t *bytes,
     }
     flush_ports(engine);
     engine_unlock(engine);
-    wake(engine);       /* there may be a new next event */
+    wake(engine);       /* the next event may have changed */
 }
 
 void engine_advance(struct engine *engine, uint64_t now_us)

@@ -1,4 +1,4 @@
-/* What is to happen at a later time: a binary heap of events, those of one time in the order of scheduling. */
+/* Scheduled events: a binary heap by time; events of one time are in the order of scheduling. */
 #include <stdlib.h>
 
 #include "engine_internal.h"

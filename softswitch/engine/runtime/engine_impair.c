@@ -1,8 +1,8 @@
-/* Impairments: what a link does to the frames that pass it, and frames on their way out.
+/* Impairments: a link's effects on the frames that pass it, and frames on their way out.
  *
  * A link loses, corrupts, duplicates, delays and reorders frames, each by its own draw from the
- * direction's random stream, in that order; a probability of zero draws nothing. Tests keep what a seed
- * gives, so the order stays.
+ * direction's random stream, in that order; a probability of zero draws nothing. Keep this order: tests hold the
+ * results of seeds.
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ uint64_t link_time_ns(const struct direction *direction, uint32_t length)
     return rate ? (uint64_t)length * 8 * UINT64_C(1000000000) / rate : 0;
 }
 
-/* When the frame is through the rate limit, `now_ns` being when it asks. */
+/* The time at which a frame that arrives at `now_ns` has passed the rate limit. */
 uint64_t pass_link(struct direction *direction, uint32_t length, uint64_t now_ns)
 {
     if (!direction->config.rate_bps)
@@ -44,7 +44,7 @@ uint64_t pass_link(struct direction *direction, uint32_t length, uint64_t now_ns
     return through > now_ns ? through : now_ns;
 }
 
-/* When one copy of a frame arrives at the far end. */
+/* The time at which one copy of a frame arrives at the far end. */
 uint64_t link_arrival(struct direction *direction, uint64_t time_ns, uint64_t *reordered)
 {
     const struct engine_impairments *config = &direction->config;

@@ -18,7 +18,7 @@ void look_ahead(struct port *port, const uint8_t *frame, uint32_t length)
     port->engine->program->ahead(port->engine->pipeline, start, length, port->number);
 }
 
-/* A place in the rx queue for a frame that is through at `through_ns`. */
+/* Reserve a place in the rx queue for a frame that passes the rate limit at `through_ns`. */
 static bool wait_for_link(struct port *port, uint64_t now_ns)
 {
     uint64_t size = port->rx.config.queue_packets + 1;      /* one is on the link, the others wait */

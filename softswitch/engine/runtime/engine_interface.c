@@ -1,8 +1,8 @@
 /* Interface ports: an AF_PACKET socket on a veth or any other Ethernet interface.
  *
  * With PACKET_VNET_HDR the kernel passes superframes and unfinished checksums as they are; we split and
- * finish them (engine_offload.c), run the program on real frames, and join what can be joined on the way out.
- * Frames come in by a ring (engine_packet_ring.c) or, where there is none and if they are long, by recvmmsg.
+ * finish them (engine_offload.c), run the program on real frames, and join frames on the way out where possible.
+ * Frames come in by a ring (engine_packet_ring.c); without a ring, or if they are long, by recvmmsg.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,18 +24,18 @@
 
 #define INTERFACE_OUTBOX_BYTES (512 << 10)
 #define INTERFACE_OUTBOX_MOST (32 << 20)    /* while the interface's queueing discipline takes no more */
-#define RESUME_NS 100000                    /* no event tells that it does again */
-#define RESUMES 1000                        /* without progress: then it never will take this frame */
-#define RING_FRAMES 32                                /* taken from a ring before the next port's turn */
+#define RESUME_NS 100000                    /* no event reports that it accepts frames again */
+#define RESUMES 1000                        /* without progress: then give up this frame */
+#define RING_FRAMES 32                                /* most frames taken from a ring before the next port's turn */
 #define INTERFACE_MESSAGES 8                          /* per sendmmsg */
 #define PARTS (2 + OFFLOAD_MAX_RUN)         /* offload header, frame headers, payloads */
 #define VLAN_BYTES 4
 
 struct interface_port {
     struct packet_ring ring;
-    uint64_t lost;                          /* before they came to us */
+    uint64_t lost;                          /* before they reached us */
     bool joins;
-    uint32_t resumes;                       /* since a frame left */
+    uint32_t resumes;                       /* since the last frame left */
 };
 
 union interface_control {
@@ -86,7 +86,7 @@ static struct tpacket_auxdata auxdata(struct msghdr *message)
     return data;
 }
 
-/* Take up to `most` frames, IO_BUFFERS at most, from the socket's queue; returns what recvmmsg does. */
+/* Take up to `most` frames, IO_BUFFERS at most, from the socket's queue; returns recvmmsg's result. */
 static int receive_queued(struct port *port, unsigned most)
 {
     struct mmsghdr messages[IO_BUFFERS];
@@ -113,7 +113,7 @@ static int receive_queued(struct port *port, unsigned most)
     return received;
 }
 
-/* Frames too long for their slots, from the queue; returns how many slots that were. */
+/* Take frames that were too long for their slots from the queue; returns the number of slots. */
 static uint32_t receive_long(struct port *port)
 {
     struct interface_port *interface = port->io;
@@ -123,7 +123,7 @@ static uint32_t receive_long(struct port *port)
            && slot->tp_status & TP_STATUS_COPY)
         count++;
     int received = receive_queued(port, count);
-    if (received < 0 && errno == EAGAIN) {      /* must not be; and must not make us ask forever */
+    if (received < 0 && errno == EAGAIN) {      /* should not happen, and must not cause an endless loop */
         interface->lost++;
         received = 1;
     }
@@ -145,7 +145,7 @@ static void receive_slot(struct port *port, struct tpacket2_hdr *slot)
     receive_one(port, &offload, frame, slot->tp_snaplen, &beside, false);
 }
 
-/* The socket reports an error, as when its interface goes down, until somebody has asked which. */
+/* A socket reports an error (such as an interface that went down) until the error is read. */
 static void take_error(int fd)
 {
     int error;
@@ -176,7 +176,7 @@ static void interface_receive(struct port *port)
     }
 }
 
-/* By the kernel, for want of room in the ring or in the queue. It counts from zero again whenever it is asked. */
+/* Frames dropped by the kernel because ring or queue were full. Each query resets the kernel's count. */
 static uint64_t interface_drops(struct port *port)
 {
     struct interface_port *interface = port->io;
@@ -197,7 +197,7 @@ struct batch {
     uint32_t runs[INTERFACE_MESSAGES];
 };
 
-/* Describe `run` frames from `frame` on as one message; returns where the next begins. */
+/* Describe `run` frames from `frame` on as one message; returns the start of the next frame. */
 static uint8_t *describe(struct batch *batch, unsigned i, uint8_t *frame, const uint32_t *lengths,
                          uint32_t run)
 {
@@ -237,7 +237,7 @@ static int send_batch(struct port *port, struct batch *batch)
     return sendmmsg(port->fd, batch->messages, count, MSG_DONTWAIT);
 }
 
-/* The queueing discipline is full, and what it refused is still ours: try again soon. */
+/* The queueing discipline is full; keep the refused frames and try again soon. */
 static bool wait_for_queue(struct port *port)
 {
     struct interface_port *interface = port->io;
@@ -271,7 +271,7 @@ static void interface_flush(struct port *port)
             return;
         }
         if (errno == EINVAL && batch.runs[0] > 1)
-            interface->joins = false;       /* a kernel before 6.2: one by one from now on */
+            interface->joins = false;       /* a kernel before 6.2: send one by one from now on */
         else
             outbox_leave(port, batch.runs[0],
                          errno == EMSGSIZE ? &port->statistics.tx_too_long : &port->statistics.tx_blocked);
@@ -290,7 +290,7 @@ static void interface_close(struct port *port)
     free(interface);
 }
 
-/* Returns what failed, with errno, or NULL. */
+/* Returns the name of the failed step, with errno set, or NULL. */
 static const char *open_interface(struct port *port, const char *name)
 {
     unsigned index = if_nametoindex(name);
@@ -306,7 +306,7 @@ static const char *open_interface(struct port *port, const char *name)
         return "set up";
     struct interface_port *interface = port->io;
     if (setsockopt(port->fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof one) == 0)
-        packet_ring_open(&interface->ring, port->fd);   /* without: by the queue, and filtered by type */
+        packet_ring_open(&interface->ring, port->fd);   /* without a ring: by the queue, filtered by type */
     set_socket_buffers(port->fd);
     struct packet_mreq promiscuous = {.mr_ifindex = (int)index, .mr_type = PACKET_MR_PROMISC};
     if (setsockopt(port->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous))

@@ -8,8 +8,8 @@
 #include "engine_internal.h"
 
 #define EVENTS 64
-/* How late the timer may be for frames that wait for a port's rate. They keep their times, so that the rate is kept;
-   what is due within this leaves in one batch, which costs a system call instead of one per frame. */
+/* Largest delay of the timer for frames that wait for a port's rate. Frames keep their scheduled times, so the rate is
+   exact; all that are due within this time leave in one batch, with one system call instead of one per frame. */
 #define BATCH_NS 50000
 
 static bool watch(int epoll_fd, int fd, void *data, uint32_t events, int operation)
@@ -36,7 +36,7 @@ static void arm(struct engine *engine, int timer_fd)
     timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &timer, NULL);
 }
 
-/* Ask to be told when blocked ports can send again. */
+/* Watch for blocked ports that can send again. */
 static void watch_blocked(struct engine *engine, int epoll_fd)
 {
     engine->newly_blocked = false;
@@ -68,7 +68,7 @@ static void poll_ports(struct engine *engine)
         engine->polled[i]->poll(engine->polled[i]);
 }
 
-/* Whether nothing lies in any ring; then whoever puts something into one wakes us. */
+/* True if all rings are empty; then the writer of the next frame wakes us. */
 static bool rest_ports(struct engine *engine)
 {
     bool idle = true;

@@ -1,7 +1,7 @@
 /* Segmentation and checksum offload: see engine_offload.h.
  *
- * Sums are of 16-bit words as they lie in memory: one's complement addition does not care about byte
- * order (RFC 1071), so nothing is swapped until a sum meets a number.
+ * Sums are over 16-bit words as they lie in memory: one's complement addition does not depend on byte
+ * order (RFC 1071), so bytes are swapped only when a sum is compared with a number.
  */
 #include <arpa/inet.h>
 #include <stdbool.h>
@@ -116,7 +116,7 @@ static bool find_headers(const struct offload *offload, const uint8_t *frame, ui
            && at->payload <= MAX_HEADERS;
 }
 
-/* Make the headers in front of a payload of `part` bytes, number `index`, those of a frame of its own. */
+/* Change the headers in front of payload number `index`, `part` bytes long, into those of a separate frame. */
 static void fix_headers(const struct layout *at, uint8_t *frame, uint32_t part, uint32_t index,
                         uint32_t offset, bool is_last, bool has_checksum)
 {
@@ -196,7 +196,7 @@ static bool may_join(const uint8_t *frame, uint32_t length)
     return load16(udp + 6) == 0 || fold(add(sum, udp, udp_bytes)) == 0xffff;
 }
 
-/* Everything but lengths, identification and checksums. */
+/* All except lengths, identification and checksums. */
 static bool same_flow(const uint8_t *a, const uint8_t *b)
 {
     return memcmp(a, b, ETHERNET_BYTES + 2) == 0 && memcmp(a + 20, b + 20, 4) == 0

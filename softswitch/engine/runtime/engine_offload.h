@@ -22,13 +22,13 @@ enum { OFFLOAD_NONE = 0, OFFLOAD_TCP4 = 1, OFFLOAD_TCP6 = 4, OFFLOAD_UDP = 5, OF
 
 typedef void offload_sink(void *context, const uint8_t *frame, uint32_t length);
 
-/* Hand the frames that `frame` stands for to `sink`, checksums complete. Destroys the buffer: headers are
-   rebuilt in front of each payload in place. Returns -1, nothing handed over, if it is not understood. */
+/* Split `frame` and pass its frames to `sink`, checksums complete. Destroys the buffer: headers are
+   rebuilt in front of each payload in place. Returns -1, without any call, if the frame cannot be split. */
 int offload_split(const struct offload *, uint8_t *frame, uint32_t length, offload_sink *sink, void *context);
 
-/* How many of the frames, back to back in `bytes`, can leave as one UDP superframe: 1 if only the first
-   alone. A frame joins only with valid checksums (or no UDP checksum), because the receiver of a
-   superframe does not check. */
+/* Number of the frames, back to back in `bytes`, that can leave as one UDP superframe: 1 for only the first.
+   A frame joins only with valid checksums (or no UDP checksum), because the receiver of a superframe does
+   not check. */
 uint32_t offload_run(const uint8_t *bytes, const uint32_t *lengths, uint32_t count);
 
 /* The headers of a superframe of `frames` frames (at least 2) that starts with `frame`. */

@@ -5,7 +5,7 @@
 
 #include "engine_internal.h"
 
-/* Frames in a memory port's outbox that nobody drains: bounds memory. */
+/* Most frames in a memory port's outbox: limits memory if it is not drained. */
 #define MAX_MEMORY_OUTBOX ((size_t)256 << 20)
 #define MUCH ((size_t)1 << 20)
 
@@ -100,7 +100,7 @@ void outbox_forget_sent(struct port *port)
 {
     struct outbox *box = &port->outbox;
     if (box->used - box->sent > MUCH && box->sent < box->used / 2)
-        return;     /* moving so much is worth it when as much has left */
+        return;     /* move the rest only if at least as much has left */
     box->count -= box->first;
     box->used -= box->sent;
     if (box->count) {
@@ -156,11 +156,11 @@ uint8_t *outbox_reserve(struct port *port)
 {
     if (port->reserve)
         return port->reserve(port);
-    /* What leaves later, or by a cable, is copied from here: a place that is always in the cache. */
+    /* Frames that leave later, or by a cable, are copied from here: a buffer that is always in the cache. */
     return port->departs_later ? port->engine->work->frame : place(port);
 }
 
-/* Put down that a frame has left, or NULL: that something waits. */
+/* Record that a frame has left or, with NULL, that frames wait. */
 static bool note(const struct port *port, struct frame *frame)
 {
     const struct engine *engine = port->engine;
@@ -263,7 +263,7 @@ void flush_ports(struct engine *engine)
     if (engine->cpu_pending) {
         engine->cpu_pending = false;
         uint64_t one = 1;
-        /* A full eventfd is readable already: nothing is lost. */
+        /* A full eventfd is readable already: no event is lost. */
         (void)!write(engine->cpu_fd, &one, sizeof one);
     }
 }

@@ -1,8 +1,8 @@
 /* Shared memory ports: frames in rings that this process and the one at the far end both map (shared_ring.h).
  *
- * Egress writes a frame where the far end reads it. A frame that comes in is copied out of the ring first: whoever wrote
- * it may change it while the program looks. No word of the other side is used as an index without a check; one that
- * cannot be ends the connection.
+ * Egress writes a frame where the far end reads it. A received frame is copied out of the ring first, as the far end
+ * could change it while the program reads it. Each word from the far end is checked before its use as an index; an
+ * impossible one ends the connection.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,30 +16,30 @@
 #include "engine_internal.h"
 #include "shared_ring.h"
 
-#define SHARED_TURN 64              /* frames that are taken from one port before the next has its turn */
-#define SHARED_PUBLISH 32           /* frames that are written before the far end may see them */
-/* Who sleeps is woken for a quarter of its ring, when nothing comes in any more, or after so many turns: where processes
-   are more than processors each wake-up is a change of processes, which a few frames are not worth. */
+#define SHARED_TURN 64              /* most frames taken from one port before the next port's turn */
+#define SHARED_PUBLISH 32           /* most frames written before the far end may see them */
+/* A sleeping peer is woken for a quarter of its ring, when no more frames come in, or after this number of turns: with
+   more processes than processors each wake-up is a context switch, too costly for a few frames. */
 #define SHARED_HELD_TURNS 4
 
 _Static_assert(P4_MAX_FRAME <= RING_MAX_FRAME, "a frame must fit behind the last slot");
 
 struct shared_port {
-    int listen_fd, peer_fd;         /* -1: nobody is there */
-    struct ring_area *area;         /* NULL before the peer has said what it needs */
+    int listen_fd, peer_fd;         /* -1: not connected */
+    struct ring_area *area;         /* NULL before the peer's request */
     size_t area_bytes;
     uint8_t *in, *out;              /* slots */
     uint32_t slots, slot_bytes;
-    uint32_t wide;                  /* slots that the longest frame reaches over */
-    uint32_t taken;                 /* frames taken in */
-    uint32_t written, published;    /* frames written, and of these shown */
-    uint32_t free_until;            /* `written` may reach this, as far as is known */
-    bool asleep;                    /* we have said so */
-    bool owes;                      /* the peer waits, and has not been told of all that is shown */
+    uint32_t wide;                  /* slots that the longest frame covers */
+    uint32_t taken;                 /* frames received */
+    uint32_t written, published;    /* frames written, and of these published to the peer */
+    uint32_t free_until;            /* known limit of `written` */
+    bool asleep;                    /* `asleep` is set for us */
+    bool owes;                      /* the peer waits, and has not been woken for all published frames */
     uint32_t owed_turns;
-    bool broken;                    /* the peer has written what cannot be */
+    bool broken;                    /* the peer has written an impossible value */
     _Alignas(64) uint8_t padding[RING_FRAME_AT];
-    uint8_t frame[P4_MAX_FRAME];    /* what is being taken in, aligned as in its slot */
+    uint8_t frame[P4_MAX_FRAME];    /* the frame being received, aligned as in its slot */
 };
 
 /* ---------------------------------------------------------------- connection */
@@ -58,7 +58,7 @@ static void forget_peer(struct shared_port *shared)
 static void wake_peer(struct shared_port *shared)
 {
     uint8_t byte = 0;
-    if (ring_take_turn_to_wake(&shared->area->peer_asleep))     /* a socket that is full is readable already */
+    if (ring_take_turn_to_wake(&shared->area->peer_asleep))     /* a full socket is readable already */
         (void)!send(shared->peer_fd, &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -70,7 +70,7 @@ static bool is_possible(const struct ring_request *request, ssize_t length)
            && request->frame_bytes > 0 && request->frame_bytes <= P4_MAX_FRAME;
 }
 
-/* Memory that nobody can make smaller: to touch what has been cut off would end this process. */
+/* Memory that cannot be truncated: an access beyond a cut would end this process. */
 static int make_memory(size_t bytes)
 {
     int fd = memfd_create("ina-port", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -98,7 +98,7 @@ static bool send_offer(int peer_fd, const struct ring_offer *offer, int memory_f
     return sendmsg(peer_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *offer;
 }
 
-/* Map rings as the peer needs them, and hand them to it. */
+/* Map rings as the peer requests them, and pass them to it. */
 static bool open_rings(struct shared_port *shared, const struct ring_request *request)
 {
     uint32_t slots = request->slots, slot_bytes = ring_slot_bytes(request->frame_bytes);
@@ -122,7 +122,7 @@ static bool open_rings(struct shared_port *shared, const struct ring_request *re
     return sent;
 }
 
-/* Take what the peer says on its socket: first what it needs, then bytes that wake us, at last nothing more. */
+/* Read the peer's socket: first its request, then bytes that wake us, at last the end. */
 static void hear_peer(struct shared_port *shared)
 {
     struct ring_request request;
@@ -133,7 +133,7 @@ static void hear_peer(struct shared_port *shared)
         forget_peer(shared);
 }
 
-/* Who connects last is the peer: the one before has ended, and what it had started may hold its socket open. */
+/* The last process to connect is the peer: the one before has ended, and its children may keep its socket open. */
 static void take_peer(struct port *port)
 {
     struct shared_port *shared = port->io;
@@ -170,7 +170,7 @@ static uint8_t *slot_of(const struct shared_port *shared, uint8_t *slots, uint32
 
 /* ---------------------------------------------------------------- frames in */
 
-/* How many frames wait; more than there are slots cannot be. */
+/* The number of waiting frames; more than the number of slots is impossible. */
 static uint32_t waiting(struct shared_port *shared)
 {
     uint32_t count = atomic_load_explicit(&shared->area->in.head.value, memory_order_acquire) - shared->taken;
@@ -178,8 +178,8 @@ static uint32_t waiting(struct shared_port *shared)
     return shared->broken ? 0 : count;
 }
 
-/* Begin to fetch a slot while something else is done: its lines are in the cache of the other side's processor, and the
-   program would wait for those of every frame. */
+/* Begin to fetch a slot in the background: its lines are in the cache of the other side's processor, and the program
+   would wait for those of every frame. */
 static void fetch_to_read(const uint8_t *slot, uint32_t bytes)
 {
     for (uint32_t at = 0; at < bytes; at += RING_LINE)
@@ -196,7 +196,7 @@ static void fetch_to_write(const uint8_t *slot, uint32_t bytes)
 static void take_frame(struct port *port, const uint8_t *slot, const uint8_t *next)
 {
     struct shared_port *shared = port->io;
-    uint32_t length = *(const volatile uint32_t *)slot;     /* once: it may be another the next time */
+    uint32_t length = *(const volatile uint32_t *)slot;     /* read it once: the next read may differ */
     if (unlikely(length > shared->slot_bytes - RING_FRAME_AT)) {
         port->statistics.rx_packets++;
         port->statistics.rx_malformed++;
@@ -208,7 +208,7 @@ static void take_frame(struct port *port, const uint8_t *slot, const uint8_t *ne
     port_receive(port, shared->frame, length);
 }
 
-/* Fetch what the program will look up for a frame that waits in the ring. */
+/* Fetch the entries that the program will look up for a frame that waits in the ring. */
 static void expect_frame(struct port *port, const uint8_t *slot)
 {
     const struct shared_port *shared = port->io;
@@ -250,7 +250,7 @@ static uint8_t *shared_reserve(struct port *port)
 {
     struct shared_port *shared = port->io;
     if (!shared->area)
-        return shared->frame;           /* nobody to send it to: see shared_commit */
+        return shared->frame;           /* no peer: see shared_commit */
     if (unlikely(shared->free_until - shared->written < shared->wide)) {
         uint32_t tail = atomic_load_explicit(&shared->area->out.tail.value, memory_order_acquire);
         if (shared->written - tail > shared->slots) {
@@ -289,7 +289,7 @@ static void shared_commit(struct port *port, uint32_t length)
         publish(shared);
 }
 
-/* Tell the peer that waits of all that is shown. */
+/* Wake a waiting peer for all published frames. */
 static void settle(struct shared_port *shared)
 {
     shared->owes = false;
@@ -297,7 +297,7 @@ static void settle(struct shared_port *shared)
     wake_peer(shared);
 }
 
-/* Whether the peer may sleep on, as more is to come. */
+/* True if the peer can sleep on, as more frames follow. */
 static bool may_owe(const struct port *port)
 {
     struct shared_port *shared = port->io;
@@ -314,7 +314,7 @@ static void shared_flush(struct port *port)
     if (ring_asleep(&shared->area->peer_asleep) == RING_AWAKE)
         return;
     shared->owes = true;
-    if (!port->engine->took)            /* perhaps nobody asks whether we rest */
+    if (!port->engine->took)            /* `idle` may not be called again */
         settle(shared);
 }
 

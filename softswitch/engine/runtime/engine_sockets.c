@@ -1,11 +1,11 @@
-/* What ports with a socket share. */
+/* Functions that all ports with a socket share. */
 #include <linux/sock_diag.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 #include "engine_internal.h"
 
-#define SOCKET_BUFFER (32 << 20)    /* asked for; the kernel may give less */
+#define SOCKET_BUFFER (32 << 20)    /* requested; the kernel may grant less */
 
 bool io_buffers_ready(struct engine *engine)
 {

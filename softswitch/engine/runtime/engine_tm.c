@@ -1,9 +1,9 @@
-/* The traffic manager, as v1model and BMv2 define it; what programs for Tofino ask for besides is in `distribute`.
+/* The traffic manager, as v1model and BMv2 define it; `distribute` has the extensions for Tofino.
  *
  * After ingress: clone, then resubmit, else multicast, else drop, else unicast. Egress runs when a
  * copy leaves its queue; without a rate limit there is no queue, and egress writes straight into the
- * port's outbox. A port has a queue for each priority, and the highest that has a packet is served; clones
- * have the lowest, for their metadata is that of a new packet. After egress: clone, then drop, recirculate or transmit.
+ * port's outbox. A port has a queue for each priority and serves the highest one that has a packet; clones have the
+ * lowest priority, as their metadata is a new packet's. After egress: clone, then drop, recirculate or transmit.
  *
  * Packets that enter again (resubmit, recirculate) are processed at once, before the remaining copies.
  */
@@ -12,21 +12,21 @@
 
 #include "engine_internal.h"
 
-/* Where a packet came from. `shared` is NULL if `frame` lives only as long as the call, which is enough
-   where nothing can be queued. */
+/* Origin of a packet. `shared` is NULL if `frame` lives only as long as the call, which is enough if no packet
+   can be queued. */
 struct origin {
     const uint8_t *frame;
     struct frame *shared;
     uint32_t length;
     uint32_t depth;
     uint16_t port;
-    uint8_t priority;           /* that ingress asked for */
+    uint8_t priority;           /* requested by ingress */
 };
 
 static void ingress_pass(struct engine *, const struct origin *, uint32_t instance_type,
                          const struct p4_packet *previous, int32_t field_list);
 
-/* Whether the packet may take one more turn. */
+/* True if the packet may enter once more. */
 static bool may_enter(struct engine *engine, const struct origin *origin)
 {
     if (origin->depth >= ENGINE_MAX_DEPTH || engine->passes == 0) {
@@ -79,7 +79,7 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
     port->queue_depth++;
 }
 
-/* The packet that is next of all priorities, told how many it leaves behind in its queue; there must be one. */
+/* Remove the next packet of all priorities and set its deq_qdepth; call only if a packet waits. */
 static struct queued *dequeue(struct port *port)
 {
     struct queue *queue = &port->queues[P4_PRIORITIES - 1];
@@ -108,7 +108,7 @@ static void schedule_dequeue(struct port *port)
 static void send_copy(struct engine *, struct p4_packet *, const struct origin *, struct engine_member,
                       uint32_t instance_type, uint32_t truncate, bool last);
 
-/* To the members of a clone session. */
+/* Send to the members of a clone session. */
 static void send_clone(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
                        const struct p4_verdict *verdict, uint32_t instance_type)
 {
@@ -157,7 +157,7 @@ static void egress_pass(struct engine *engine, struct port *port, struct p4_pack
     if (truncate && length > truncate)
         length = truncate;
     bool sent = length != 0 && !verdict.dropped && !verdict.recirculate;
-    struct frame *kept = NULL;   /* what enters again must not lie where the next output goes */
+    struct frame *kept = NULL;   /* a frame that enters again must not lie in the next output's buffer */
     if (unlikely((verdict.clone || verdict.recirculate) && length != 0))
         kept = frame_new(engine, out, length);
     if (likely(sent && port))
@@ -172,7 +172,7 @@ static void egress_pass(struct engine *engine, struct port *port, struct p4_pack
     }
 }
 
-/* One copy towards one port. `last`: the packet is not needed any more, egress may have it. */
+/* Send one copy to one port. `last`: the packet is not needed any more, so egress may change it. */
 static void send_copy(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
                       struct engine_member to, uint32_t instance_type, uint32_t truncate, bool last)
 {
@@ -195,7 +195,7 @@ static void send_copy(struct engine *engine, struct p4_packet *packet, const str
     engine->packets_used--;
 }
 
-/* Whether a copy is left out: by the member's own id, or by its port and replication id. */
+/* True if a copy is excluded, by the member's own id, or by its port and replication id. */
 static bool is_excluded(const struct engine *engine, const struct engine_member *to,
                         const struct p4_verdict *verdict)
 {
@@ -212,7 +212,7 @@ static bool is_excluded(const struct engine *engine, const struct engine_member 
     return false;
 }
 
-/* To the members of a group; `last`: the packet is not needed after it. */
+/* Send to the members of a group; `last`: the packet is not needed any more. */
 static void replicate(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
                       uint16_t number, const struct p4_verdict *verdict, bool last)
 {
@@ -229,7 +229,7 @@ static void replicate(struct engine *engine, struct p4_packet *packet, const str
     }
 }
 
-/* To two groups and a port, as programs for Tofino may ask for. */
+/* Send to two groups and a port, as programs for Tofino can request. */
 static void distribute(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
                        const struct p4_verdict *verdict, uint32_t instance_type)
 {
@@ -324,6 +324,6 @@ void tm_discard_queues(struct engine *engine)
             engine->statistics.unloaded++;
         }
     }
-    spares_free(&engine->work->items);        /* another program's are of another size */
+    spares_free(&engine->work->items);        /* another program's packets have another size */
     frames_free(&engine->own_frames);
 }

@@ -1,8 +1,8 @@
 /* UDP ports: one Ethernet frame is one datagram on 127.0.0.1.
  *
- * A port has one peer, as a link has one far end: the one it was given, or else the first sender. What comes from
- * any other address is a stranger's: it is counted and dropped, and never changes where the port sends. The socket is
- * not connected, which would have the kernel drop them uncounted.
+ * A port has one peer, as a link has one far end: the configured peer, or else the first sender. A datagram from
+ * another address is counted and dropped, and never changes the peer. The socket is not connected, as the kernel would
+ * then drop these datagrams uncounted.
  *
  * Segmentation offload makes this fast. The kernel hands over a run of equal datagrams as one buffer
  * (UDP_GRO), and takes a run of equal frames, the last one possibly shorter, as one send (UDP_SEGMENT).
@@ -36,7 +36,7 @@ struct udp_port {
     struct sockaddr_in peer;
     bool has_peer;
     bool segments;
-    int everywhere_fd;              /* see take_everywhere; -1: whoever made the socket has seen to that */
+    int everywhere_fd;              /* see take_everywhere; -1: left to the socket's creator */
 };
 
 union udp_control {
@@ -58,7 +58,7 @@ static uint32_t segment_size(struct msghdr *message)
     return 0;
 }
 
-/* Whether a datagram comes from the peer; the first that comes says who that is. */
+/* True if a datagram comes from the peer; without a peer, its sender becomes the peer. */
 static bool from_peer(struct udp_port *udp, const struct sockaddr_in *sender)
 {
     if (unlikely(!udp->has_peer)) {
@@ -107,7 +107,7 @@ static void udp_receive(struct port *port)
 
 /* ---------------------------------------------------------------- send */
 
-/* Frames from `first` on that one message can carry. */
+/* The number of frames from `first` on that one message can carry. */
 static uint32_t run_length(const struct outbox *box, uint32_t first, bool segments)
 {
     uint32_t size = box->lengths[first];
@@ -179,7 +179,7 @@ static void udp_flush(struct port *port)
             return;
         }
         if (runs[0] > 1 && (errno == EINVAL || errno == EIO || errno == EOPNOTSUPP))
-            udp->segments = false;      /* this kernel or device cannot: one by one from now on */
+            udp->segments = false;      /* this kernel or device cannot: send one by one from now on */
         else
             outbox_leave(port, runs[0],
                          errno == EMSGSIZE ? &statistics->tx_too_long : &statistics->tx_blocked);
@@ -206,8 +206,9 @@ static void udp_close(struct port *port)
 
 /* Take a UDP port (0: a free one) at all addresses of this machine.
  *
- * Who has the port at one address (127.0.0.2, say) can send from it in the name of any other, by IP_PKTINFO: as us to
- * our peer. The port is then also bound where it is used, which SO_REUSEPORT allows to this user; `keep_to_us` ends that.
+ * A process with the port at one address (say 127.0.0.2) could send from any other address, by IP_PKTINFO, and so pose
+ * as us to our peer. The port is then also bound where it is used; SO_REUSEPORT allows that to this user, until
+ * `keep_to_us`.
  */
 static int take_everywhere(uint16_t *local)
 {
@@ -217,14 +218,14 @@ static int take_everywhere(uint16_t *local)
     socklen_t size = sizeof six;
     int one = 1, none = 0;
     int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {                       /* a kernel without IPv6: so nobody else has it either */
+    if (fd < 0) {                       /* a kernel without IPv6: no other process can have the port there either */
         fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         address = (struct sockaddr *)&four;
         size = sizeof four;
     } else {
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
     }
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &none, sizeof none);  /* nobody reads it */
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &none, sizeof none);  /* it is never read */
     if (fd >= 0 && (bind(fd, address, size) || getsockname(fd, address, &size)
                     || setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one))) {
         int reason = errno;

@@ -1,5 +1,5 @@
-/* Meters: two-rate three-colour markers (RFC 2698) that do not look at earlier colours. And digests: values
- * on their way to the control plane.
+/* Meters: two-rate three-colour markers (RFC 2698) that ignore earlier colours. And digests: values on their
+ * way to the control plane.
  */
 #ifndef P4_METERS_H
 #define P4_METERS_H
@@ -9,13 +9,13 @@
 enum { P4_GREEN, P4_YELLOW, P4_RED };
 
 struct p4_bucket {
-    uint64_t rate, burst;          /* tokens per second, and at most */
-    uint64_t tokens, millionths;   /* what is in it */
+    uint64_t rate, burst;          /* tokens per second, and the bucket's size */
+    uint64_t tokens, millionths;   /* tokens in it */
 };
 
 /* All members are 64-bit words: the control plane reads and writes them by their position. */
 struct p4_meter {
-    uint64_t configured;           /* 0: everything is green */
+    uint64_t configured;           /* 0: all packets are green */
     uint64_t last_us;
     struct p4_bucket committed, peak;
     uint64_t seen[3][2];           /* packets and bytes by colour */
@@ -30,7 +30,7 @@ P4_HELPER void p4_refill(struct p4_bucket *bucket, uint64_t elapsed_us)
     bucket->millionths = full ? 0 : (uint64_t)(millionths % 1000000);
 }
 
-/* The colour of a packet that takes `cost` tokens. */
+/* Return the colour of a packet that takes `cost` tokens. */
 P4_HELPER uint32_t p4_meter(struct p4_meter *meter, uint64_t now_us, uint64_t cost, uint64_t bytes)
 {
     uint32_t colour = P4_GREEN;
@@ -55,7 +55,7 @@ P4_HELPER uint32_t p4_meter(struct p4_meter *meter, uint64_t now_us, uint64_t co
     return colour;
 }
 
-/* Digests wait here until the control plane takes them: each its number, then two words for each value. */
+/* Digests wait here until the control plane takes them: for each its number, then two words per value. */
 #define P4_DIGEST_WORDS 65536
 
 struct p4_digests {

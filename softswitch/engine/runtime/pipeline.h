@@ -1,8 +1,8 @@
 /* The contract between a compiled P4 program and the engine that feeds it packets.
  *
  * A program is a shared object that exports one `struct p4_program p4_program`. It owns tables,
- * registers and counters; the engine owns ports, queues, replication and time. Nothing here
- * locks: whoever calls holds the switch's lock.
+ * registers and counters; the engine owns ports, queues, replication and time. These functions
+ * do not lock: the caller holds the switch's lock.
  */
 #ifndef P4_PIPELINE_H
 #define P4_PIPELINE_H
@@ -13,7 +13,7 @@
 #define P4_ABI 8
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_AHEAD 16            /* frames; with 8, a quarter slower */
-#define P4_AHEAD_BYTES 128     /* of a frame, in which most keys are */
+#define P4_AHEAD_BYTES 128     /* front of a frame, which has most keys */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
 #define P4_PRIORITIES 8        /* of standard_metadata.priority */
 
@@ -25,7 +25,7 @@ struct p4_pipeline;            /* state of one loaded program: opaque */
 struct p4_packet;              /* one packet between parser and deparser: opaque, p4_program.packet_size bytes,
                                   64-byte aligned. It refers to the frame it was parsed from: keep that alive. */
 
-/* What a block asks the traffic manager to do. */
+/* A block's requests to the traffic manager. */
 struct p4_verdict {
     uint16_t egress_spec;      /* after ingress */
     uint16_t mcast_grp;        /* after ingress; nonzero wins over egress_spec */
@@ -39,14 +39,14 @@ struct p4_verdict {
     uint8_t unicast;           /* after ingress: to egress_spec besides the groups (Tofino) */
     uint16_t mcast_grp_2;      /* after ingress: a second group (Tofino) */
     uint16_t rid;              /* of the packet: see the next */
-    uint16_t exclude_1;        /* copies of group nodes that have this exclusion id are left out */
-    uint16_t exclude_2;        /* copies with its rid are left out at the ports that this id stands for */
+    uint16_t exclude_1;        /* group nodes with this exclusion id get no copy */
+    uint16_t exclude_2;        /* copies with the packet's rid are dropped at this id's ports */
     int32_t clone_fields;      /* field list to keep in the clone, or -1 */
     int32_t resubmit_fields;   /* field list to keep, or -1 */
     int32_t recirculate_fields;
 };
 
-/* What the traffic manager tells egress of the copy that it sends. */
+/* The traffic manager's metadata of a copy, for egress. */
 struct p4_copy {
     uint16_t egress_port;
     uint16_t egress_rid;
@@ -64,11 +64,11 @@ struct p4_field {
     size_t offset, bytes;      /* in struct p4_packet */
 };
 
-/* A function that begins to fetch memory is part of whoever calls it: gcc takes one that does nothing else for one
-   without effect, and does not call it. */
+/* Functions that only begin to fetch memory are inlined: gcc considers them to have no effect, and would remove the
+   calls. */
 #define P4_FETCH static inline __attribute__((always_inline, unused))
 
-/* Begin to fetch `bytes` from `at` on, up to eight cache lines: processors go on by themselves. */
+/* Begin to fetch `bytes` from `at` on, up to eight cache lines: processors then continue by themselves. */
 P4_FETCH void p4_fetch_lines(const void *at, size_t bytes)
 {
     for (size_t i = 0; i < bytes && i < 512; i += 64)
@@ -91,12 +91,12 @@ struct p4_program {
     /* An independent copy, sharing the frame. */
     void (*copy)(struct p4_packet *to, const struct p4_packet *from);
 
-    /* The same without copying what is large: `to` reads it from `from`, which must be no loan itself, and stay
-       as it is as long as `to` is used. */
+    /* The same without copying large headers: `to` reads them from `from`, which must not be a loan itself and
+       must not change while `to` is used. */
     void (*lend)(struct p4_packet *to, const struct p4_packet *from);
 
     /* Make `to` the ingress-to-egress or egress-to-egress clone of `from`: the frame parsed anew (ingress clone)
-       or the given frame (egress clone), user metadata zero but for the field list. */
+       or the given frame (egress clone), user metadata zero except for the field list. */
     void (*clone)(struct p4_pipeline *, struct p4_packet *to, const struct p4_packet *from,
                   const uint8_t *frame, uint32_t length, int32_t field_list);
 
@@ -105,14 +105,14 @@ struct p4_program {
     uint32_t (*egress)(struct p4_pipeline *, struct p4_packet *, const struct p4_copy *,
                        uint8_t *out, struct p4_verdict *);
 
-    /* Whether look-ups wait for memory, so that it pays to call `ahead`. NULL: no key is known in advance. */
+    /* True if look-ups wait for memory, so that calling `ahead` pays. NULL: no key is known in advance. */
     uint32_t (*waits)(const struct p4_pipeline *);
 
-    /* Begin to fetch what ingress will look up for a frame that it gets P4_AHEAD frames later. It changes nothing,
-       and needs no more than the frame's first P4_AHEAD_BYTES. */
+    /* Begin to fetch the entries that ingress will look up for a frame P4_AHEAD frames later. It changes no state,
+       and reads only the frame's first P4_AHEAD_BYTES. */
     void (*ahead)(struct p4_pipeline *, const uint8_t *frame, uint32_t length, uint16_t port);
 
-    const struct p4_field *metadata;   /* the last one has no name; NULL: none can be read */
+    const struct p4_field *metadata;   /* the last one has no name; NULL: no readable fields */
 };
 
 #endif

@@ -1,12 +1,12 @@
-/* What generated pipelines share: wide integers, big-endian loads and stores, arithmetic whose corner
- * cases P4 fixes and C does not, hashes and random numbers.
+/* Code that generated pipelines share: wide integers, big-endian loads and stores, arithmetic with P4's corner
+ * cases, hashes and random numbers.
  *
  * A value of bit<W> or int<W> is the unsigned integer of its W bits; all bits above are zero.
  */
 #ifndef P4_PRELUDE_H
 #define P4_PRELUDE_H
 
-/* Most rounds of a loop: a packet never keeps a switch for ever. */
+/* Most rounds of a loop, so that no packet blocks the switch for ever. */
 #define P4_MAX_ROUNDS (1u << 20)
 
 #include <stddef.h>
@@ -19,8 +19,8 @@
 #error "generated pipelines expect a little-endian machine"
 #endif
 
-/* Programs may compare a field with itself, test an unsigned number for being at least 0, or assign
- * what they never read; that is no defect of the C. */
+/* Programs may compare a field with itself, compare an unsigned number with 0, or assign values that they
+ * never read; the C compiler need not warn. */
 #pragma GCC diagnostic ignored "-Wtautological-compare"
 #pragma GCC diagnostic ignored "-Wtype-limits"
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
@@ -28,12 +28,12 @@
 #define P4_INLINE static inline __attribute__((always_inline, unused))
 #define P4_HELPER static __attribute__((unused))
 #define P4_FUNCTION static __attribute__((unused))
-/* Loops over lanes stay apart (emit_c/lanes.py). */
+/* Loops over lanes are not merged (emit_c/lanes.py). */
 #define P4_LANES static __attribute__((unused, noinline, hot))
-/* Before a loop over lanes, of which a vector holds eight: to count and to jump is half of a round otherwise. */
+/* Unroll a loop over lanes (a vector holds eight): otherwise count and jump are half of a round. */
 #define P4_UNROLLED _Pragma("GCC unroll 4")
 #define P4_LIKELY(x) __builtin_expect(!!(x), 1)
-/* Where a program defines this, gcc does not put what has been stored at `place` into a vector with its neighbour. */
+/* If a program defines this, gcc does not join the store at `place` with its neighbour's into a vector. */
 #ifndef P4_APART
 #define P4_APART(place)
 #endif
@@ -43,8 +43,8 @@ __extension__ typedef __int128 p4_i128;
 
 #define P4_U128(high, low) (((p4_u128)(high) << 64) | (low))
 
-/* Where the fields of a large header are: in this packet, in the one that it is a loan of (p4_program.lend), or
-   from P4_IN_FRAME on in the frame at offset (where - P4_IN_FRAME). */
+/* Location of a large header's fields: in this packet, in the packet that lends it (p4_program.lend) or, from
+   P4_IN_FRAME on, in the frame at offset (where - P4_IN_FRAME). */
 enum { P4_ABSENT = 0, P4_STORED = 1, P4_LENT = 2, P4_IN_FRAME = 3 };
 
 /* ---------------------------------------------------------------- big-endian memory */
@@ -122,7 +122,7 @@ P4_INLINE void p4_store(uint8_t *at, p4_u128 value, unsigned bytes)
         at[i] = (uint8_t)value;
 }
 
-/* Bytes in another order: `order` says for each of sixteen, which may be constants, where it comes from. */
+/* Bytes in another order: `order` has the source position of each of the sixteen bytes. */
 typedef uint8_t p4_sixteen __attribute__((vector_size(16)));
 typedef uint64_t p4_two __attribute__((vector_size(16)));
 #ifdef __clang__
@@ -159,9 +159,9 @@ P4_INLINE void p4_give8(uint8_t *at, p4_sixteen x)
 #define P4_REORDER16(to, from, ...) p4_give16(to, P4_ORDERED(p4_take16(from), __VA_ARGS__))
 #define P4_REORDER8(to, from, ...) p4_give8(to, P4_ORDERED(p4_take8(from), __VA_ARGS__))
 
-/* The part of a packet that is no large header, of constant size: plain stores, where gcc calls memset and memcpy.
-   Of more than P4_LINES only the first are written out. A line is what AVX2 moves at once: gcc moves wider vectors
-   that the processor lacks by 16 bytes, which takes twice the stores. */
+/* Clear or copy a packet without its large headers, of constant size: plain stores, where gcc calls memset and memcpy.
+   At most P4_LINES lines are unrolled. A line is one move of AVX2: gcc splits wider vectors that the processor lacks
+   into moves of 16 bytes, twice as many. */
 
 #define P4_LINES 32
 typedef uint64_t p4_line __attribute__((vector_size(32), aligned(32), may_alias));
@@ -190,7 +190,7 @@ P4_INLINE void p4_copy_lines(void *restrict to, const void *restrict from, size_
     memcpy(line + p4_lines(bytes), source + p4_lines(bytes), bytes - p4_lines(bytes) * sizeof(p4_line));
 }
 
-/* As memcpy, of which gcc makes a call unless it knows the size. */
+/* Like memcpy, but inline: gcc calls memcpy unless it knows the size. */
 P4_INLINE void p4_copy_bytes(uint8_t *restrict to, const uint8_t *restrict from, size_t bytes)
 {
     typedef uint64_t piece __attribute__((vector_size(32), aligned(1), may_alias));
@@ -270,7 +270,7 @@ P4_INLINE p4_u128 p4_ones(unsigned width)
     return ~(p4_u128)0 >> (128 - width);
 }
 
-/* Division by zero gives zero. What is left by a power of two, as sizes often are, takes no division. */
+/* Division by zero gives zero. A remainder by a power of two, as sizes often are, takes no division. */
 #define P4_DIVISION(bits, type)                                           \
     P4_INLINE type p4_div##bits(type x, type y) { return y ? x / y : 0; } \
     P4_INLINE type p4_mod##bits(type x, type y)                           \
@@ -371,16 +371,16 @@ P4_HELPER p4_u128 p4_sub_saturated_signed(p4_u128 x, p4_u128 y, unsigned width)
 
 /* ---------------------------------------------------------------- hashes and checksums */
 
-/* A sum of 16-bit words, however much has piled up, to the Internet checksum (RFC 1071): upper and lower half are
-   added, and what is carried out of the upper half into the lower one, twice. */
+/* Fold a sum of 16-bit words into the Internet checksum (RFC 1071): add the upper half to the lower half, then add the
+   carry, twice. */
 P4_INLINE uint32_t p4_fold(uint64_t sum)
 {
     uint32_t half = (uint32_t)((sum + (sum << 32 | sum >> 32)) >> 32);
     return (half + (half << 16 | half >> 16)) >> 16 ^ 0xffff;
 }
 
-/* The sum of an even number of bytes as 16-bit words of this machine. Of bytes of the wire, which is each with its
-   bytes exchanged, that gives the same checksum with its bytes exchanged. */
+/* The sum of an even number of bytes as 16-bit words in this machine's byte order. For bytes in network order this is
+   the checksum with its two bytes exchanged. */
 P4_INLINE uint64_t p4_sum_words(const uint8_t *data, size_t bytes)
 {
     uint64_t sum = 0;
@@ -513,7 +513,7 @@ P4_INLINE void p4_count(struct p4_count *counter, uint64_t size, uint64_t index,
 
 /* ---------------------------------------------------------------- memory */
 
-/* Zeroed memory, on huge pages where there is enough of it: slots are visited at random. */
+/* Zeroed memory, on huge pages if it is large enough: slots are accessed at random. */
 P4_HELPER void *p4_allocate(size_t bytes)
 {
     const size_t huge = (size_t)2 << 20;

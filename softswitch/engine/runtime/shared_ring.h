@@ -1,16 +1,16 @@
-/* Frames through shared memory: what a switch's port and the process at its far end both see.
+/* Frames through shared memory, which a switch's port and the process at its far end both map.
  *
  * The far end connects to the port's Unix socket (SOCK_SEQPACKET) and sends a `ring_request`. The switch answers with a
- * `ring_offer` and a file descriptor of the memory, which cannot be made smaller: so whoever maps it never faults. It
+ * `ring_offer` and a file descriptor of the memory, which cannot be truncated, so no access faults. The memory
  * holds two rings, one for each direction. Each has one writer and one reader: the writer counts frames written in
  * `head`, the reader frames taken in `tail`, modulo 2^32. Frame i lies in slot i modulo `slots`, behind its length.
  *
- * Nobody is woken who is awake. Who is about to wait says so in `asleep`, looks once more, and waits for the socket to be
- * readable; the other side, when it has moved `head` (or `tail`, if that is waited for), takes the word back and sends one
- * byte. The end of the connection is the end of the rings.
+ * Only a sleeping side is woken. A side that is about to wait sets `asleep`, checks once more, and waits until the
+ * socket is readable. After moving `head` (or `tail`, if the side waits for that), the other side clears `asleep` and
+ * sends one byte. The rings end with the connection.
  *
- * The switch takes every word for a lie: it keeps its own copy of what it has written and taken, and a frame out of the
- * memory before it looks at it.
+ * The switch trusts no word in the memory: it keeps its own counts of frames written and taken, and copies a frame out
+ * before it reads it.
  *
  * Both sides are compiled with this file: the engine, and the library of ranks (hostlib/_native).
  */
@@ -23,11 +23,11 @@
 
 #define RING_MAGIC 0x52414e49u      /* "INAR" */
 #define RING_VERSION 1u
-#define RING_MAX_FRAME 9216u        /* what may be written behind a slot's beginning, whatever its size */
-#define RING_LEAST_SLOTS 64u        /* a power of two, as all numbers of slots */
+#define RING_MAX_FRAME 9216u        /* most bytes that may be written from a slot's beginning, whatever its size */
+#define RING_LEAST_SLOTS 64u        /* a power of two, like every number of slots */
 #define RING_MOST_SLOTS 16384u
 #define RING_LINE 64u
-/* Where a frame begins in its slot: the lanes of an INA packet, 70 bytes on, then begin a cache line. */
+/* Offset of a frame in its slot: the lanes of an INA packet, 70 bytes later, then begin a cache line. */
 #define RING_FRAME_AT 58u
 
 struct ring_request {
@@ -43,7 +43,7 @@ struct ring_offer {
     uint64_t area_bytes;
 };
 
-/* What a side that waits wants to hear of. */
+/* The count for which a side waits. */
 enum { RING_AWAKE = 0, RING_WANTS_FRAMES = 1, RING_WANTS_ROOM = 2 };
 
 struct ring_word {
@@ -54,7 +54,7 @@ struct ring_counts {
     struct ring_word head, tail;
 };
 
-/* The beginning of the memory; the slots of `in` follow, then those of `out`, each with room for one longest frame. */
+/* The beginning of the memory; the slots of `in` and of `out` follow, each with room for one more longest frame. */
 struct ring_area {
     struct ring_counts in, out;     /* towards the switch, and from it */
     struct ring_word switch_asleep, peer_asleep;
@@ -82,7 +82,7 @@ static inline uint8_t *ring_out_slots(struct ring_area *area, uint32_t slots, ui
     return ring_in_slots(area) + ring_slots_bytes(slots, slot_bytes);
 }
 
-/* Say that we wait; the caller then looks once more, and if there is something calls `ring_wake_up`. */
+/* Announce that we wait; the caller then checks once more, and calls `ring_wake_up` if it need not wait. */
 static inline void ring_fall_asleep(struct ring_word *asleep, uint32_t wants)
 {
     atomic_store_explicit(&asleep->value, wants, memory_order_relaxed);
@@ -94,14 +94,14 @@ static inline void ring_wake_up(struct ring_word *asleep)
     atomic_store_explicit(&asleep->value, RING_AWAKE, memory_order_relaxed);
 }
 
-/* What the other side waits for, after we have moved a count. */
+/* Return what the other side waits for, after we have moved a count. */
 static inline uint32_t ring_asleep(struct ring_word *asleep)
 {
     atomic_thread_fence(memory_order_seq_cst);
     return atomic_load_explicit(&asleep->value, memory_order_relaxed);
 }
 
-/* Whether it is ours to send the byte. */
+/* True if we must send the byte. */
 static inline int ring_take_turn_to_wake(struct ring_word *asleep)
 {
     return atomic_exchange_explicit(&asleep->value, RING_AWAKE, memory_order_relaxed) != RING_AWAKE;

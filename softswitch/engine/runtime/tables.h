@@ -1,15 +1,15 @@
-/* Match-action tables: entries laid out by the generated code, found and kept by this.
+/* Match-action tables: the generated code defines the layout of entries; this code stores and finds them.
  *
  * A slot is a generated struct: `words` 64-bit words of key, then struct p4_match, then the action's
  * arguments. Hash tables (exact and lpm) probe linearly and are at most half full; an lpm table is one
  * hash table for all prefix lengths in use, tried from the longest. A byte for each value of a key's leading
- * bits says where to begin, and a bit for each hash that has been seen says of most lengths after that one that
- * they have nothing; both may say too much after deletions, never too little, and are made anew then.
+ * bits gives the first length to try, and a filter with a bit per hash rules out most lengths after it. After
+ * deletions both may admit too much, never too little, and are built anew.
  *
  * Ordered tables (ternary, range, optional) are an array with the winner first: value words, mask words, low
  * and high words of ranges. Large ones have an index beside it, by tuple space search (Srinivasan et al.,
- * SIGCOMM 1999): for each mask in use the entries are hashed, without their ranges. It is made anew some
- * look-ups after a change, which until then go through the array.
+ * SIGCOMM 1999): for each mask in use the entries are hashed, without their ranges. It is built anew some
+ * look-ups after a change; until then, look-ups search the array.
  */
 #ifndef P4_TABLES_H
 #define P4_TABLES_H
@@ -18,13 +18,13 @@
 
 #define P4_MAX_PREFIXES 130
 #define P4_FILTER_BITS 8           /* of an lpm table's filter, for each slot */
-#define P4_LEAD_BITS 24            /* most leading bits of an lpm key that say where to begin */
-#define P4_LEAD_LEAST 16           /* bits fewer that a prefix may have to be noted there */
-#define P4_FAR_BYTES ((size_t)256 << 10)    /* of slots, which do not stay in the nearest caches then */
-#define P4_INDEX_LEAST 32          /* entries from which on an ordered table has an index */
-#define P4_INDEX_MASKS 128         /* masks up to which it has one */
-#define P4_INDEX_PATIENCE 64       /* look-ups after a change before it is made */
-#define P4_INDEX_STEPS 8           /* for each entry: with more, too many differ by their ranges only */
+#define P4_LEAD_BITS 24            /* most leading bits of an lpm key that give the first length */
+#define P4_LEAD_LEAST 16           /* a prefix may be shorter by this number of bits and still be noted there */
+#define P4_FAR_BYTES ((size_t)256 << 10)    /* bytes of slots above which they leave the nearest caches */
+#define P4_INDEX_LEAST 32          /* least entries of an ordered table with an index */
+#define P4_INDEX_MASKS 128         /* most masks of an ordered table with an index */
+#define P4_INDEX_PATIENCE 64       /* look-ups after a change before the index is built */
+#define P4_INDEX_STEPS 8           /* probes for each entry: with more, too many entries differ only by their ranges */
 
 struct p4_match {
     uint32_t live;             /* 0: free; else 1 + the group of the prefix length (0 if exact) */
@@ -38,17 +38,17 @@ struct p4_hits {               /* a direct counter; a part of its own, so that s
 struct p4_prefix {
     uint32_t group, entries, bits;
     uint32_t rank;             /* 1 to 64, falling with the length; several lengths may share one */
-    uint32_t sure;             /* where it comes first, there is hardly ever no entry: no need for the filter */
+    uint32_t sure;             /* if it is the first length, the entry nearly always exists: skip the filter */
     uint64_t *mask;            /* words */
 };
 
 /* P4_FIXED: no entries, or constant ones that are code. */
 enum { P4_EXACT, P4_LPM, P4_ORDERED, P4_FIXED };
 
-/* What an entry, or the default action, may have beside its match and action. */
+/* Parts that an entry, or the default action, may have beside its match and action. */
 enum { P4_HITS, P4_METER, P4_LAST_HIT, P4_PARTS };   /* struct p4_hits, struct p4_meter, uint64_t us */
 
-/* What does not change while the program runs. */
+/* Constant while the program runs. */
 struct p4_table_kind {
     const char *name;
     uint32_t kind, words;      /* words of key */
@@ -61,7 +61,7 @@ struct p4_table_kind {
     void (*fill)(void *args, uint32_t action, const uint64_t *words);
 };
 
-/* What applying a table came to. */
+/* The result of applying a table. */
 struct p4_outcome {
     uint32_t hit, action, leave;    /* leave: the action ran an exit statement */
 };
@@ -77,14 +77,14 @@ struct p4_table {
     uint64_t *filter;          /* lpm: P4_FILTER_BITS for each slot */
     uint8_t *ranks;            /* lpm: for each value of the leading bits, the highest rank there */
     uint32_t lead_bits;
-    uint8_t first[65];         /* lpm: for each rank in use, the first prefix with it; 0: that is in no ranks */
+    uint8_t first[65];         /* lpm: for each rank in use, its first prefix; for 0, the first prefix without a rank */
     uint32_t large;            /* look-ups wait for memory: 0 or 1 */
     uint8_t likely;            /* lpm: the prefix with the most entries */
     uint64_t forgotten;        /* lpm: entries deleted since the filter was made, whose bits are still set */
-    uint32_t *index;           /* ordered: 1 + positions, by hash; 2^(64 - index_shift) of them */
+    uint32_t *index;           /* ordered: 1 + position, by hash; 2^(64 - index_shift) words */
     uint32_t index_shift;
-    uint32_t mask_count;       /* masks in the index; 0: it is not made */
-    uint32_t looked_up;        /* since the last change, up to P4_INDEX_PATIENCE + 1 */
+    uint32_t mask_count;       /* masks in the index; 0: there is no index */
+    uint32_t looked_up;        /* look-ups since the last change, up to P4_INDEX_PATIENCE + 1 */
     uint32_t masks[P4_INDEX_MASKS];    /* the position of the first entry with each, in ascending order */
 };
 
@@ -115,7 +115,7 @@ P4_INLINE struct p4_match *p4_match_of(const uint8_t *slot, uint32_t words)
     return (struct p4_match *)(uintptr_t)(slot + 8 * words);
 }
 
-/* The hash of a key in a group of entries, which `live` says (struct p4_match). */
+/* The hash of a key in the group of entries `live` (struct p4_match). */
 P4_INLINE uint64_t p4_hash_in(const uint64_t *key, uint32_t words, uint32_t live)
 {
     return p4_hash(key, words) + (live - 1) * 0xc2b2ae3d27d4eb4f;
@@ -135,13 +135,13 @@ P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t 
     }
 }
 
-/* Begin to fetch what p4_find will read. */
+/* Begin to fetch the slot that p4_find will read. */
 P4_INLINE void p4_fetch(const struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes)
 {
     __builtin_prefetch(t->slots + (p4_hash_in(key, words, 1) >> t->shift) * slot_bytes);
 }
 
-/* Whether an lpm table may have an entry with this hash. */
+/* True if an lpm table may have an entry with this hash. */
 P4_INLINE int p4_may_have(const struct p4_table *t, uint64_t hash)
 {
     uint64_t bit = hash >> (t->shift - __builtin_ctz(P4_FILTER_BITS));
@@ -158,7 +158,7 @@ P4_INLINE uint64_t p4_lead(const struct p4_table *t, const uint64_t *key, uint32
     return bits >> (64 - t->lead_bits);
 }
 
-/* Begin to fetch what p4_find_longest will read: where it begins, and an entry of the likely length. */
+/* Begin to fetch the data of p4_find_longest: the first length, and an entry of the likely length. */
 P4_INLINE void p4_fetch_longest(const struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes,
                                 uint32_t top)
 {
@@ -178,7 +178,7 @@ P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, u
     uint64_t masked[words];
     if (!t->prefix_count)
         return NULL;
-    const struct p4_prefix *likely = &t->prefixes[t->likely];    /* fetched while the ranks are, on a chance */
+    const struct p4_prefix *likely = &t->prefixes[t->likely];    /* a guess, fetched together with the ranks */
     for (uint32_t i = 0; i < words; i++)
         masked[i] = key[i] & likely->mask[i];
     __builtin_prefetch(t->slots + (p4_hash_in(masked, words, likely->group + 1) >> t->shift) * slot_bytes);
@@ -203,7 +203,7 @@ P4_INLINE const uint64_t *p4_value_of(const struct p4_table *t, uint64_t positio
 
 P4_HELPER void p4_table_index(struct p4_table *t);
 
-/* Whether the ranges of an ordered table's entry have these values; `end`: what is behind its mask. */
+/* True if the ranges of an ordered table's entry contain these values; `end`: the words behind its mask. */
 P4_INLINE int p4_in_ranges(const uint64_t *end, const p4_u128 *ranged, uint32_t ranges)
 {
     for (uint32_t r = 0; r < ranges; r++) {
@@ -254,14 +254,14 @@ P4_INLINE void *p4_find_first(struct p4_table *t, const uint64_t *key, uint32_t 
 /* ---------------------------------------------------------------- control plane
  * Callers have checked that an entry fits and whether it is there. Results: 0, or -1 out of memory. */
 
-/* The leading bits that a prefix leaves open: it is noted in the ranks for all their values, unless there are
- * too many. */
+/* The number of leading bits that a prefix leaves open: it is noted in the ranks for all their values, unless
+ * there are too many. */
 P4_HELPER uint64_t p4_open(const struct p4_table *t, const struct p4_prefix *prefix)
 {
     return ~p4_lead(t, prefix->mask, t->kind->top) & (((uint64_t)1 << t->lead_bits) - 1);
 }
 
-/* Set what finds an entry of an lpm table: the bit of its hash, and its rank where its leading bits may be. */
+/* Register an entry of an lpm table: set its hash's bit in the filter, and its rank for its leading bits. */
 P4_HELPER void p4_table_note(struct p4_table *t, const uint64_t *key, const struct p4_prefix *prefix)
 {
     const struct p4_table_kind *kind = t->kind;
@@ -281,7 +281,7 @@ P4_HELPER const struct p4_prefix *p4_table_group(const struct p4_table *t, uint3
     return prefix;
 }
 
-/* Make filter and ranks of an lpm table from its entries. */
+/* Build filter and ranks of an lpm table from its entries. */
 P4_HELPER void p4_table_filter(struct p4_table *t)
 {
     const struct p4_table_kind *kind = t->kind;
@@ -310,7 +310,7 @@ P4_HELPER uint32_t p4_table_mask(struct p4_table *t, uint32_t position)
     return t->mask_count++;
 }
 
-/* Make the index of an ordered table, if it is worth it and there is memory; else `mask_count` stays 0. */
+/* Build the index of an ordered table, if it pays and there is memory; else `mask_count` stays 0. */
 P4_HELPER void p4_table_index(struct p4_table *t)
 {
     const struct p4_table_kind *kind = t->kind;
@@ -331,7 +331,7 @@ P4_HELPER void p4_table_index(struct p4_table *t)
             t->mask_count = 0;
             return;
         }
-        t->index[i] = position + 1;    /* behind those of the same match that win over it */
+        t->index[i] = position + 1;    /* after the entries of the same match that win over it */
     }
 }
 
@@ -340,7 +340,7 @@ P4_HELPER void p4_table_forget_index(struct p4_table *t)
     t->mask_count = t->looked_up = 0;
 }
 
-/* Where to begin for each rank, after a change of the prefixes or of the number of leading bits. */
+/* Set the first length of each rank, after a change of the prefixes or of the number of leading bits. */
 P4_HELPER void p4_table_rank(struct p4_table *t)
 {
     t->first[0] = (uint8_t)t->prefix_count;
@@ -431,7 +431,7 @@ P4_HELPER void p4_table_destroy(struct p4_table *t)
     free(t->slots);
 }
 
-/* The group of this mask, made if need be and there is memory; else NULL. */
+/* The group of this mask, created if needed; NULL without memory. */
 P4_HELPER struct p4_prefix *p4_table_prefix(struct p4_table *t, const uint64_t *mask)
 {
     uint32_t words = t->kind->words, bits = 0, at = 0;
@@ -468,7 +468,7 @@ P4_HELPER void p4_table_forget_prefix(struct p4_table *t, struct p4_prefix *pref
     p4_table_rank(t);
 }
 
-/* The slot that an entry is in. `match`: key words (lpm: and mask words); `position` only if ordered. */
+/* The slot of an entry. `match`: key words (lpm: also mask words); `position` only if ordered. */
 P4_HELPER uint8_t *p4_table_slot(struct p4_table *t, const uint64_t *match, uint64_t position)
 {
     const struct p4_table_kind *kind = t->kind;
@@ -548,7 +548,7 @@ P4_HELPER int p4_table_delete(struct p4_table *t, const uint64_t *match, uint64_
         if (prefix && --prefix->entries == 0)
             p4_table_forget_prefix(t, prefix);
     }
-    /* Close the gap: move back whatever probed past it. */
+    /* Close the gap: move back entries that had probed past it. */
     uint64_t hole = (uint64_t)(slot - t->slots) / kind->slot_bytes, last = t->capacity - 1;
     for (uint64_t i = (hole + 1) & last;; i = (i + 1) & last) {
         uint8_t *next = t->slots + i * kind->slot_bytes;

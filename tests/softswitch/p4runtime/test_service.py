@@ -508,7 +508,7 @@ def test_another_user_cannot_connect() -> None:
 def test_a_socket_in_use_is_not_taken_away() -> None:
     with Switch({}) as switch, Switch({}) as other, private_socket() as address:
         service = serve(switch, serving=Serving(address=address))
-        with pytest.raises(OSError, match=f"cannot listen on {address}: another process does"):
+        with pytest.raises(OSError, match=f"cannot listen on {address}: another process listens there"):
             serve(other, serving=Serving(address=address))
         assert version_at(address) == "1.4.1"
         service.close()

@@ -1,9 +1,8 @@
 """Architectures: a program's packages determine its architecture, and each is a module or folder here.
 
-Each gives an `Architecture` (`unit`).
-
-The common parts are here: packages, their blocks, and the blocks' parameters. For packages of
-unknown architectures, arguments are checked against parameters ("Package types"), and nothing is lowered.
+Each provides an `Architecture` (`unit`). This module has the common parts: packages, their blocks, and the
+blocks' parameters. For packages of unknown architectures, arguments are checked against parameters ("Package
+types"), but not lowered.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def _check_package_shape(
     found: BlockDef,
     pos: ir.Position,
 ) -> None:
-    """Compare the parameters of a block with its type's, whose type parameters this may bind."""
+    """Compare the parameters of a block with its type's; this may bind type parameters of the type."""
     own = constant_body(unit, Scope(found.scope))
     have = [(param.direction, type_at(own, param.type)) for param in found.decl.params]
     if all(param.default is not None or is_optional(param) for param in wanted.params[len(have) :]):
@@ -222,7 +221,7 @@ def check_shape(slot: BlockSlot, block: Block, formals: list[Formal], *, least: 
         least: Minimum number of parameters.
         of: The slot's kind, for a message.
 
-    Where there are two gresses, a block may declare that it only reads its headers. Raises CompileError.
+    In an architecture with two gresses, a block may declare its headers read-only. Raises CompileError.
     """
     decl = block.decl
     wanted = f"({', '.join(f'{direction} {what}'.strip() for direction, what in slot.params)})"

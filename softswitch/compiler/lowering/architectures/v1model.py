@@ -1,7 +1,7 @@
 """The v1model architecture: the parameters of its six blocks, and the parameters' storages.
 
-Of ``standard_metadata_t`` the target sets and reads some fields: a copy of v1model.p4 may have them in
-another order, and more of them; the target knows them by name.
+The target sets and reads some fields of ``standard_metadata_t`` by name, so a program's copy of v1model.p4
+may have them in another order, and have additional fields.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def standard_metadata(unit: Unit, pos: ir.Position) -> t.StructType:
 
 
 WHOLE = "(whole)"
-"""The field of the struct around a header that is a parameter of the pipeline: no source can name it."""
+"""The field of the struct around a header that is a parameter of the pipeline, not a name in any source."""
 
 
 _STANDARD = ("inout", "standard_metadata")
@@ -95,7 +95,7 @@ SLOTS = (
 class Storages:
     """The types of the storages that live as long as the packet.
 
-    A program whose headers or metadata are one header has them in a struct of that header alone.
+    If a program's headers or metadata are a single header, they are a struct of that header alone.
     """
 
     hdr: t.StructType

@@ -1,4 +1,4 @@
-"""Programs for Tofino, architectures TNA and T2NA, beside those for v1model.
+"""The architectures of Tofino, TNA and T2NA.
 
 ====================  =====================================================================
 module                content
@@ -11,8 +11,8 @@ module                content
 ====================  =====================================================================
 
 A packet passes the ingress parser, ingress and the ingress deparser; the deparser's output, with the payload
-behind it, are the bytes that the traffic manager keeps and the egress parser gets. Nothing else is carried
-over, so ``hdr``, ``meta`` and ``standard_metadata`` are structs of both gresses' own parts.
+behind it, are the bytes that the traffic manager keeps and the egress parser gets. No other state passes to
+egress, so ``hdr``, ``meta`` and ``standard_metadata`` are structs with a part for each gress.
 """
 
 from softswitch.compiler.lowering.architectures.tna.calls import call_function, call_object

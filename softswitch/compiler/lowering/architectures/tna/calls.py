@@ -40,7 +40,7 @@ from softswitch.compiler.lowering.values import (
 
 _XORS = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 _RANDOM = "CRC32"
-"""No program may rely on a random hash function; here it is fixed."""
+"""The algorithm used for a random hash function: programs must not rely on a certain one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
         raise Unsupported(f"HashAlgorithm_t.{how.name} without a polynomial", pos, "a CRCPolynomial")
     own = min(width, crc.width)
     variable = body.temporary(ir.Bits(own), "hash", pos)
-    # zeros come first where the values are not whole bytes; v1model's algorithms have them last
+    # if the values are not whole bytes, padding zeros come first; in v1model's algorithms they come last
     if lacking := -sum(_unsigned(each)[1] for each in data) % 8:
         data = (ir.Const(ir.Bits(lacking), 0, pos=pos), *data)
     body.out.append(_hash_into(variable, crc.name, data, own, pos))
@@ -272,7 +272,7 @@ def _count_directly(call: MethodCall) -> Value:
     return call.emit("direct_counter.count", instance=call.on.name)
 
 
-_BLIND = "the meter is blind to the packet's colour, and takes its bytes as they are"
+_BLIND = "the meter is blind to the packet's colour, and counts its bytes unchanged"
 
 
 def _meter(call: MethodCall) -> Value:

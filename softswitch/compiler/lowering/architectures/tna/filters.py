@@ -2,7 +2,7 @@
 
 A filter moves its average towards each value by a part that grows with the time since the last one, up to
 all of it: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends
-compute the same. The chip's circuit has an exponential there, whose first order this is. P4Runtime has no
+compute the same. This is the first-order approximation of the chip's exponential. P4Runtime has no
 entity for filters; their settings are registers named after them, one cell for each filter:
 
 ``NAME.rise``, ``NAME.fall``   2**48 / the time constant in ns, for values above and below the average;
@@ -10,11 +10,11 @@ entity for filters; their settings are registers named after them, one cell for 
 ``NAME.rate``                  1: the average decays by `fall`, and every value is added to it
 ``NAME.shift``                 the result is the average shifted down by this many bits
 ``NAME.gain``                  (Wred) 2**48 / the time constant in ns; 0: not set, nothing is dropped
-``NAME.low``, ``NAME.high``    (Wred) averages up to which nothing and from which all is dropped
+``NAME.low``, ``NAME.high``    (Wred) up to average `low` no packet is dropped, from `high` on every one
 ``NAME.slope``                 (Wred) 2**32 * the probability of a drop for each unit above `low`
 ``NAME.average``, ``NAME.last``    2**16 * the average, and when it was computed in ns
 
-A direct filter has these for each entry of its table, always zero: nothing can set them.
+A direct filter has these for each entry of its table, always zero: they cannot be set.
 
 `MathUnit`: an approximation of powers and reciprocals that a register's action may use.
 
@@ -74,7 +74,7 @@ _OPERATIONS: Mapping[str, _Operation] = {
 
 
 def table_of(operation: str, factor: float) -> MathTable:
-    """Return the table of ``factor * operation(x)``, with the largest possible entries of 8 bits."""
+    """Return the table for ``factor * operation(x)``, scaled to the largest entries that fit in 8 bits."""
     op = _OPERATIONS[operation]
     values = {i: factor * op.of(i / 8) for i in range(4 if op.shift < 0 else 8, _ENTRIES)}
     most = max(values.values())
@@ -152,9 +152,9 @@ def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
 
 _WORD, _FLAG, _BYTE, _HALF, _WIDE = ir.Bits(64), ir.Bits(1), ir.Bits(8), ir.Bits(32), ir.Bits(128)
 _ALL = 1 << 48
-"""The fraction of a value that is the whole value."""
+"""The fraction that stands for the whole value."""
 _FRACTION = 16
-"""Bits of an average behind the point."""
+"""Fraction bits of an average."""
 
 _STATE = {"average": _WORD, "last": _WORD}
 LPF = {"rise": _WORD, "fall": _WORD, "rate": _FLAG, "shift": _BYTE, **_STATE}
@@ -223,7 +223,7 @@ def execute_wred(call: MethodCall) -> Value:
 
 
 def _value(call: MethodCall) -> ir.Expr:
-    """Return the value with `_FRACTION` bits behind the point, in a variable."""
+    """Return the value with `_FRACTION` fraction bits, in a variable."""
     pos = call.pos
     variable = call.body.temporary(_WORD, "value", pos)
     number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
@@ -236,7 +236,7 @@ def _value(call: MethodCall) -> ir.Expr:
 
 
 class _FilterCells:
-    """The cells of one filter while a packet passes it, in variables."""
+    """The cells of one filter in variables, while a packet passes it."""
 
     def __init__(self, call: MethodCall) -> None:
         body, base, pos = call.body, call.on, call.pos
@@ -268,7 +268,7 @@ class _FilterCells:
         self._body.out.append(ir.Assign(self.cell[name], value, pos=self._pos))
 
     def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return a comparison."""
+        """Return a comparison of two values."""
         return ir.Binary(t.BOOL, op, left, right, pos=self._pos)
 
     def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:

@@ -1,4 +1,4 @@
-"""Instances of Tofino's externs: their additions to the program, and the data for their methods."""
+"""Instances of Tofino's externs: add them to the program, and keep the data for their methods."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def make_object(
     maker = _MAKERS.get(symbol.decl.name)
     if maker is None:
         body.unit.refuse(Unsupported(f"extern {symbol.decl.name!r}", decl.pos, ", ".join(sorted(_MAKERS))))
-    with body.unit.scratch():  # its methods are lowered where they are called
+    with body.unit.scratch():  # its methods are lowered at their calls
         plain = checked_instance(body, symbol, ref, decl, name)
     if maker is None:
         return plain

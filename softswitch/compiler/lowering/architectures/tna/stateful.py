@@ -1,9 +1,7 @@
-"""Registers, and the actions that a packet runs on one cell of them: read, the action's body, write.
+"""Registers, and the actions that a packet runs on one of their cells: read, the action's body, write.
 
-Number of accesses to a register by one packet: a chip has the register at one place of its pipeline and
-allows one access.
-
-This is an upper bound: conditions that exclude each other are not compared.
+This module also counts a packet's accesses to each register, as a chip allows only one. The count is an upper
+bound: conditions that exclude each other are not compared.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ def check_accesses(
     *,
     refuse: bool,
 ) -> None:
-    """Warn about registers that a packet may access more than once, or refuse them.
+    """Warn about registers that a packet may access more than once, or raise CompileError.
 
     Args:
         blocks: The blocks that a packet runs, in one gress or the other.
@@ -213,7 +211,7 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
         value = convert(value, t.BIT32, pos, "the index")
     assert isinstance(value, Run)
     if isinstance(value.expr, ir.Const) or path_of(value.expr) is not None:
-        return value.expr  # unchanged: registers that share an index lie side by side
+        return value.expr  # unchanged, as registers with the same index are stored side by side
     if not isinstance(t.lowered(value.type), ir.Bits):
         raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
     variable = body.temporary(value.type, "index", pos)

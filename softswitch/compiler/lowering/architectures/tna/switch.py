@@ -1,4 +1,4 @@
-"""The blocks of a pipeline of Tofino: their parameters, and the parameters' storages."""
+"""The blocks of a Tofino pipeline: their parameters, and the parameters' storages."""
 
 from __future__ import annotations
 
