@@ -326,7 +326,7 @@ def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None
 
 
 NOT_THERE = r"the fallback server on p1 \(10\.0\.0\.5:9560\) does not answer: \[Errno 111\]"
-ANOTHER = r"the fallback server on p1 \(10\.0\.0\.5:9560\) refuses this machine: its INA_TOKEN is another"
+ANOTHER = r"the fallback server on p1 \(10\.0\.0\.5:9560\) refuses this machine: its INA_TOKEN differs"
 NOWHERE = r"machine h1 has not started: its launch command ended with status 255: .*nowhere\.h1"
 WRONG: list[tuple[str, str, str, int, str]] = [
     ("h1,h9", "", "", 2, "machine h9 is not in the cluster file, which has h1, h2, h3, h4, p1"),

@@ -126,6 +126,13 @@ TUTORIAL, GUIDE, FILES, REFERENCE, _ = PAGES = [
 ]
 COMMANDS = sorted({line for page in PAGES for line in page.splitlines() if line.startswith("ina schedule ")})
 
+SACCT = """\
+JobID|User|Partition|State|Submit|Elapsed|AllocTRES
+7|ann|gpu|COMPLETED|2026-01-01T08:00:00|01:00:00|cpu=4,gres/gpu=2,mem=8G
+8|bob|gpu|COMPLETED|2026-01-01T08:10:00|00:30:00|cpu=4,gres/gpu=1,mem=8G
+"""
+"""A log as the page on own traces has Slurm write it."""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -133,6 +140,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (jobs,) = re.findall(r"```csv\n(.*?)```", TUTORIAL, re.DOTALL)
     (tmp_path / "jobs.csv").write_text(jobs)
+    (tmp_path / "jobs.log").write_text(SACCT)
+    (tmp_path / "cluster.toml").symlink_to(ROOT / "examples/schedule/cluster.toml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
