@@ -36,7 +36,7 @@ class ContenderTimes:
 
 
 def processor_s(processes: Iterable[int]) -> float:
-    """Return the processor time that all threads of processes have used, in seconds."""
+    """Return the processor time that all running threads of processes have used, in seconds."""
     total = 0
     for process in processes:
         for thread in Path(f"/proc/{process}/task").iterdir():
