@@ -426,7 +426,7 @@ def test_jobs_have_names_even_without() -> None:
         ("[[job]]\nxyz = 1", "job 'job1': unknown key 'xyz'; known are name, workers, gpus_per_worker"),
         ("[[job]]\nworkers = 1\ncompute_s = -1", "compute_s = -1: want seconds, from 0"),
         ("[[job]]\nworkers = 1\ncompute_s = nan", "compute_s = nan: want seconds"),
-        ("[[job]]\nworkers = 1\ncongestion = 'tcp'", "want one of 'fixed', 'aimd', 'a2tp'"),
+        ("[[job]]\nworkers = 1\ncongestion = 'cubic'", "want one of 'fixed', 'aimd', 'a2tp', 'tcp'"),
         (
             "[[job]]\nworkers = 1\nlayers_bytes = [1, 0]",
             "layers_bytes = [1, 0]: element 1, 0: want a whole number",

@@ -157,7 +157,7 @@ def test_a_cluster_that_cannot_follow_is_refused_whole() -> None:
     async def story(schedule: Schedule) -> None:
         await schedule.until(lambda daemon: True)
         before = schedule.daemon.decisions()
-        with pytest.raises(Conflict, match=r"switch_ip = .10\.1\.1\.1.: want .., to which workers"):
+        with pytest.raises(Conflict, match=r"switch_ip = .10\.1\.1\.1.: want .., to which running workers"):
             await schedule.daemon.change_cluster(replace(SMALL, switch_ip="10.1.1.1"))
         assert schedule.daemon.topology == WHOLE
         assert schedule.daemon.decisions() == before
