@@ -34,6 +34,7 @@ _BACKLOG = 256
 HEAD_S = 10.0
 """Time for a request's head, and a TLS handshake, to arrive."""
 HEAD_BYTES = 64 << 10
+_PIECE_BYTES = 4 << 10
 _LINGER_S = 1.0
 """Time for which a refused connection is still read: otherwise its end would destroy the answer."""
 
@@ -139,9 +140,11 @@ class _BoundedConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes: part of a head, of a body, or of the next request."""
-        if self._refused:
-            return
-        super().data_received(data)
+        # h11 limits a head only while it is incomplete, so one that came in a single read would have no limit
+        for first in range(0, len(data), _PIECE_BYTES):
+            if self._refused:
+                return
+            super().data_received(data[first : first + _PIECE_BYTES])
         if self.conn.their_state is not h11.IDLE:
             self._whole()
         elif self._head is None:
