@@ -19,7 +19,7 @@ from bmv2_topos.testbeds.virtual.admission import SlotRequest, VirtualFleet
 from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region
 from controller.switches import names
-from controller.switches.model import COLUMNS, OUTCOMES
+from controller.switches.model import AGEING, COLUMNS, OUTCOMES
 from controller.switches.programs import objects
 from controller.switches.tofino_rows import COUNTER
 from controller.vocabulary import Topology
@@ -170,6 +170,7 @@ class BuiltBed:
                     region=everything if plan.region is None or admission.transit else plan.region,
                     window=plan.window,
                     preempt=plan.preempt,
+                    ageing=AGEING if plan.preempt else 0,
                     max_age_us=plan.max_age_us,
                 )
             self.fleet.rewrite(name, changed)
