@@ -162,7 +162,7 @@ def up(asked: UpSettings) -> Reply:
     testbeds: ModuleType = {"netns": netns, "mininet": mininet}[asked.runner]
     unused_keys = job_files.unused_keys("topo", Path(asked.topology))
     if asked.dry_run:
-        planned = [command.text for command in testbeds.planned(called, shape, chosen)]
+        planned = [command.text for command in testbeds.commands_of(called, shape, chosen)]
         setup = {"testbed": called, "runner": asked.runner, "dry_run": True}
         return Reply(Result("topo up", setup, {"commands": planned}, unused_keys=unused_keys), planned)
     state = testbeds.up(
