@@ -29,6 +29,7 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
 from controller.vocabulary import Job, Link, Topology
 from controller.vocabulary.catalog import dumbbell
+from hostlib.core.congestion import TCP_BYTES
 from ina.launch.spec import LaunchSpec
 from ina.service.live import WorkerOptions, run_on
 from ina.switches.testbeds import opened
@@ -179,7 +180,7 @@ class SharedLink:
             found |= {
                 "from": begun + self.warm_s,
                 "to": begun + self.warm_s + self.seconds,
-                "flows": [1514 / 1448 * each["receiver"]["bits_per_second"] for each in streams],
+                "flows": [TCP_BYTES / 1448 * each["receiver"]["bits_per_second"] for each in streams],
                 "retransmits": sum(each["sender"]["retransmits"] for each in streams),
                 "rtt_s": fmean(each["sender"]["mean_rtt"] / 1e6 for each in streams) if streams else 0.0,
             }

@@ -665,7 +665,7 @@ class Core:
         for group in groups:
             others = {*group.jobs, *group.neighbours}
             left_out = set[JobState]()
-            for job in filter(lambda job: job.spec.once and len(others) > 1, group.jobs):
+            for job in [job for job in group.jobs if job.spec.once and len(others) > 1]:
                 shared = not alone.isdisjoint(others) or not all(each.spec.once for each in others)
                 (left_out if shared else alone).add(job)
             for name in sorted({job.spec.name for job in left_out} - self._logged_waiting):

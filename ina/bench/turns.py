@@ -45,14 +45,12 @@ def processor_s(processes: Iterable[int]) -> float:
     return total * 1e-9
 
 
-def machine() -> dict[str, object]:
-    """Return the machine's kind: the model name of its processors, their number, and its load average."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return {"processor": value.strip(), "processors": os.cpu_count(), "load": os.getloadavg()[0]}
-    return {"processor": os.uname().machine, "processors": os.cpu_count(), "load": os.getloadavg()[0]}
+def machine_kind() -> dict[str, object]:
+    """Return the model name of the machine's processors, their number, and its load average."""
+    cells = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    models = (value.strip() for key, _, value in cells if key.strip() == "model name")
+    model = next(models, os.uname().machine)
+    return {"processor": model, "processors": os.cpu_count(), "load": os.getloadavg()[0]}
 
 
 class MeasuringTurns:

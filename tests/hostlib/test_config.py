@@ -97,7 +97,10 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"bare": "yes"}, "bare is 'yes', must be true or false"),
         ({"atp": True}, "atp is true: that needs a fallback server"),
         ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
-        ({"congestion": "cubic"}, r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp', 'tcp'\)"),
+        (
+            {"congestion": "cubic"},
+            r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp', 'tcp'\)",
+        ),
         ({"congestion": "a2tp"}, "needs a fallback server"),
         (
             {"numbers": "posit"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from hostlib.launch import command_line
 from hostlib.wire.encodings import Block, why_no_room
 from ina.bench.allreduce import Dtype, Operation
 from ina.bench.baselines import LIBRARIES, Baselines
-from ina.bench.turns import ContenderTimes, MeasuringTurns, machine
+from ina.bench.turns import ContenderTimes, MeasuringTurns, machine_kind
 from ina.cli import options
 from ina.cli.declared import Declared
 from ina.cli.errors import USAGE, Failure
@@ -138,7 +137,8 @@ class AllreduceSettings:
 def allreduce(asked: AllreduceSettings) -> Reply:
     """Measure allreduce, or another collective, through sockets and a switch process on loopback.
 
-    The times are medians of the iterations. Processor time counts all ranks, and the switch.
+    The times are medians of the iterations. Processor time counts all ranks, and the switch. An allreduce
+    has a name, as gradients have, and the same values each time, so all its exponents are foreseen.
 
     Examples:
         ina bench allreduce -np 4 --size 64MB --baseline gloo
@@ -153,7 +153,7 @@ def allreduce(asked: AllreduceSettings) -> Reply:
     """
     payload = asked.payload()
     repeats = asked.iterations or max(5, min(500, (512 << 20) // payload))
-    here = machine()
+    here = machine_kind()
     found, resent = _measured(asked, payload, repeats)
     numbers = _numbers(found, payload) | {"resent_packets": resent}
     setup: dict[str, object] = {
@@ -178,7 +178,7 @@ def allreduce(asked: AllreduceSettings) -> Reply:
         cells = ["" if of is None else seconds(of) for of in spent]
         rows.append((_LABELS.get(name, name), seconds(median), rate(payload * 8 / median), ratio, *cells))
     of = f"{asked.collective} of {asked.size} of {asked.dtype}, {plural(asked.workers, 'worker')}"
-    where = f"{here['processor']}, {plural(os.cpu_count() or 1, 'processor')}, load {here['load']:.1f}"
+    where = f"{here['processor']}, {here['processors']} processors, load {here['load']:.1f}"
     columns = ["", "time", "algorithm bandwidth", "time relative to ina", "processor time: ranks", "switch"]
     table = Listing(f"{of}, {asked.lanes} lanes, median of {repeats}; {where}", columns, rows)
     return Reply(Result("bench allreduce", setup, numbers), [table])

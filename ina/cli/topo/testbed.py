@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from controller.vocabulary import BadSpec, Topology, dump_topology
@@ -159,15 +158,15 @@ def up(asked: UpSettings) -> Reply:
                 "ina: no host has the role fallback: 'ina topo run' needs one at the root; a controller uses"
                 " any host"
             )
-    testbeds: ModuleType = {"netns": netns, "mininet": mininet}[asked.runner]
+    commands_of, start = netns.commands_of, netns.up
+    if asked.runner == "mininet":
+        commands_of, start = mininet.commands_of, mininet.up
     unused_keys = job_files.unused_keys("topo", Path(asked.topology))
     if asked.dry_run:
-        planned = [command.text for command in testbeds.commands_of(called, shape, chosen)]
+        planned = [command.text for command in commands_of(called, shape, chosen)]
         setup = {"testbed": called, "runner": asked.runner, "dry_run": True}
         return Reply(Result("topo up", setup, {"commands": planned}, unused_keys=unused_keys), planned)
-    state = testbeds.up(
-        called, shape, chosen, on_step=lambda text: None if asked.json else say(f"ina: {text}")
-    )
+    state = start(called, shape, chosen, on_step=lambda text: None if asked.json else say(f"ina: {text}"))
     if not asked.json:
         which = f" --name {called}" if len(netns.known()) > 1 else ""
         say(f"ina: testbed {called} is up; try: ina topo exec {shape.servers[0].name}{which} -- ip address")
