@@ -22,6 +22,7 @@ from hostlib.core.congestion import window_for
 from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
+from hostlib.wire.encodings import exponent_of
 from hostlib.wire.tree import Tree
 from tests.controller import single
 from tests.system.model_check_parts import (
@@ -303,6 +304,8 @@ class Case:
     """What a change gives job 1 at a switch instead."""
     ages: bool = False
     """Slots are too old as soon as nothing is under way any more."""
+    foreseen: tuple[int, ...] = ()
+    """Values are float32: by how much the exponent of each packet was larger the last time; (): int32."""
 
     psns_under_way: int | None = None
     """Range of the PSNs that a worker may have under way; None: as `in_flight` has it."""
@@ -386,7 +389,11 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
     length = (case.psns - 1) * LANES + 1
     ranks = len(case.racks)
     inputs = [np.arange(1, length + 1, dtype=np.int32) << 8 * rank + job for rank in range(ranks)]
-    total = np.sum(inputs, axis=0, dtype=np.int32)
+    if case.foreseen:
+        inputs = [values.astype(np.float32) for values in inputs]
+    total = np.sum(inputs, axis=0, dtype=inputs[0].dtype)
+    largest = np.maximum.reduceat(inputs[-1], range(0, length, LANES))
+    before = bytes(exponent_of(largest[psn]) + more for psn, more in enumerate(case.foreseen))
     parts = []
     for rank, host in enumerate(built.bed.placements[job - 1].workers):
         settings = CoreSettings(
@@ -404,6 +411,7 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
                 *(switch, port),
                 priority=case.jobs[job - 1][0],
                 target=case.target,
+                foreseen=before,
             )
         )
     return parts

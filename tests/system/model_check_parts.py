@@ -205,6 +205,7 @@ _TIMELESS = (
         "answer_count",
     ),
     *("completed", "in_flight", "oldest", "limit", "claims", "overflow_index", "disagree_index"),
+    *("data_packets", "misfits"),
 )
 """Fields of the core that are neither constant, nor clocks, nor counters."""
 
@@ -222,7 +223,9 @@ class WorkerPart:
         *,
         priority: int,
         target: int = wire.TARGET_ALL,
+        foreseen: bytes = b"",
     ) -> None:
+        """`foreseen`: an earlier sum's exponents, from which this one's are foreseen."""
         self.expected = expected
         self._window = window
         self._switch, self._port = switch, port
@@ -230,13 +233,17 @@ class WorkerPart:
         self.output = np.zeros_like(source)
         self._size = int(window.state.struct.packet_bytes)
         self._out = np.zeros(64 * self._size, np.uint8)
-        window.begin(Exchange(source, self.output, tag=0x600D, priority=priority, target=target), self._now)
+        series = [("sum", len(source))] if foreseen else []
+        window._foresight.learn([("sum", len(foreseen))], foreseen, all_fit=True)
+        exchange = Exchange(source, self.output, tag=0x600D, priority=priority, target=target, series=series)
+        window.begin(exchange, self._now)
+        self._finished = False
         self.sent_first = self._emit()
 
     @property
     def complete(self) -> bool:
         """Whether it has all results."""
-        return self._window.complete
+        return self._finished
 
     @property
     def exact(self) -> bool:
@@ -252,6 +259,9 @@ class WorkerPart:
     def save(self) -> tuple[Hashable, Any]:
         state = self._window.state
         arrays = tuple(getattr(state, name).tobytes() for name in _ARRAYS)
+        exponents = tuple(
+            None if array is None else array.copy() for array in (state.found, state.foreseen, state.picked)
+        )
         flight = state.status & int(Chain.FLIGHT) != 0
         key = (
             *(getattr(state.struct, name) for name in _TIMELESS),
@@ -259,13 +269,18 @@ class WorkerPart:
             tuple(np.argsort(state.sent_at[flight], kind="stable").tolist()),
             self._window.next_timeout() != NEVER,
             self.output.tobytes(),
+            *(None if array is None else array.tobytes() for array in exponents),
+            self._finished,
         )
-        return key, (bytes(state.struct), arrays, self.output.tobytes(), self._now)
+        driver = self._window._next_psn, self._finished, self._now
+        return key, (bytes(state.struct), arrays, exponents, self.output.tobytes(), driver)
 
     def restore(self, saved: Any) -> None:
-        struct, arrays, output, self._now = saved
+        struct, arrays, exponents, output, driver = saved
+        self._window._next_psn, self._finished, self._now = driver
         state = self._window.state
         ctypes.memmove(ctypes.byref(state.struct), struct, ctypes.sizeof(CoreStruct))
+        state.set_exponents(*(None if array is None else array.copy() for array in exponents))
         for name, data in zip(_ARRAYS, arrays, strict=True):
             array = getattr(state, name)
             array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
@@ -279,6 +294,7 @@ class WorkerPart:
             self._window.on_timeout(self._now)
         elif packet != PASS:
             self._window.absorb(np.frombuffer(packet, np.uint8), len(packet), self._now)
+        self._finished = self._finished or (self._window.complete and self._window.finish(self._now))
         return self._emit()
 
     def _emit(self) -> Packets:

@@ -51,6 +51,12 @@ def racks() -> Iterator[SwitchPools]:
     racks.close()
 
 
+def exclusive(psns: int, slots: int, budget: Budget) -> Case:
+    """Return a job with slots of its own, and no fallback server."""
+    region = Region(0, slots)
+    return Case(psns, budget, "exclusive", in_flight=slots // 2, region=region, other_region=region)
+
+
 def check(found: Explored, states: int, rounds: int = ROUNDS_PER_PACKET) -> None:
     """Hold what was found to the invariants: exact, there is a way on from everywhere, and it is short."""
     assert not found.wrong, "\n".join(found.wrong[0])
@@ -81,6 +87,35 @@ def test_every_order_of_everything_ends_with_the_sums(racks: SwitchPools, case: 
     found = explore(case, racks.get("shared"))
     check(found, states)
     assert found.done > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "states"),
+    effort.some(
+        [
+            pytest.param(Case(1, Budget(losses=1), foreseen=(-3,)), 35_000, id="a misfit, a loss"),
+            pytest.param(Case(1, Budget(losses=1), foreseen=(0,)), 400, id="as foreseen, a loss"),
+            pytest.param(Case(1, Budget(doubles=1), foreseen=(5,)), 100, id="a misfit, a late copy"),
+            pytest.param(Case(1, Budget(early=1), foreseen=(-3,)), 500, id="a misfit, an early time-out"),
+            pytest.param(
+                Case(2, Budget(doubles=1), foreseen=(0, -3)), 10_000, id="one of two, and a late copy"
+            ),
+            pytest.param(
+                Case(1, Budget(losses=1, restarts=1), foreseen=(0,)), 9_000, id="the server forgets"
+            ),
+            pytest.param(
+                replace(exclusive(2, 4, Budget(losses=1, doubles=1)), foreseen=(-3, 0)),
+                *(3_000,),
+                id="in exclusive mode",
+            ),
+        ],
+        every=4,
+    ),
+)
+def test_so_it_does_with_foreseen_exponents(racks: SwitchPools, case: Case, states: int) -> None:
+    """Packets whose exponents were not as foreseen are an exchange of their own."""
+    check(explore(case, racks.get(case.program)), states)
 
 
 @pytest.mark.slow
@@ -124,12 +159,6 @@ def test_so_it_does_where_answers_come_to_a_server_that_forgot(racks: SwitchPool
         *(1, Budget(losses=1, restarts=2)), target=0, memory=2, region=NO_SLOTS, other_region=NO_SLOTS
     )
     check(explore(case, racks.get("shared")), 90_000, ROUNDS_PER_PACKET + 1)
-
-
-def exclusive(psns: int, slots: int, budget: Budget) -> Case:
-    """Return a job with slots of its own, and no fallback server."""
-    region = Region(0, slots)
-    return Case(psns, budget, "exclusive", in_flight=slots // 2, region=region, other_region=region)
 
 
 @pytest.mark.slow
