@@ -184,7 +184,7 @@ STRICTER = [  # what p4c refuses, too
     ({"declarations": "control K() { apply { } } K() @@k;"}, "'k' is an instance of a control or parser"),
     (
         {"locals": T.replace("key =", "const entries = { 1: a(1); } @@key =") + "}"},
-        "the key of a table behind its entries",
+        "the table's key comes after its entries",
     ),
     (
         {"declarations": "control K(in bit<8> v)(in bit<8> @@w) { apply { } }"},
