@@ -2,8 +2,8 @@
 
 Ids equal p4c's (tests compare them): the top byte is the resource type (P4Runtime specification, section
 6.3), the lower bytes are the Jenkins one-at-a-time hash of the name, incremented while the id is taken; names
-get their ids in sorted order. ``@id`` overrides the hash. The alias is the shortest suffix of the name, in whole
-components, that no other object has.
+get their ids in sorted order. ``@id`` overrides the hash. The alias is the shortest suffix of the name, in
+whole components, that no other object has.
 
 `type_info` has the types of digests' and registers' data, and the program's ``type`` declarations.
 Structured annotations other than ``@pkginfo`` and ``@platform_property`` are exported as text.
@@ -162,7 +162,7 @@ class Export:
     def _field(self, fields: Any, id_: int, name: str, item: ir.Key | ir.Param) -> Any:
         """Add a match field, an action parameter or packet metadata to `fields`, and return it.
 
-        Its width is that of ``@p4runtime_translation``, if its type has one.
+        If its type has a ``@p4runtime_translation``, the width comes from there.
         """
         new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type

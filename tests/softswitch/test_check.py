@@ -25,7 +25,11 @@ EXPRESSIONS = [
     ("P.@@apply();", "a parser cannot be applied in a control", "a parser state"),
     # types of operands
     ("hdr.h.a = meta.@@w;", "the assigned value is bit<32>, not bit<8>", "bit<8>; a cast (bit<8>) converts"),
-    ("hdr.h.a = hdr.h.b @@+ meta.w;", "+ of bit<8> and bit<32>", "two operands of one bit<W> or int<W> type"),
+    (
+        "hdr.h.a = hdr.h.b @@+ meta.w;",
+        "+ does not apply to bit<8> and bit<32>",
+        "two operands of the same type bit<W> or int<W>",
+    ),
     ("if (hdr.h.@@a) { }", "the condition is bit<8>, not bool", "bool; a comparison makes one"),
     ("if (hdr.h.a == 1 && hdr.h.@@b) { }", "the operand of && is bit<8>, not bool", None),
     ("if (hdr.h.a @@== meta.t) { }", "bit<8> and bool cannot be compared", "two operands of one type"),

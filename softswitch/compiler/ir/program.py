@@ -247,7 +247,7 @@ class Digest(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class NewType:
-    """A ``type`` declaration; `uri` and `width` are those of ``@p4runtime_translation``, else "" and 0."""
+    """A ``type`` declaration; `uri` and `width` come from ``@p4runtime_translation``, else "" and 0."""
 
     name: str
     type: Bits | Bool

@@ -69,7 +69,7 @@ def subexpressions(expr: Expr) -> Iterator[Expr]:
 
 
 def statement_expressions(statement: Stmt) -> Iterator[Expr]:
-    """Yield the outermost expressions of a statement, without those of statements nested in it."""
+    """Yield the outermost expressions of a statement, without the expressions of nested statements."""
     for name in _EXPRESSIONS[type(statement)]:
         if (expr := getattr(statement, name)) is not None:
             yield expr
@@ -207,7 +207,7 @@ def path_of(expr: ir.Expr) -> StoragePath | None:
 
 
 def storage_of(expr: ir.Expr) -> StoragePath | None:
-    """Return the longest known path whose storage contains that of `expr`; None if `expr` has no storage."""
+    """Return the longest known path that contains the storage of `expr`; None if `expr` has no storage."""
     match expr:
         case ir.Var(_, name):
             return (name,)

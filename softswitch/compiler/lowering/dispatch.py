@@ -1,4 +1,4 @@
-"""Lower calls: find out what is called, and emit the statements."""
+"""Lower calls: look up the callee, and emit the statements of the call."""
 
 from __future__ import annotations
 

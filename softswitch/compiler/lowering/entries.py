@@ -147,7 +147,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
-    """Return name, type and match kind of each component; the match kind is that of ``@match``, or exact."""
+    """Return name, type and match kind of each component; the match kind comes from ``@match``, else exact."""
     shape = t.base(element)
     if isinstance(shape, t.StructType):
         found = []

@@ -5,8 +5,8 @@ is a constant, or a path that overlaps no other storage that the callee uses: co
 result. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied back after it
 (``out``, ``inout``), in the order of the arguments.
 
-This module also checks P4's requirements on declared parameters, even if there is no call. Titles of sections
-in quotation marks are those of the P4_16 specification, version 1.2.5.
+This module also checks P4's requirements on declared parameters, even if there is no call. Titles in
+quotation marks name sections of the P4_16 specification, version 1.2.5.
 """
 
 from __future__ import annotations
@@ -369,7 +369,7 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
 def _check_params(
     unit: Unit, scope: Scope, params: _Params, role: ParamRole, taken: Sequence[ast.TypeParam | ast.ParamDecl]
 ) -> tuple[ast.TypeParam | ast.ParamDecl, ...]:
-    """Check parameters; their names must differ from those of `taken`. Return `taken` and `params`."""
+    """Check parameters; their names must differ from the names of `taken`. Return `taken` and `params`."""
     names = Scope()
     for other in taken:
         names.declare(other.name, Broken(pos=other.pos))

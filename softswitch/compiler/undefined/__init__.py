@@ -4,8 +4,8 @@
 that were never set, and of registers and stacks beyond their ends. `settled` replaces undefined behaviour in
 the program according to a `Choice`, so that all back ends agree::
 
-    state         what is known of a packet on one path; merging of paths
-    conditions    what a condition that holds says about a packet; undefined reads in expressions
+    state         facts about a packet on one path; merging of paths
+    conditions    facts that follow from a condition; undefined reads in expressions
     find          exploration of all paths through parser, blocks and tables
     settle        the program with the behaviour of one `Choice`
 """

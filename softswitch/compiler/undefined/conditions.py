@@ -256,7 +256,7 @@ class Reader:
                 pass
 
     def report(self, message: str, pos: ir.Position) -> None:
-        """Record a finding; `message` says what is undefined."""
+        """Record a finding with this message and position."""
         self.found[Finding(message, pos)] = None
 
     def bounded(self, index: ir.Expr, size: int, name: str, pos: ir.Position, state: PathState) -> None:

@@ -357,7 +357,7 @@ class PathState:
             facts.update(new)
 
     def shift(self, stack: ir.Expr, count: int) -> None:
-        """Move the facts about a stack's elements as ``push_front`` does; if `count` < 0, as ``pop_front``."""
+        """Move the facts about a stack's elements, for ``push_front`` or, if `count` < 0, ``pop_front``."""
         place = self.place(stack)
         assert isinstance(stack.type, ir.Stack)
         size, following = stack.type.size, self.following(stack).only

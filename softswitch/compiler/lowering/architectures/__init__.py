@@ -124,7 +124,7 @@ def _check_package_shape(
     found: BlockDef,
     pos: ir.Position,
 ) -> None:
-    """Raise CompileError if the parameters of the block `found` differ from those of the type `wanted`.
+    """Raise CompileError if the parameters of the block `found` do not fit the type `wanted`.
 
     Type parameters of the package that the parameters determine are added to `bound`.
     """
