@@ -147,7 +147,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
-    """Return name, type and match kind of each component; the match kind comes from ``@match``, else exact."""
+    """Return name, type and match kind of each component; without ``@match``, it is exact."""
     shape = t.base(element)
     if isinstance(shape, t.StructType):
         found = []
