@@ -68,7 +68,7 @@ def compile_source(
         name: File name for positions in errors; the file's folder is searched for included files.
         defines: Preprocessor definitions.
         include_dirs: Further directories of included files.
-        preprocessed: The text is preprocessed already; directives are refused.
+        preprocessed: `text` is already preprocessed: a directive in it is an error.
         undefined: The choice for undefined values; None: the fastest choice.
         single_access: Raise CompileError if a packet may access a register of a program for Tofino twice, as
             the chip's compiler does; otherwise only warn about such a register.
@@ -179,7 +179,7 @@ def p4info(program: ir.Program) -> p4info_pb2.P4Info:
 
 
 def p4info_from(serialized: bytes) -> p4info_pb2.P4Info:
-    """Return deserialized P4Info."""
+    """Return the P4Info of a serialized message."""
     from p4src.messages import p4info_pb2
 
     return p4info_pb2.P4Info.FromString(serialized)

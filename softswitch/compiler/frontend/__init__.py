@@ -1,7 +1,7 @@
 """From source files to the syntax tree: preprocessor, lexer, and a recursive-descent parser for all of P4_16.
 
-The parser has three layers, each based on the one before: `parse_expressions`, with the cursor,
-`parse_statements`, and the declarations here.
+The parser has three layers, each a subclass of the one before: `parse_expressions`, with the cursor;
+`parse_statements`; and the declarations here.
 """
 
 from __future__ import annotations
@@ -432,8 +432,8 @@ class DeclarationParser(StatementParser):
 def parse(text: str, name: str) -> ast.SourceProgram:
     """Return the syntax tree of a preprocessed program.
 
-    `name` is the file named in positions up to the first line marker in `text`.
-    Raises CompileError at the first token that does not fit.
+    `name` is the file name in positions before the first line marker of `text`.
+    Raises CompileError at the first unexpected token, with errors of later declarations in `others`.
     """
     return parse_tokens(tokenize(text, name), name)
 

@@ -5,12 +5,11 @@ Nodes are close to the grammar of the P4_16 specification (1.2.5), with these si
 * Parentheses, empty declarations and empty statements (``;``) leave no node.
 * A constructor call ``Foo<T>(x)`` is a `CallExpr` whose callee is a `Name`, as is a function call:
   only name resolution can distinguish them.
-* A keyset ``(a, b)`` is a tuple of its components, one key ``a`` a tuple of one.
+* A keyset ``(a, b)`` is a tuple of its components; a single key ``a`` is a tuple of one component.
 
 Every node has a position `pos`, at which an error about the node should point:
 the name of a declaration, the operator of a binary or conditional expression, the member's name of a member
-access, the bracket of an index or slice, the callee's position of a call,
-and the first token of every other node.
+access, the bracket of an index or slice, the callee of a call, and the first token of every other node.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Annotated(SourceNode):
 class SourceAnnotation(SourceNode):
     """``@name``, ``@name(body)`` or ``@name[elements]``.
 
-    `body` is the source text between the parentheses (brackets), stripped, "" without any.
+    `body` is the source text in the parentheses or brackets, without white space at its ends; else "".
     `elements` is None except in the structured form with brackets.
     """
 

@@ -53,7 +53,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct type; a `union` has headers of which at most one is valid, or stacks of them."""
+    """A struct type; a `union` has headers of which at most one is valid, or stacks of such headers."""
 
     name: str
     fields: tuple[tuple[str, Type], ...]

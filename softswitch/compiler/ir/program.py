@@ -48,7 +48,7 @@ class ParserState(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """``@name(body)``; `body` is the text between the parentheses, "" without any."""
+    """``@name(body)``; `body` is the text in the parentheses, "" without parentheses."""
 
     name: str
     body: str
@@ -130,7 +130,7 @@ class Invocation(NamedTuple):
 class ConstEntry(NamedTuple):
     """A table entry; if several match, the one with the highest `priority` wins.
 
-    The front end numbers ``const entries`` downwards in source order.
+    ``const entries`` get descending priorities in source order.
     """
 
     patterns: tuple[Pattern, ...]

@@ -158,7 +158,9 @@ class _Verifier:
             if target not in states and target not in ("accept", "reject"):
                 _fail(f"there is no state {target}", transition.pos)
             if len(patterns) != len(transition.subjects):
-                _fail(f"{len(patterns)} patterns for {len(transition.subjects)} subjects", transition.pos)
+                _fail(
+                    f"{len(patterns)} patterns do not fit {len(transition.subjects)} subjects", transition.pos
+                )
             for pattern, subject in zip(patterns, transition.subjects, strict=True):
                 self._pattern(pattern, subject.type, transition.pos)
 
@@ -247,13 +249,13 @@ class _Verifier:
                 self._place(e.base)
                 base = e.base.type
                 if not isinstance(base, ir.Struct | ir.Header):
-                    _fail(f"field {e.field} of a value of type {_name(base)}", e.pos)
+                    _fail(f"field {e.field} cannot be part of type {_name(base)}", e.pos)
                 if not any(name == e.field and type_ == e.type for name, type_ in base.fields):
                     _fail(f"{_name(base)} has no field {e.field} of {_name(e.type)}", e.pos)
             case ir.Index() | ir.Next() | ir.Last():
                 self._place(e.base)
                 if not isinstance(e.base.type, ir.Stack):
-                    _fail(f"an element of a value of type {_name(e.base.type)}", e.pos)
+                    _fail(f"there are no elements in type {_name(e.base.type)}", e.pos)
                 self._same(e.type, e.base.type.element, e.pos)
                 if isinstance(e, ir.Index):
                     self._is(e.index, ir.Bits, e.pos)

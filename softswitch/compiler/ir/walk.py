@@ -129,7 +129,7 @@ def bodies(program: Program) -> Iterator[tuple[Stmt, ...]]:
 
 
 def written(expr: ir.Expr) -> str:
-    """Return an expression that names a place in P4 notation; "a value" for other expressions."""
+    """Return the P4 notation of an expression that names a place; "a value" for other expressions."""
     match expr:
         case ir.Var(name=name):
             return ir.plain_name(name)
@@ -315,5 +315,5 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
 
 
 def indirect_meters(program: ir.Program) -> list[ir.Meter]:
-    """Return the meters that are arrays, in the order of ``p4_meters``."""
+    """Return the meters that are arrays, in the order of ``p4_meters`` in the generated C."""
     return [meter for meter in program.meters.values() if meter.table is None]

@@ -254,7 +254,7 @@ def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
 
 
 def _cast_scalar(type_: t.Type, value: Run, found: ir.Bits | ir.Bool, pos: ir.Position) -> Value:
-    """Cast between bit, int and bool of known widths."""
+    """Return a bit, int or bool value cast to `type_`. Raises CompileError if there is no such cast."""
     if isinstance(type_, t.Int) and isinstance(value.expr, ir.Const) and isinstance(found, ir.Bits):
         return Number(value.expr.value)
     if isinstance(type_, t.Int) and isinstance(found, ir.Bits):
@@ -453,7 +453,7 @@ def forget(body: Body, target: Run, pos: ir.Position, *, scalars: bool) -> None:
 
 
 def undefine(body: Body, target: Run, pos: ir.Position) -> None:
-    """Emit that the scalars of a variable are undefined from here on."""
+    """Emit `ir.Forget` for the scalars of a variable: from here on, they are undefined."""
     shape = t.base(target.type)
     if isinstance(shape, t.StructType | t.Tuple):
         for part in stored_parts(target, pos):

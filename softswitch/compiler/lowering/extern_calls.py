@@ -131,7 +131,9 @@ def foreign_object(
     what = f"the constructor of {extern.name}"
     constructors = [method for method in extern.methods if method.result is None]
     if not constructors:
-        raise CompileError(f"extern {extern.name!r} has no constructor", expr.pos, "an extern that has one")
+        raise CompileError(
+            f"extern {extern.name!r} has no constructor", expr.pos, "an extern with a constructor"
+        )
     prototype = choose(constructors, expr, what)
     names = [param.name for param in extern.type_params]
     known = dict(zip(names, type_.args, strict=False))

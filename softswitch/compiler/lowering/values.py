@@ -247,7 +247,7 @@ class Variable(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class TypeName(ir.SourceNode):
-    """A type."""
+    """A name that denotes a type."""
 
     type: t.Type
 
@@ -305,7 +305,7 @@ class Signature(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Local(ir.SourceNode):
-    """An action, table, value set or instance in a control or parser; `item` is its class in `unit`."""
+    """A name of an action, table, value set or instance: `item` is the `DeclaredAction`, and so on."""
 
     item: object
 
@@ -452,6 +452,6 @@ class PassedValues:
     variables: Mapping[str, ir.Var] = field(default_factory=dict)
 
     def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:
-        """Declare the parameters in the callee's scope."""
+        """Declare the parameters, with their values, in the callee's scope."""
         for formal in formals:
             scope.declare(formal.name, Variable(self.values[formal.name], pos=formal.pos))

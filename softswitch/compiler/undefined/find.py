@@ -197,9 +197,9 @@ def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> N
         case ir.Extern():
             _extern(e, s, state)
         case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Inlined() | ir.Loop() | ir.Return():
-            raise TypeError(f"{s.pos}: not a statement without branches or jumps")
+            raise TypeError(f"{s.pos}: this statement branches or jumps")
         case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
-            raise TypeError(f"{s.pos}: not a statement without branches or jumps")
+            raise TypeError(f"{s.pos}: this statement branches or jumps")
         case _:
             assert_never(s)
 

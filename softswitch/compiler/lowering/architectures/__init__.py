@@ -91,7 +91,9 @@ def _check_argument(
         if isinstance(param.type, ast.NamedType) and param.type.name in names:
             return
         raise CompileError(
-            f"{kind} {name!r} does not fit parameter {param.name!r}", arg.pos, "an argument of its type"
+            f"{kind} {name!r} does not fit parameter {param.name!r}",
+            arg.pos,
+            "an argument of the parameter's type",
         )
     _check_construction(unit, found, arg)
     block = wanted.decl

@@ -232,7 +232,7 @@ _Known = Mapping[str, t.Type]
 def call_object(
     body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: _Known
 ) -> Value:
-    """Emit a call of a method. Raises CompileError."""
+    """Emit a call of a method of one of Tofino's externs; return its result. Raises CompileError."""
     what, method = base.type.name, prototype.name
     handler = _METHODS.get(what)
     if handler is None:
@@ -361,7 +361,7 @@ def _from_field(call: MethodCall) -> ir.Expr:
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return a number in another width, padded with zero bits in front."""
+    """Return a number converted to `type_`, padded with zero bits in front if it is narrower."""
     assert isinstance(expr.type, ir.Bits)
     plain = ir.Bits(type_.width)
     wide = expr if expr.type == plain else ir.Cast(plain, expr, pos=pos)
@@ -417,7 +417,7 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
 
 
 def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
-    """Emit a call of one of Tofino's extern functions. Raises CompileError."""
+    """Emit a call of one of Tofino's extern functions; return its result. Raises CompileError."""
     if name == "port_metadata_unpack":
         return _port_metadata(body, expr)
     handler = _FUNCTIONS.get(name)

@@ -20,7 +20,8 @@ For a direct filter, which belongs to a table, all of these are zero and cannot 
 
 The four leading bits of a number x choose an entry of a table, which is then shifted by x's exponent: with
 x = i/8 * 2**e, i the leading bits, the result is ``table[i] * 2**(scale + e * 2**shift)``, the exponent
-negated by `invert`. For square roots e must be even; an odd one takes three leading bits and the next e.
+negated by `invert`. For square roots e must be even: if it is odd, i has only three leading bits, and e
+is one more.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def table_of(operation: str, factor: float) -> MathTable:
 
 
 def execute_math(call: MethodCall) -> Value:
-    """Emit a math unit's operation on a number. Raises CompileError."""
+    """Emit a math unit's operation on a number, and return its result. Raises CompileError."""
     body, unit, result, pos = call.body, call.on.details, call.on.type.args[0], call.pos
     assert isinstance(unit, MathTable)
     assert isinstance(result, ir.Bits)
@@ -271,15 +272,15 @@ class _FilterCells:
         self._body.out.append(ir.Assign(self.cell[name], value, pos=self._pos))
 
     def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return a comparison of two values."""
+        """Return ``left op right``."""
         return ir.Binary(t.BOOL, op, left, right, pos=self._pos)
 
     def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return a conjunction."""
+        """Return ``left && right``."""
         return ir.Binary(t.BOOL, "&&", left, right, pos=self._pos)
 
     def choose(self, type_: ir.Bits, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-        """Return one of two values."""
+        """Return ``condition ? then : otherwise``."""
         return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
 
     def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
