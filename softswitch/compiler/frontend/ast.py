@@ -33,7 +33,8 @@ class Annotated(SourceNode):
 class SourceAnnotation(SourceNode):
     """``@name``, ``@name(body)`` or ``@name[elements]``.
 
-    `body` is the source text in the parentheses or brackets, without white space at its ends; else "".
+    `body` is the source text in the parentheses or brackets, without white space at its ends; "" without
+    either.
     `elements` is None except in the structured form with brackets.
     """
 

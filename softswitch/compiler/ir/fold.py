@@ -76,7 +76,10 @@ def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:
 
 
 def bits(op: str, type_: ir.Bits, left: ir.Const, right: ir.Const, pos: ir.Position) -> int:
-    """Return the value of an operation whose result is of `type_`. Raises CompileError on ``x / 0``."""
+    """Return the value, wrapped or saturated to `type_`, of an operation on constants of known width.
+
+    Raises CompileError for a division by zero.
+    """
     a, b = left.value, right.value
     match op:
         case "|+|" | "|-|":

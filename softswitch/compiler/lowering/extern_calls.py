@@ -72,7 +72,7 @@ def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) ->
 
 
 def _fits(prototype: ast.Prototype, expr: ast.CallExpr) -> bool:
-    """Return True if the arguments of a call fit a function ("Extern objects")."""
+    """Return True if a call's arguments fit a function's parameters (P4_16: "Extern objects")."""
     if len(expr.args) > len(prototype.params):
         return False
     by_place = [param.name for param, arg in zip(prototype.params, expr.args, strict=False) if not arg.name]
@@ -125,7 +125,7 @@ def foreign_object(
 ) -> t.ExternType:
     """Check the construction of an extern that this target lacks; return the object's type.
 
-    Missing type arguments are inferred from the constructor's arguments ("Constructor invocations").
+    Missing type arguments are inferred from the constructor's arguments (P4_16: "Constructor invocations").
     Raises CompileError if this is impossible.
     """
     what = f"the constructor of {extern.name}"

@@ -5,8 +5,8 @@ is a constant, or a path that overlaps no other storage that the callee uses: co
 result. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied back after it
 (``out``, ``inout``), in the order of the arguments.
 
-This module also checks P4's requirements on declared parameters, even if there is no call. Titles in
-quotation marks name sections of the P4_16 specification, version 1.2.5.
+This module also checks P4's requirements on declared parameters, even if there is no call. Titles such
+as P4_16: "Actions" name sections of the P4_16 specification, version 1.2.5.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class ParamRole(Enum):
 
 _CONSTRUCTORS = (ParamRole.BLOCK_CONSTRUCTOR, ParamRole.CONSTRUCTOR)
 _ENDED = "no direction: the argument is known at compile time"
-# Types whose values exist only at compile time, and what to write instead ("Calling convention").
+# Types whose values exist only at compile time, and what to write instead (P4_16: "Calling convention").
 _STATIC = {
     t.Int: "bit<W> or int<W>: an int exists only at compile time",
     t.String: _ENDED,
@@ -304,7 +304,7 @@ def check_block_type(
 
 
 def check_action(unit: Unit, scope: Scope, decl: ast.ActionDecl) -> None:
-    """Check the parameters of an action ("Actions"). Raises CompileError."""
+    """Check the parameters of an action (P4_16: "Actions"). Raises CompileError."""
     _check_params(unit, scope, decl.params, ParamRole.ACTION, ())
     for data, late in pairwise(decl.params):
         if late.direction and not data.direction:
@@ -325,7 +325,7 @@ def check_prototype(unit: Unit, scope: Scope, prototype: ast.Prototype, role: Pa
 
 
 def check_extern(unit: Unit, scope: Scope, decl: ast.ExternDecl) -> None:
-    """Check the constructors and methods of an extern ("Extern objects"). Raises CompileError."""
+    """Check the constructors and methods of an extern (P4_16: "Extern objects"). Raises CompileError."""
     own = with_type_params(scope, decl.type_params)
     seen: dict[tuple[str, tuple[str, ...]], ast.Prototype] = {}
     for method in decl.methods:
@@ -406,7 +406,7 @@ def _check_param(body: Body, param: ast.ParamDecl, role: ParamRole) -> None:
 
 
 def _check_default(body: Body, param: ast.ParamDecl, type_: t.Type, role: ParamRole) -> None:
-    """Check the default value and ``@optional`` of a parameter ("Optional parameters")."""
+    """Check the default value and ``@optional`` of a parameter (P4_16: "Optional parameters")."""
     optional = is_optional(param)
     if optional and role in (ParamRole.FUNCTION, ParamRole.BLOCK_CONSTRUCTOR):
         raise CompileError(

@@ -73,7 +73,7 @@ def resolve(scope: Scope, ref: ast.TypeRef, reader: TypeReader) -> t.Type:
 
 
 def _element(scope: Scope, ref: ast.TypeRef, reader: TypeReader) -> t.Type:
-    """Return the type of an element of a tuple or list ("Type nesting rules"). Raises CompileError."""
+    """Return the type of an element of a tuple or list (P4_16: "Type nesting rules"). Raises CompileError."""
     type_ = resolve(scope, ref, reader)
     if isinstance(type_, t.ExternType | t.BlockType | t.Void):
         raise CompileError(f"{t.describe(type_)} cannot be in a tuple or list", ref.pos, "a data type")

@@ -433,7 +433,7 @@ def merged(states: Iterable[PathState]) -> PathState:
 MOST_STATES = 512
 """Maximum number of paths at one point of the program; further paths are merged."""
 MOST_IN_LOOPS = 16
-"""Maximum number of paths at one point of a loop, or anywhere after `MOST_STEPS` statements."""
+"""Maximum number of paths at one point of a loop and, after `MOST_STEPS` statements, at any point."""
 MOST_STEPS = 150_000
 
 DROP_PORT = 511

@@ -166,7 +166,7 @@ def execute(call: MethodCall) -> Value:
         raise CompileError(
             f"{base.name!r} gives {len(results)} results",
             pos,
-            f"at most {len(results)}, the first as the call's value",
+            f"at most {len(results)} results, of which the first is the value of the call",
         )
     for target, result in zip(targets, results[1:], strict=False):
         assert isinstance(target, Run)
