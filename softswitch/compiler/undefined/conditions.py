@@ -200,7 +200,10 @@ class Reader:
         self.found: dict[Finding, None] = {}
 
     def reads(self, expr: ir.Expr, state: PathState, *, copied: bool = False) -> None:
-        """Report the undefined reads in `expr`; if it is only `copied`, it may itself have never been set."""
+        """Report the undefined reads in `expr`.
+
+        With `copied`, do not report that `expr` itself has never been set: its value is only copied.
+        """
         match expr:
             case ir.Const() | ir.Lookahead() | ir.PacketLength() | ir.LastIndex():
                 pass

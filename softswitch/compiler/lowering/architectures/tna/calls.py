@@ -126,7 +126,10 @@ def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
 
 
 def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
-    """Return the exclusive or of the words of the concatenated values, padded with zero bits at the end."""
+    """Return the exclusive or of the words of the concatenated values.
+
+    Words have `width` bits; the values are padded with zero bits at the end.
+    """
     word = ir.Bits(width)
     total: ir.Expr = ir.Const(word, 0, pos=pos)
     at = 0

@@ -250,7 +250,7 @@ def _intrinsic(unit: Unit, pos: ir.Position) -> dict[str, t.Type]:
 
 
 def intrinsic_place(unit: Unit, struct: str, field: str, pos: ir.Position) -> ir.Member:
-    """Return a field of intrinsic metadata; `struct` is a struct of `INTRINSIC`, in ``standard_metadata``."""
+    """Return the field `field` of a struct of intrinsic metadata; `struct` is a key of `INTRINSIC`."""
     types = _intrinsic(unit, pos)
     outer = t.lowered(types[struct])
     assert isinstance(outer, ir.Struct)
