@@ -64,12 +64,12 @@ def compile_source(
     """Compile a program from memory.
 
     Args:
-        text: The program.
-        name: Name of its file in positions; its folder is searched for included files.
+        text: The program's source.
+        name: File name for positions in errors; the file's folder is searched for included files.
         defines: Preprocessor definitions.
         include_dirs: Further directories of included files.
-        preprocessed: The text is preprocessed already; directives are refused.
-        undefined: The choice for undefined values; None: the fastest.
+        preprocessed: `text` is already preprocessed: a directive in it is an error.
+        undefined: The choice for undefined values; None: the fastest choice.
         single_access: Raise CompileError if a packet may access a register of a program for Tofino twice, as
             the chip's compiler does; otherwise only warn about such a register.
         dump: Called with the name of each pass and a function that renders its result.
@@ -137,7 +137,10 @@ def find_undefined(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
 ) -> list[Finding]:
-    """Return the places where a program depends on undefined behaviour. Raises CompileError, OSError."""
+    """Return the places where a program depends on undefined behaviour.
+
+    Raises CompileError, or OSError if the file cannot be read.
+    """
     from softswitch.compiler.undefined import find
 
     name = str(path)
@@ -145,7 +148,7 @@ def find_undefined(
     program = _lowered(plain, name, _no_dump)
     if program.tofino:
         raise Unsupported(
-            "a look for undefined behaviour in a program for Tofino",
+            "a search for undefined behaviour in a program for Tofino",
             Position(name, 1, 1),
             "a program for v1model",
         )
@@ -158,7 +161,7 @@ def preprocess_file(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
 ) -> str:
-    """Return the program in a file as one text that needs no other file.
+    """Return the preprocessed text of a program: includes are inserted, macros expanded.
 
     Compiling that text gives the same result as compiling the file, positions included.
     """
@@ -176,7 +179,7 @@ def p4info(program: ir.Program) -> p4info_pb2.P4Info:
 
 
 def p4info_from(serialized: bytes) -> p4info_pb2.P4Info:
-    """Return deserialized P4Info."""
+    """Return the P4Info of a serialized message."""
     from p4src.messages import p4info_pb2
 
     return p4info_pb2.P4Info.FromString(serialized)

@@ -5,8 +5,8 @@
     CompileError          the source is wrong
     └── Unsupported       the source is right, but this compiler does not support it (yet)
 
-Both state the place, the problem and, if helpful, a correction. A compilation raises the first error;
-`CompileError.others` are the errors found after it.
+Both state the place, the problem and, if helpful, a correction. A compilation raises its first error;
+`CompileError.others` holds the errors found after the first one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_source(path: str | Path) -> str:
 
 
 def unescape(quoted: str) -> str:
-    """Return the value of a quoted string."""
+    """Return the value of a quoted string: without quotes, with escape sequences resolved."""
     return re.sub(r'\\(["\\])', r"\1", quoted.strip()[1:-1])
 
 
@@ -82,7 +82,7 @@ class CompileError(Exception):
         self.others: tuple[CompileError, ...] = ()
 
     def __str__(self) -> str:
-        where = f"{self.pos}: " if self.pos.file else ""  # an error of several places has no position
+        where = f"{self.pos}: " if self.pos.file else ""  # an error about several places has no position
         return f"{where}{self.kind}: {self.message}"
 
     def render(self, sources: Mapping[str, str] | None = None) -> str:
@@ -117,7 +117,7 @@ class Unsupported(CompileError):
 
 
 def gathered(errors: Sequence[CompileError]) -> CompileError:
-    """Return the first error with all other errors, each once."""
+    """Return the first error; its `others` holds all further errors, without duplicates."""
     seen: dict[tuple[str, Position], CompileError] = {}
     for error in errors:
         for one in (error, *error.others):

@@ -1,11 +1,11 @@
 """P4Info: the control plane's view of a program.
 
-Ids equal p4c's (checked against it): the resource type in the top byte (P4Runtime
-specification, section 6.3), below it the Jenkins one-at-a-time hash of the name, incremented while
-the id is taken; names are tried in sorted order. ``@id`` overrides the hash. The alias
-is the shortest suffix of the name, in whole components, that no other object has.
+Ids equal p4c's (tests compare them): the top byte is the resource type (P4Runtime specification, section
+6.3), the lower bytes are the Jenkins one-at-a-time hash of the name, incremented while the id is taken; names
+get their ids in sorted order. ``@id`` overrides the hash. The alias is the shortest suffix of the name, in
+whole components, that no other object has.
 
-`type_info` has the types of digests' and registers' data, and the program's new types.
+`type_info` has the types of digests' and registers' data, and the program's ``type`` declarations.
 Structured annotations other than ``@pkginfo`` and ``@platform_property`` are exported as text.
 """
 
@@ -62,7 +62,7 @@ _Item = TypeVar("_Item", bound=_Object)
 
 
 def _ids(prefix: int, objects: Mapping[str, _Object]) -> dict[str, int]:
-    """Return the ids of all objects of one kind by their names."""
+    """Return the ids of all objects of one kind by name; `prefix` is the top byte. Raises CompileError."""
     ids: dict[str, int] = {}
     taken: dict[int, str] = {}
     for name, item in objects.items():
@@ -89,7 +89,7 @@ def _ids(prefix: int, objects: Mapping[str, _Object]) -> dict[str, int]:
 
 
 class Export:
-    """Makes the P4Info of one program."""
+    """The export of one program: ids, aliases, and the P4Info made with them."""
 
     def __init__(self, program: ir.Program) -> None:
         self._program = program
@@ -112,7 +112,7 @@ class Export:
         self._aliases = _aliases({*program.tables, *itertools.chain(*named)})
 
     def message(self) -> p4info_pb2.P4Info:
-        """Return the P4Info. Raises CompileError, see `softswitch.compiler.p4info`."""
+        """Return the P4Info. Raises CompileError for the reasons listed at `softswitch.compiler.p4info`."""
         program = self._program
         info = p4info_pb2.P4Info()
         info.pkg_info.arch = program.architecture
@@ -148,7 +148,10 @@ class Export:
         return info
 
     def _cells(self, messages: tuple[Any, Any], kinds: tuple[int, int], item: ir.Counter | ir.Meter) -> Any:
-        """Add an array of counters or meters, or a table's direct ones, and return its message."""
+        """Add counters or meters to `messages` (for arrays, for direct ones), and return the new message.
+
+        `kinds` are the resource types of arrays and of direct counters or meters.
+        """
         if item.table is None:
             message = messages[0].add(size=item.size)
         else:
@@ -157,7 +160,10 @@ class Export:
         return message
 
     def _field(self, fields: Any, id_: int, name: str, item: ir.Key | ir.Param) -> Any:
-        """Add a match field, a parameter or metadata, with the controller's width."""
+        """Add a match field, an action parameter or packet metadata to `fields`, and return it.
+
+        If its type has a ``@p4runtime_translation``, the width comes from there.
+        """
         new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type
         field = fields.add(id=id_, name=name, bitwidth=new.width if new and new.width else _width(type_))
@@ -167,7 +173,7 @@ class Export:
         return field
 
     def _data(self, types: Any, message: Any, data: ir.DataType) -> None:
-        """Fill in a ``P4DataTypeSpec``, and add the named types to `types`."""
+        """Fill in `message`, a ``P4DataTypeSpec``, and add the named types in it to `types`."""
         match data.kind:
             case "bits" | "bool":
                 assert isinstance(data.scalar, ir.Bits | ir.Bool)
@@ -257,7 +263,7 @@ class Export:
             message.implementation_id = self._ids[_Ids.ACTION_PROFILE][table.implementation]
         for ref in table.actions:
             id_ = self._ids[_Ids.ACTION].get(ir.plain_name(ref.action))
-            if id_ is not None:  # skip the action by which entries name groups
+            if id_ is not None:  # skip the group action, which the control plane does not see
                 _annotate(message.action_refs.add(id=id_, scope=_SCOPES[ref.scope]), ref.annotations)
         self._initial_default(message.initial_default_action, table.default, table.pos)
         if table.const_default:
@@ -290,13 +296,13 @@ class Export:
 
 
 def _bytes(value: int, type_: ir.Bits | ir.Bool) -> bytes:
-    """Return a value in P4Runtime's form: two's complement if negative, in as few bytes as possible."""
+    """Return a value in P4Runtime's encoding: two's complement if negative, in as few bytes as possible."""
     unsigned = value & (1 << _width(type_)) - 1
     return unsigned.to_bytes(max(1, (unsigned.bit_length() + 7) // 8), "big")
 
 
 def _leaves(data: ir.DataType, prefix: str = "") -> Iterator[tuple[str, ir.Scalar]]:
-    """Yield the scalars of a header, nested structs' scalars by their path."""
+    """Yield path and type of each scalar of a header; scalars of nested structs have dotted paths."""
     if data.scalar is not None:
         yield prefix, data.scalar
     for name, member in data.members:
@@ -325,7 +331,7 @@ def _direct(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
 
 
 def _actions(program: ir.Program) -> dict[str, ir.Action]:
-    """Return the actions visible to the control plane: see `ir.Action`."""
+    """Return the actions that the control plane sees, by name: without those whose name has a ``#``."""
     everything = {**program.called_actions, **program.actions}
     return {name: action for name, action in everything.items() if ir.plain_name(name) == name}
 
@@ -382,7 +388,7 @@ def _given_id(annotations: Iterable[ir.Annotation], pos: ir.Position) -> int | N
 
 
 def _max_group_size(profile: ir.ActionProfile) -> int:
-    """Return the value of ``@max_group_size``, or 0: no limit but the size."""
+    """Return the value of ``@max_group_size``; 0, without it, means that only `size` limits groups."""
     for note in profile.annotations:
         if note.name == "max_group_size":
             if not (note.body.isdecimal() and 0 < int(note.body) < 1 << 31):
@@ -394,7 +400,7 @@ def _max_group_size(profile: ir.ActionProfile) -> int:
 
 
 def _field_ids(annotations: Sequence[Iterable[ir.Annotation]], pos: ir.Position) -> list[int]:
-    """Return the ids of parameters or match fields: ``@id``, or else counted from 1."""
+    """Return the ids of parameters or match fields: from ``@id``, or else counted from 1."""
     given = [_given_id(notes, pos) for notes in annotations]
     taken = {value for value in given if value is not None}
     if len(taken) != len(given) - given.count(None):

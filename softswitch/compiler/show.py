@@ -1,7 +1,7 @@
-"""Syntax trees and IR as text, for ``ina compile --dump``.
+"""Show syntax trees and IR as text, for ``ina compile --dump``.
 
-A named type is shown whole at its first occurrence, and by its name from then on: every expression holds
-its type, and the type of the headers has all fields of all headers.
+A named type is shown in full at its first occurrence, and later by its name only: every expression has a
+type, and the type of ``hdr`` contains all fields of all headers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from softswitch.compiler import ir
 _WIDTH = 100
 
 _Shown = dict[str, Any]
-"""Types that have been shown whole, by name."""
+"""Types that have been shown in full, by name."""
 
 
 def show(node: Any) -> str:
-    """Return the text of a node and all nodes below it, one line each where short enough."""
+    """Return the text of a node and all nodes below it; a node that fits is shown on one line."""
     return "\n".join(_lines(node, {}))
 
 
@@ -41,7 +41,7 @@ def _on_a_line(node: Any, shown: _Shown, room: int) -> str | None:
     trial, text = dict(shown), ""
     for piece in _pieces(node, trial):
         text += piece
-        if len(text) > room:  # stop early: a program's text may have megabytes
+        if len(text) > room:  # stop early: the text of a program may be megabytes long
             return None
     shown.update(trial)
     return text
@@ -57,7 +57,7 @@ def _note(node: Any, shown: _Shown) -> None:
 
 
 def _children(node: Any) -> list[tuple[str, Any]]:
-    """Return the children to show below a node, each with its label."""
+    """Return the children to show below a node, as (label, child)."""
     if isinstance(node, Mapping):
         return [(f"{key}: ", value) for key, value in node.items()]
     if isinstance(node, tuple):
@@ -77,7 +77,7 @@ def _head(node: Any) -> str:
 
 
 def _pieces(node: Any, shown: _Shown) -> Iterator[str]:
-    """Yield the text of a node on one line, piece by piece, and note the types in it."""
+    """Yield the text of a node on one line, piece by piece, and record the types that it shows."""
     if _is_shown(node, shown):
         yield f"{_head(node)} {node.name}"
         return

@@ -139,7 +139,7 @@ TYPES: Mapping[str, Sequence[Case]] = {
         ok('log_msg("seen {}", { hdr.h.a });'),
         ok("match_kind k = K; if (k != exact) { hdr.h.a = 1; }", declarations="const match_kind K = lpm;"),
         no(
-            "a match_kind as a key",
+            "a match_kind cannot be a key",
             "t.apply();",
             locals="match_kind k = exact; table t { key = { k: exact; } actions = { NoAction; } }",
         ),
@@ -288,7 +288,11 @@ CONTROLS: Mapping[str, Sequence[Case]] = {
                 ' hdr.h.a & 7: ternary; hdr.s[1].a: exact @name("x"); }'
             ),
         ),
-        no("error as … key", APPLY, locals=table("key = { standard_metadata.parser_error: ternary; }")),
+        no(
+            "error cannot be a … key",
+            APPLY,
+            locals=table("key = { standard_metadata.parser_error: ternary; }"),
+        ),
     ),
     "`implementation`: action profiles and selectors, also shared, with `selector` keys": (
         ok(

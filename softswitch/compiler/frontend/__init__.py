@@ -1,7 +1,7 @@
 """From source files to the syntax tree: preprocessor, lexer, and a recursive-descent parser for all of P4_16.
 
-The parser has three layers, each based on the one before: `parse_expressions`, with the cursor,
-`parse_statements`, and the declarations here.
+The parser has three layers, each a subclass of the one before: `parse_expressions`, with the cursor;
+`parse_statements`; and the declarations here.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class DeclarationParser(StatementParser):
         return tuple(found)
 
     def _skip_declaration(self) -> None:
-        """After an error, advance to the next line that begins with a declaration's keyword."""
+        """Advance, after an error, to the next line that begins with a declaration's keyword."""
         self.advance()
         while self.token.kind != "end" and (self.token.kind not in _STARTS or self.token.pos.column > 1):
             self.advance()
 
     def _misspelt(self, start: Token, keywords: Iterable[str]) -> CompileError | None:
-        """Return an error if `start`, where a declaration begins, is a misspelled keyword."""
+        """Return an error if `start`, the first token of a declaration, is a misspelt keyword; else None."""
         if start.kind != "id" or start.text in self.types:
             return None
         near = difflib.get_close_matches(start.text, list(keywords), n=1, cutoff=0.75)
@@ -92,7 +92,7 @@ class DeclarationParser(StatementParser):
         declared = self.typed_declaration(annotations)
         if isinstance(declared, ast.VarDecl):
             raise CompileError(
-                "a variable cannot stand outside of parsers and controls",
+                "a variable cannot be declared outside parsers and controls",
                 declared.pos,
                 "a constant, a function or an instance",
             )
@@ -233,7 +233,7 @@ class DeclarationParser(StatementParser):
                 declared = ast.ParserTypeDecl if kind == "parser" else ast.ControlTypeDecl
                 return declared(*head, pos=name.pos, annotations=annotations)
             constructor_params = self._constructor_params()
-            self.expect("{", f"or ';' behind the parameters of a {kind}")
+            self.expect("{", f"or ';' after the parameters of a {kind}")
             if kind == "parser":
                 local, states = self._parser_body()
                 return ast.ParserDecl(
@@ -268,12 +268,12 @@ class DeclarationParser(StatementParser):
             return self.constant(annotations)
         if not self.accept("value_set"):
             return self.typed_declaration(annotations)
-        self.expect("<", "behind 'value_set'")
+        self.expect("<", "after 'value_set'")
         element = self.type_ref()
-        self.expect(">", "behind the type of the value set")
+        self.expect(">", "after the type of the value set")
         self.expect("(", "before the size of the value set")
         size = self.expression()
-        self.expect(")", "behind the size of the value set")
+        self.expect(")", "after the size of the value set")
         name = self.name("the name of the value set")
         self.semicolon("the value set")
         return ast.ValueSetDecl(element, size, name.text, pos=name.pos, annotations=annotations)
@@ -289,7 +289,7 @@ class DeclarationParser(StatementParser):
 
     def _transition(self) -> ast.Select | ast.Goto:
         if token := self.accept("select"):
-            self.expect("(", "behind 'select'")
+            self.expect("(", "after 'select'")
             subjects = self.comma_separated(self.expression, ")", "in the list of select's expressions")
             self.expect("{", "before the cases of select")
             return ast.Select(subjects, self.until(self._select_case, "}"), pos=token.pos)
@@ -302,7 +302,7 @@ class DeclarationParser(StatementParser):
         if start.kind == "end":
             self.fail("a case of select or '}'")
         keys = self.keyset()
-        self.expect(":", "and the state behind a keyset")
+        self.expect(":", "and the name of a state after a keyset")
         target = self.name("the name of a state")
         self.semicolon("the case")
         return ast.SelectCase(keys, target.text, pos=start.pos)
@@ -333,7 +333,7 @@ class DeclarationParser(StatementParser):
             except CompileError as error:
                 raise self._misspelt(start, _IN_CONTROLS) or error from None
         body = self.block(self.annotations())
-        self.expect("}", "at the end of the control, behind its 'apply'")
+        self.expect("}", "at the end of the control, after its 'apply'")
         return tuple(local), body
 
     def _control_local(self, annotations: tuple[ast.SourceAnnotation, ...]) -> _ControlLocal:
@@ -365,14 +365,14 @@ class DeclarationParser(StatementParser):
                 raise CompileError(f"the table has two properties '{kind.text}'", kind.pos)
             seen.add(kind.text)
             if entries is not None and kind.text == "key":
-                raise CompileError("the key of a table behind its entries", kind.pos, "the key before them")
+                raise CompileError("the table's key comes after its entries", kind.pos, "the key first")
             if actions is None and kind.text == "default_action":
                 raise CompileError(
-                    "the default action of a table in front of its actions",
+                    "the table's default action comes before its actions",
                     kind.pos,
-                    "actions = { … } before it",
+                    "actions = { … } before default_action",
                 )
-            self.expect("=", f"behind '{kind.text}'")
+            self.expect("=", f"after '{kind.text}'")
             match kind.text:
                 case "key":
                     keys = self.braced(self._key_element, "before the keys")
@@ -392,8 +392,8 @@ class DeclarationParser(StatementParser):
     def _key_element(self) -> ast.KeyElement:
         start = self.token
         expr = self.expression()
-        self.expect(":", "and the kind of match behind a key")
-        match_kind = self.name("a kind of match: exact, lpm, ternary …")
+        self.expect(":", "and the match kind after a key")
+        match_kind = self.name("a match kind: exact, lpm, ternary …")
         annotations = self.annotations()
         self.semicolon("the key")
         return ast.KeyElement(expr, match_kind.text, pos=start.pos, annotations=annotations)
@@ -420,9 +420,9 @@ class DeclarationParser(StatementParser):
             self.advance()
             self.advance()
             priority = self.unary()
-            self.expect(":", "behind the priority of an entry")
+            self.expect(":", "after the priority of an entry")
         keys = self.keyset()
-        self.expect(":", "and the action behind a keyset")
+        self.expect(":", "and an action after a keyset")
         action = self._action_ref()
         annotations = self.annotations()
         self.semicolon("the entry")
@@ -432,8 +432,8 @@ class DeclarationParser(StatementParser):
 def parse(text: str, name: str) -> ast.SourceProgram:
     """Return the syntax tree of a preprocessed program.
 
-    `name` is the file named in positions up to the first line marker in `text`.
-    Raises CompileError at the first token that does not fit.
+    `name` is the file name in positions before the first line marker of `text`.
+    Raises CompileError at the first unexpected token, with errors of later declarations in `others`.
     """
     return parse_tokens(tokenize(text, name), name)
 

@@ -5,12 +5,11 @@ Nodes are close to the grammar of the P4_16 specification (1.2.5), with these si
 * Parentheses, empty declarations and empty statements (``;``) leave no node.
 * A constructor call ``Foo<T>(x)`` is a `CallExpr` whose callee is a `Name`, as is a function call:
   only name resolution can distinguish them.
-* A keyset ``(a, b)`` is a tuple of its components, one key ``a`` a tuple of one.
+* A keyset ``(a, b)`` is a tuple of its components; a single key ``a`` is a tuple of one component.
 
 Every node has a position `pos`, at which an error about the node should point:
 the name of a declaration, the operator of a binary or conditional expression, the member's name of a member
-access, the bracket of an index or slice, the callee's position of a call,
-and the first token of every other node.
+access, the bracket of an index or slice, the callee of a call, and the first token of every other node.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ class Annotated(SourceNode):
 class SourceAnnotation(SourceNode):
     """``@name``, ``@name(body)`` or ``@name[elements]``.
 
-    `body` is the source text between the parentheses (brackets), stripped, "" without any.
+    `body` is the source text in the parentheses or brackets, without white space at its ends; "" without
+    either.
     `elements` is None except in the structured form with brackets.
     """
 
@@ -84,7 +84,7 @@ class ListTypeRef(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class NamedType(SourceNode):
-    """A type by name; `absolute` with a leading dot, `args` of ``Name<A, B>``."""
+    """A type by name; `absolute` with a leading dot; `args` are the type arguments of ``Name<A, B>``."""
 
     name: str
     absolute: bool
@@ -139,7 +139,7 @@ class Name(SourceNode):
 class Word(SourceNode):
     """``this``, ``{#}``, ``_``, ``default``, or ``...``, the default value of the context's type.
 
-    ``_`` is an argument or in a keyset, ``default`` in a keyset or the label of a switch.
+    ``_`` occurs as an argument or in a keyset, ``default`` in a keyset or as the label of a switch case.
     """
 
     text: str
@@ -193,7 +193,7 @@ class PlusSlice(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class ListExpr(SourceNode):
-    """``{a, b}``; `dots` if it ends in ``...`` (defaults for the rest)."""
+    """``{a, b}``; `dots` if the list ends in ``...`` (default values for the remaining elements)."""
 
     elements: tuple[Expr, ...]
     dots: bool
@@ -318,7 +318,7 @@ class CallStatement(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class BlockStatement(Annotated):
-    """``{ … }``, a scope."""
+    """``{ … }``: statements with a scope of their own."""
 
     body: tuple[Stmt, ...]
 
@@ -334,7 +334,7 @@ class IfStatement(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class SwitchCase(SourceNode):
-    """``label: body``; without a body it falls through to the next case's."""
+    """``label: body``; a case without a body runs the body of the next case."""
 
     label: Expr
     body: BlockStatement | None
@@ -434,7 +434,7 @@ Stmt = (
 
 @dataclass(frozen=True, slots=True)
 class TypeParam(SourceNode):
-    """One of ``<A, B>`` behind a declared name."""
+    """One of the type parameters ``<A, B>`` after a declared name."""
 
     name: str
 
@@ -451,7 +451,7 @@ class ParamDecl(Annotated):
 
 @dataclass(frozen=True, slots=True)
 class Prototype(Annotated):
-    """A method or function without body; a constructor has no `result`."""
+    """A method or function without a body; `result` is None for a constructor."""
 
     result: TypeRef | None
     name: str
@@ -478,7 +478,7 @@ class FieldDecl(TypedName):
 
 @dataclass(frozen=True, slots=True)
 class FieldsDecl(Annotated):
-    """``header name { … }``, or another `kind`: ``struct`` or ``header_union``."""
+    """``header name { … }``; `kind` is ``header``, ``struct`` or ``header_union``."""
 
     kind: str
     name: str
@@ -505,7 +505,7 @@ class EnumDecl(Annotated):
 
 @dataclass(frozen=True, slots=True)
 class MembersDecl(SourceNode):
-    """``error { … }`` or ``match_kind { … }``: adds members to the one type of that name."""
+    """``error { … }`` or ``match_kind { … }``: adds members to the built-in type of that name."""
 
     name: str
     members: tuple[EnumMember, ...]
@@ -588,7 +588,7 @@ class Entries(Annotated):
 
 @dataclass(frozen=True, slots=True)
 class Property(Annotated):
-    """Any property ``name = value;`` but key, actions and entries.
+    """A table property ``name = value;`` other than key, actions and entries.
 
     The value of ``default_action`` is a `Name` or a `CallExpr`.
     """
@@ -637,7 +637,7 @@ class Goto(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class StateDecl(Annotated):
-    """A parser state; a missing transition is None (it means reject)."""
+    """A parser state; `transition` is None if missing, which means ``reject``."""
 
     name: str
     body: tuple[Stmt, ...]

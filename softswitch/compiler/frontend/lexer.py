@@ -1,8 +1,8 @@
 """Split text into tokens, each with its position in the file that the line markers name.
 
-Line markers are ``#line 7 "file"`` and ``# 7 "file"``: the next line is line 7 of that file. Ours
-may carry a column as well, ``#line 7 "file" 12``: then everything up to the next marker is at that
-line and column (the preprocessor writes this around the expansion of a macro).
+Line markers are ``#line 7 "file"`` and ``# 7 "file"``: the next line is line 7 of that file. Markers
+that this compiler's preprocessor writes may have a column as well, ``#line 7 "file" 12``: then everything up
+to the next marker is at that line and column (for the expansion of a macro).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from softswitch.compiler.ir import Position
 from softswitch.compiler.ir.fold import bounded
 
 # Words that cannot be names. ``actions apply entries key list priority state type`` are
-# keywords only in their places.
+# keywords only where the grammar expects them.
 _WORDS = """abstract action bit bool break const continue control default else enum error exit extern
     false for header header_union if in inout int match_kind out package parser return select
     string struct switch table this transition true tuple typedef value_set varbit void _"""
 KEYWORDS = frozenset(_WORDS.split())
 
-# Longest first. ``>>`` is left to the parser: in ``register<bit<32>>`` it is no shift.
+# Longest first. ``>>`` is left to the parser: in ``register<bit<32>>`` it is not a shift.
 _OPERATORS = """|+|= |-|= <<= >>= &&& ... |+| |-| {#} += -= *= /= %= &= |= ^= << && || == != >= <= ++ +: ..
     + - * / % | & ^ ~ ( ) [ ] { } < > ! : , ? . = ; @"""
 _OPERATOR = "|".join(re.escape(operator) for operator in _OPERATORS.split())
@@ -63,10 +63,10 @@ class Token:
 
 
 def tokenize(text: str, name: str) -> list[Token]:
-    """Return the tokens of `text` and a last one of kind ``end``.
+    """Return the tokens of `text`, followed by a token of kind ``end``.
 
-    A character that has no meaning in P4 is a token of kind ``unknown``, as it may be part of an
-    annotation. Raises CompileError for a comment or string without end.
+    A character that has no meaning in P4 becomes a token of kind ``unknown``, as annotations may contain
+    such characters. Raises CompileError for a comment or string without end.
     """
     tokens: list[Token] = []
     append = tokens.append
@@ -90,7 +90,7 @@ def tokenize(text: str, name: str) -> list[Token]:
                 # The marker's own line counts as the line before.
                 line = int(directive[2]) - 1
                 file = directive[3] if directive[3] is not None else file
-                # A marker of the other form ends with flags of the C preprocessor.
+                # A marker without ``line`` ends with flags of the C preprocessor, not with a column.
                 column = int(directive[4] or 0) if directive[1] else 0
                 if column:
                     line += 1
@@ -130,7 +130,7 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
 def _decimal(digits: str, token: Token) -> int:
     try:
         return int(digits)
-    except ValueError:  # Python's limit for decimal digits
+    except ValueError:  # more digits than Python converts
         raise CompileError("the number has too many digits", token.pos) from None
 
 

@@ -1,4 +1,4 @@
-"""Annotations, types and expressions."""
+"""Parse annotations, types and expressions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Cursor:
-    """A place in a list of tokens.
+    """A position in a list of tokens, from which the parser reads.
 
     Whether ``(a) - b`` is a cast depends on whether ``a`` is a type, so the names of types
-    in scope are kept here. All other ambiguities are resolved by lookahead.
+    in scope are kept here. The parser resolves all other ambiguities by lookahead.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -29,7 +29,7 @@ class Cursor:
         self.types: frozenset[str] = frozenset()
 
     def next_token(self) -> Token:
-        """Return the token behind the current one."""
+        """Return the token after the current one."""
         return self._tokens[min(self._at + 1, len(self._tokens) - 1)]
 
     def advance(self) -> Token:
@@ -56,11 +56,11 @@ class Cursor:
         return CompileError(message, self.token.pos, expected)
 
     def accept(self, kind: str) -> Token | None:
-        """Step over the current token if it is of this kind."""
+        """Step over the current token and return it if it is of this kind; else return None."""
         return self.advance() if self.token.kind == kind else None
 
     def accept_word(self, word: str) -> Token | None:
-        """Step over the current token if it is this keyword, which elsewhere may be a name."""
+        """Step over the current token and return it if it is `word`, a keyword here but a name elsewhere."""
         return self.advance() if self.token.kind == "id" and self.token.text == word else None
 
     def expect(self, kind: str, where: str) -> Token:
@@ -80,14 +80,14 @@ class Cursor:
         if self.token.kind != ";":
             last = self._tokens[self._at - 1]
             if (last.pos.file, last.pos.line) != (self.token.pos.file, self.token.pos.line):
-                # Report it at the end of the statement, not at the beginning of the next line.
+                # Report the error at the end of the statement, not at the beginning of the next line.
                 behind = Position(last.pos.file, last.pos.line, last.pos.column + len(last.text))
                 raise CompileError("a semicolon is missing", behind, f"';' at the end of {what}")
             self.fail(f"';' at the end of {what}")
         self.advance()
 
     def attempt(self, parse: Callable[[], T]) -> T | None:
-        """Return the result of `parse`; step back to here if that is None or an error."""
+        """Return the result of `parse`; if it fails or returns None, step back to here and return None."""
         at, token = self._at, self.token
         result: T | None
         try:
@@ -101,7 +101,7 @@ class Cursor:
     def comma_separated(
         self, item: Callable[[], T], close: str, where: str, *, trailing: bool = False
     ) -> tuple[T, ...]:
-        """Parse any number of items, then the closing token; with `trailing`, a comma may precede that."""
+        """Parse items up to the closing token; with `trailing`, a comma may follow the last item."""
         if self.accept(close):
             return ()
         items = [item()]
@@ -115,7 +115,7 @@ class Cursor:
         return tuple(items)
 
     def until(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
-        """Parse items up to the closing token and step over that."""
+        """Parse items up to the closing token, and step over that token."""
         items: list[T] = []
         while self.token.kind != close:
             items.append(item())
@@ -129,7 +129,7 @@ class Cursor:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Open a scope: discard the names declared in it at its end."""
+        """Open a scope; at the end of the ``with`` block, forget the names declared in it."""
         types = self.types
         yield
         self.types = types
@@ -162,7 +162,7 @@ _OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", 
 class ExpressionParser(Cursor):
     """Parses annotations, types and expressions."""
 
-    # Inside the angle brackets of a type, ``>`` closes them and is no operator.
+    # Inside the angle brackets of a type, ``>`` is the closing bracket, not an operator.
     _greater_closes = False
 
     # ----------------------------------------------------------------- annotations
@@ -189,7 +189,7 @@ class ExpressionParser(Cursor):
             self.fail("the name of an annotation")
         self.advance()
         if name.text in _NEVER_EMPTY and self.token.kind not in ("(", "["):
-            raise CompileError(f"@{name.text} says nothing", name.pos, f"@{name.text}(…)")
+            raise CompileError(f"@{name.text} has no content", name.pos, f"@{name.text}(…)")
         if self.accept("("):
             tokens: list[Token] = []
             self._balanced(tokens)
@@ -205,7 +205,7 @@ class ExpressionParser(Cursor):
         return ast.SourceAnnotation(name.text, "", None, pos=name.pos)
 
     def _balanced(self, tokens: list[Token]) -> None:
-        """Collect the tokens in parentheses, of which the first has been read; drop the last one."""
+        """Append to `tokens` up to the parenthesis that closes the one just read, and step over that."""
         depth = 1
         while True:
             if self.token.kind == "end":
@@ -234,13 +234,13 @@ class ExpressionParser(Cursor):
         sizes = []
         while token := self.accept("["):
             sizes.append((self.bracketed(), token.pos))
-            self.expect("]", "behind the size of a stack")
+            self.expect("]", "after the size of a stack")
         for size, pos in reversed(sizes):
             element = ast.StackTypeRef(element, size, pos=pos)
         return element
 
     def bracketed(self) -> ast.Expr:
-        """Parse an expression in which ``>`` is an operator again."""
+        """Parse an expression in ``[…]`` or ``(…)``, where ``>`` is an operator even inside ``<…>``."""
         outer, self._greater_closes = self._greater_closes, False
         parsed = self.expression()
         self._greater_closes = outer
@@ -258,10 +258,10 @@ class ExpressionParser(Cursor):
             case "bool" | "error" | "match_kind" | "string":
                 return ast.BasicType(kind, pos=token.pos)
             case "tuple":
-                self.expect("<", "behind 'tuple'")
+                self.expect("<", "after 'tuple'")
                 return ast.TupleType(self._type_args(), pos=token.pos)
             case "varbit":
-                self.expect("<", "behind 'varbit'")
+                self.expect("<", "after 'varbit'")
                 return ast.VarbitType(self._width(), pos=token.pos)
             case "bit" if self.token.kind != "<":
                 return ast.BitsType(ast.IntLiteral(1, None, False, pos=token.pos), False, pos=token.pos)
@@ -271,7 +271,7 @@ class ExpressionParser(Cursor):
         return ast.BitsType(self._width(), kind == "int", pos=token.pos)
 
     def refuse_width(self) -> None:
-        """Raise CompileError if a name with a width is next: only keyword types have a width."""
+        """Raise CompileError if the next tokens are a name and a width: only keyword types have widths."""
         token = self.token
         if [it.kind for it in self._tokens[self._at : self._at + 3]] == ["id", "<", "number"]:
             raise CompileError(f"type {token.text!r} has no width", token.pos, "'bit', 'int' or 'varbit'")
@@ -293,7 +293,7 @@ class ExpressionParser(Cursor):
             width = self.expression()
         finally:
             self._greater_closes = outer
-        self.expect(">", "behind the width of a type")
+        self.expect(">", "after the width of a type")
         return width
 
     def _type_args(self) -> tuple[ast.TypeRef, ...]:
@@ -307,7 +307,7 @@ class ExpressionParser(Cursor):
     # ----------------------------------------------------------------- expressions
 
     def expression(self) -> ast.Expr:
-        """Parse an expression (no keyset)."""
+        """Parse an expression other than a keyset."""
         left = self._binary(0)
         if token := self.accept("?"):
             then = self.expression()
@@ -335,7 +335,7 @@ class ExpressionParser(Cursor):
             left = ast.BinaryExpr(operator, left, self._binary(precedence + 1), pos=token.pos)
 
     def unary(self) -> ast.Expr:
-        """Parse an expression without binary operators outside of parentheses."""
+        """Parse an expression that has binary operators only inside parentheses."""
         token = self.token
         if token.kind in _UNARY:
             self.advance()
@@ -349,7 +349,7 @@ class ExpressionParser(Cursor):
         opening = self.advance()
         if self.at_type_keyword() and not (self.token.kind == "error" and self.next_token().kind == "."):
             type_ref: ast.TypeRef | None = self.type_ref()
-            self.expect(")", "behind the type of a cast")
+            self.expect(")", "after the type of a cast")
         else:
             type_ref = self.attempt(self._cast_type)
         if type_ref is not None:
@@ -365,7 +365,7 @@ class ExpressionParser(Cursor):
         parsed = self.type_ref()
         if not self.accept(")"):
             return None
-        # Parse an unknown name as a type if it cannot be a value; the error is then that it is unknown.
+        # Parse an unknown name as a type if it cannot be a value: the error then says that it is unknown.
         return parsed if is_type or self.token.kind in _OPERAND_STARTS else None
 
     def _primary(self) -> ast.Expr:
@@ -381,7 +381,7 @@ class ExpressionParser(Cursor):
             case "number":
                 return ast.IntLiteral(*integer(token), pos=token.pos)
             case ".":
-                return ast.Name(self.name("a name behind the leading '.'").text, True, pos=token.pos)
+                return ast.Name(self.name("a name after the leading '.'").text, True, pos=token.pos)
             case "true" | "false":
                 return ast.BoolLiteral(token.kind == "true", pos=token.pos)
             case "quoted":
@@ -399,7 +399,7 @@ class ExpressionParser(Cursor):
             match self.token.kind:
                 case ".":
                     self.advance()
-                    member = self.name("the name of a member behind '.'")
+                    member = self.name("the name of a member after '.'")
                     base = ast.MemberExpr(base, member.text, pos=member.pos)
                 case "(":
                     base = ast.CallExpr(base, (), self.arguments(), pos=base.pos)
@@ -429,7 +429,7 @@ class ExpressionParser(Cursor):
         if self.token.kind == "(":
             return ast.CallExpr(base, args, self.arguments(), pos=base.pos)
         if not isinstance(base, ast.Name):
-            self.fail("'(' behind the list of types")
+            self.fail("'(' after the list of types")
         return ast.TypeExpr(ast.NamedType(base.name, base.absolute, args, pos=base.pos), pos=base.pos)
 
     def _index(self, base: ast.Expr) -> ast.Expr:
@@ -442,7 +442,7 @@ class ExpressionParser(Cursor):
             parsed = ast.PlusSlice(base, first, self.bracketed(), pos=bracket.pos)
         else:
             parsed = ast.IndexExpr(base, first, pos=bracket.pos)
-        self.expect("]", "behind the index")
+        self.expect("]", "after the index")
         return parsed
 
     def arguments(self) -> tuple[ast.GivenArgument, ...]:
@@ -478,7 +478,9 @@ class ExpressionParser(Cursor):
             return ast.StructExpr(elements, dots, pos=opening.pos)
         for element in elements:
             if named and element.name is None:
-                raise CompileError("a value without name among named ones", element.pos, "name = value")
+                raise CompileError(
+                    "this value has no name, but others in the list have", element.pos, "name = value"
+                )
             if ast.is_word(element.value, "_"):
                 raise CompileError("'_' is not a value", element.value.pos, "an expression")
         return ast.ListExpr(tuple(element.value for element in elements), dots, pos=opening.pos)
@@ -525,13 +527,13 @@ def _joined(tokens: list[Token]) -> str:
 
 
 def _text(name: Token, tokens: list[Token]) -> str:
-    """Return an annotation's string in quotes; it may be given as several strings joined by ``++``."""
+    """Return the quoted string of an annotation, which may consist of strings joined by ``++``."""
     if len(tokens) % 2 and all(
         token.kind == ("++" if odd else "quoted")
         for token, odd in zip(tokens, cycle((False, True)), strict=False)
     ):
         return '"' + "".join(token.text[1:-1] for token in tokens[::2]) + '"'
-    raise CompileError(f"@{name.text}({_joined(tokens)}) is no text", name.pos, f'@{name.text}("…")')
+    raise CompileError(f"@{name.text}({_joined(tokens)}) is not a string", name.pos, f'@{name.text}("…")')
 
 
 def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
@@ -539,16 +541,18 @@ def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
     for element in elements:
         if isinstance(element.value, ast.ListExpr | ast.StructExpr):
             raise CompileError(
-                "a list as a value of an annotation", element.value.pos, "a number, a text, true or false"
+                "a list cannot be the value of an annotation",
+                element.value.pos,
+                "a number, a string, true or false",
             )
 
 
 def _check_repeated(annotation: ast.SourceAnnotation, before: Iterable[ast.SourceAnnotation]) -> None:
-    """Raise CompileError for a second structured annotation of one name; others may be repeated."""
+    """Raise CompileError for a repeated structured annotation; unstructured ones may be repeated."""
     for other in before:
         if other.name == annotation.name and (annotation.elements, other.elements) != (None, None):
             raise CompileError(
-                f"a second annotation @{annotation.name}, and one of them is structured",
+                f"the annotation @{annotation.name} is repeated, and one of the two is in brackets",
                 annotation.pos,
-                "each name once",
+                "one annotation of this name",
             )

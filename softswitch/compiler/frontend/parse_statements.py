@@ -64,14 +64,16 @@ class StatementParser(ExpressionParser):
         return parsed
 
     def _body(self) -> ast.Stmt:
-        """Parse the statement inside another statement, which may be empty."""
+        """Parse the body of another statement; it may be the empty statement ``;``."""
         if empty := self.accept(";"):
             return ast.BlockStatement((), pos=empty.pos)
         if self.token.kind == "end":
             self.fail("a statement")
         parsed = self.statement()
         if isinstance(parsed, ast.VarDecl | ast.ConstDecl | ast.Instantiation):
-            raise CompileError("a declaration cannot stand here alone", parsed.pos, "a statement or '{ … }'")
+            raise CompileError(
+                "a declaration cannot be the body of another statement", parsed.pos, "a statement or '{ … }'"
+            )
         return parsed
 
     def _if(self) -> ast.IfStatement:
@@ -82,9 +84,9 @@ class StatementParser(ExpressionParser):
         return ast.IfStatement(condition, then, otherwise, pos=token.pos)
 
     def _condition(self, keyword: str) -> ast.Expr:
-        self.expect("(", f"behind '{keyword}'")
+        self.expect("(", f"after '{keyword}'")
         condition = self.expression()
-        self.expect(")", f"behind the expression of '{keyword}'")
+        self.expect(")", f"after the expression of '{keyword}'")
         return condition
 
     def _switch(self) -> ast.SwitchStatement:
@@ -99,13 +101,13 @@ class StatementParser(ExpressionParser):
         if start.kind in ("{", "end"):
             self.fail("a label of a switch case or '}'")
         label = ast.Word("default", pos=start.pos) if self.accept("default") else self.expression()
-        self.expect(":", "behind the label of a switch case")
+        self.expect(":", "after the label of a switch case")
         body = self.block(self.annotations()) if self.token.kind in ("{", "@") else None
         return ast.SwitchCase(label, body, pos=start.pos)
 
     def _for(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.For | ast.ForIn:
         token = self.advance()
-        self.expect("(", "behind 'for'")
+        self.expect("(", "after 'for'")
         with self.scope():
             own = self.annotations()
             header = self.attempt(self._for_in_variable)
@@ -120,7 +122,7 @@ class StatementParser(ExpressionParser):
                 )
             init = self._for_part(";", own)
             condition = self.expression()
-            self.expect(";", "behind the condition of 'for'")
+            self.expect(";", "after the condition of 'for'")
             update = self._for_part(")", ())
             return ast.For(init, condition, update, self._body(), pos=token.pos, annotations=annotations)
 
@@ -143,7 +145,7 @@ class StatementParser(ExpressionParser):
         if self.at_type_keyword() or annotations:
             return self._typed(annotations)
         if token.kind in ("id", "."):
-            # Only a declaration has a name behind the type with which it begins.
+            # Only a declaration has a name after the type with which it begins.
             following = self.next_token().kind
             if following == "id" and token.kind == "id":
                 return self._typed(())
@@ -212,7 +214,9 @@ class StatementParser(ExpressionParser):
             return self.function(annotations, function)
         declared = self.typed_declaration(annotations)
         if isinstance(declared, ast.VarDecl):
-            raise CompileError("a variable cannot stand here", declared.pos, "a function or an instance")
+            raise CompileError(
+                "a variable cannot be declared in an initialiser", declared.pos, "a function or an instance"
+            )
         return declared
 
     def constant(self, annotations: tuple[ast.SourceAnnotation, ...]) -> ast.ConstDecl:
@@ -230,7 +234,7 @@ class StatementParser(ExpressionParser):
     # ----------------------------------------------------------------- functions
 
     def function_head(self) -> ast.TypeRef | None:
-        """Parse the result type in front of ``name(`` or ``name<``."""
+        """Parse a result type that ``name(`` or ``name<`` follows; return None for anything else."""
         result = self.result_type()
         return result if self.token.kind == "id" and self.next_token().kind in ("(", "<") else None
 

@@ -28,7 +28,7 @@ _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
 _MARKERS = frozenset(["line", "pragma", "warning"])
-"""Directives without an effect; a number has none, either."""
+"""Directives that are accepted but not executed, as are line markers such as ``# 7``."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
@@ -46,8 +46,8 @@ def preprocess(
     Quoted includes are looked for beside the file that includes them, then, like those in
     angle brackets, in `include_dirs` and among the standard ones. The result needs no other file
     and gives the same tokens at the same positions when preprocessed again. For a text from a user who must
-    not read this machine's files, set `preprocessed`: then no directive is executed. `read` is called for
-    each possible file of an include, in turn, and raises OSError for a missing one.
+    not read this machine's files, set `preprocessed`: then directives are errors. `read` is called with
+    each possible path of an included file, in turn, and raises OSError for a missing file.
 
     Raises CompileError, at the directive, for a missing file, a malformed directive and ``#error``.
     """
@@ -76,13 +76,13 @@ class _Source:
     display: str
     lines: list[str]
     starts: list[int]
-    # Physical line of each marker, and the position of the next line (column 0: unchanged).
+    # Physical line of each marker; position of the line after it (column 0: columns stay unchanged).
     marked: list[int] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
 
     @classmethod
     def of(cls, display: str, text: str) -> _Source:
-        # As in pcpp, which strips the lines.
+        # pcpp strips the lines, so their offsets are those of stripped lines.
         lines = [line.rstrip() for line in text.splitlines()]
         starts: list[int] = []
         offset = 0
@@ -99,7 +99,7 @@ class _Source:
         return source
 
     def position(self, line: int, column: int) -> tuple[Position, bool]:
-        """Return the position of a place according to the markers, and True if they fix its column."""
+        """Return the position that the markers give to a place; True if a marker fixes its column, too."""
         at = bisect.bisect_left(self.marked, line) - 1
         if at < 0:
             return Position(self.display, line, column), False
@@ -110,7 +110,7 @@ class _Source:
 
 
 class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no types
-    """pcpp with our rules for finding files, and with exceptions for its messages."""
+    """pcpp with this compiler's rules for finding files; its messages become exceptions."""
 
     def __init__(
         self, name: str, directories: Sequence[Path], *, inert: bool, read: Callable[[Path], str]
@@ -232,7 +232,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self._out: list[str] = []
-        # Position of the next character; no file: write a marker first.
+        # Position of the next character; if the file is None, a marker must be written first.
         self._file: str | None = None
         self._line = 0
         self._column = 1
@@ -254,11 +254,11 @@ class _Writer:
 
     def _new_line(self, text: str, first: _Token) -> None:
         if first.text.startswith("#"):
-            raise CompileError("unexpected '#'", first.pos)  # read again, it would be a directive
+            raise CompileError("unexpected '#'", first.pos)  # it would become a directive
         self._out.append(text)
 
     def _place(self, token: _Token) -> None:
-        """Write a token in its own line and column."""
+        """Write a token at its own line and column."""
         pos = token.pos
         lines = pos.line - self._line
         # The expansion of a macro may be longer than its name.

@@ -81,7 +81,7 @@ enum MathOp_t { MUL, SQR, SQRT, DIV, RSQR, RSQRT }
 
 // ------------------------------------------------------------------ intrinsic metadata
 
-// In front of a frame that comes in; behind it, BYTES_OF_PORT_METADATA of the port or of `Resubmit`.
+// Precedes a received frame; between the two, BYTES_OF_PORT_METADATA of the port or of `Resubmit`.
 @__intrinsic_metadata
 header ingress_intrinsic_metadata_t {
     bit<1> resubmit_flag;
@@ -161,7 +161,7 @@ header ghost_intrinsic_metadata_t {
 }
 #endif
 
-// In front of the bytes that leave the traffic manager.
+// Precedes the bytes that leave the traffic manager.
 @__intrinsic_metadata
 header egress_intrinsic_metadata_t {
     @padding bit<7> _pad0;
@@ -279,7 +279,7 @@ extern Checksum {
     Checksum();
     void add<T>(in T data);
     void subtract<T>(in T data);
-    bool verify();                  // true: wrong
+    bool verify();                  // true: the checksum is wrong
     void subtract_all_and_deposit<T>(out T residual);
     bit<16> get();
     bit<16> update<T>(in T data, @optional in bool zeros_as_ones);

@@ -1,13 +1,14 @@
 """The typed intermediate representation: the front end's output and the back ends' input.
 
-In the IR, all compile-time work of P4 is done:
+In the IR, everything that P4 decides at compile time is resolved:
 
 * Names are resolved. Control and parser instances are inlined into the six blocks of the
   v1model pipeline; every table, action and extern instance is known by its control-plane name
   (``Ingress.admission.job``), every local variable by a name unique in the program.
 * The parameters of the blocks are three storages that live as long as the packet:
   ``hdr``, ``meta`` and ``standard_metadata`` (whatever their names in the source). In programs for Tofino
-  each is a struct of both gresses' parts (`softswitch.compiler.lowering.architectures.tna`).
+  each is a struct with a part for ingress and one for egress
+  (`softswitch.compiler.lowering.architectures.tna`).
 * Types are explicit on every expression, constants are folded, ``int`` literals have the width
   of their context, serialisable enums and ``typedef``s are their underlying type.
 * Calls have no arguments left to bind: an action's parameters are variables that either the caller
@@ -24,16 +25,16 @@ in the program itself (`softswitch.compiler.undefined`).
   zero when ingress starts (parser, verify and ingress share them) and again when egress starts.
 * ``push_front`` and ``pop_front`` leave the freed elements invalid and all zero, and move
   the next index, within 0..size. ``lastIndex`` of an empty stack is 2**32 - 1.
-* `Extract` with a size: a size that is not a multiple of 8 is error ParserInvalidArgument; above the
-  packet's rest, PacketTooShort; above the varbit's width, HeaderTooShort; checked in this order.
-  `Advance` by a number of bits that is not a multiple of 8 is ParserInvalidArgument. A parser that enters a
-  state for the 1001st time in one packet stops with ParserTimeout.
+* `Extract` with a size: a size that is not a multiple of 8 is error ParserInvalidArgument; more bits
+  than are left in the packet, PacketTooShort; more than the varbit's width, HeaderTooShort; checked in this
+  order. `Advance` by a number of bits that is not a multiple of 8 is ParserInvalidArgument. A parser that
+  enters a state for the 1001st time in one packet stops with ParserTimeout.
 * Counters count packets and bytes, whatever their unit; bytes are the received frame's.
-* Meters are two-rate three-colour markers without colour awareness (RFC 2698), green until they are
-  configured, also beyond the end of an array; a packet counts one, or its bytes as received.
+* Meters are two-rate three-colour markers without colour awareness (RFC 2698): green until
+  they are configured and beyond the end of an array; they count packets, or bytes of the received frame.
 * ``random`` draws ``low + next() % (high - low + 1)``, ``low`` if ``high < low``, where ``next`` is
   splitmix64 from the pipeline's seed.
-* ``truncate`` cuts the sent frame; of several calls the shortest length holds.
+* ``truncate`` cuts the sent frame; if called several times, the shortest length applies.
 """
 
 from __future__ import annotations

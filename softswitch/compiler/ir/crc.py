@@ -1,4 +1,4 @@
-"""Cyclic redundancy checks with any polynomial, by names for both back ends."""
+"""Cyclic redundancy checks with any polynomial, and the names that denote them in the IR."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Crc:
 
     @property
     def name(self) -> str:
-        """The algorithm in a call of ``hash``."""
+        """The name of this CRC as the algorithm of a ``hash`` call in the IR."""
         known = next((name for name, crc in _NAMED.items() if crc == self), None)
         numbers = (self.width, self.polynomial, self.initial, self.final_xor, int(self.reflected))
         return known or _PREFIX + ":".join(f"{number:x}" for number in numbers)
 
     @classmethod
     def parse(cls, name: str) -> Crc | None:
-        """Return the CRC of a name; None for other algorithms."""
+        """Return the CRC with a `name` such as ``crc:20:…``; None for the names of other algorithms."""
         if not name.startswith(_PREFIX):
             return None
         width, polynomial, initial, final_xor, reflected = (
@@ -35,7 +35,7 @@ class Crc:
         return cls(width, polynomial, initial, final_xor, bool(reflected))
 
     def of(self, data: bytes) -> int:
-        """Return the CRC of bytes."""
+        """Return the checksum of bytes."""
         top, full = 1 << (self.width - 1), (1 << self.width) - 1
         remainder = self.initial
         for byte in data:
@@ -58,6 +58,6 @@ STANDARD = {
     "CRC32": Crc(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, reflected=True),
     "CRC64": Crc(64, 0x42F0E1EBA9EA3693, 0, 0, reflected=False),
 }
-"""Tofino's algorithms without a polynomial."""
+"""Tofino's CRC algorithms whose name fixes the polynomial."""
 
 _NAMED = {"crc16": STANDARD["CRC16"], "crc32": STANDARD["CRC32"]}

@@ -9,7 +9,7 @@ from softswitch.compiler.errors import CompileError
 
 _MAX_SHIFT = 1 << 16
 MAX_INT_BITS = 14_000
-"""Maximum bits of an ``int``: limits growing constants, and is small enough to print (Python's limit)."""
+"""Maximum number of bits of an ``int``: bounds growing constants; Python still prints such numbers."""
 
 
 def wrap(type_: ir.Bits, value: int) -> int:
@@ -21,7 +21,7 @@ def wrap(type_: ir.Bits, value: int) -> int:
 
 
 def limits(type_: ir.Bits | ir.Bool) -> tuple[int, int]:
-    """Return the smallest and the largest value."""
+    """Return the smallest and the largest value of a type."""
     signed = isinstance(type_, ir.Bits) and type_.signed
     half = 1 << (ir.width_of(type_) - 1)
     return (-half, half - 1) if signed else (0, 2 * half - 1)
@@ -52,14 +52,14 @@ def compare(op: str, left: int, right: int) -> int:
 
 
 def bounded(value: int, pos: ir.Position) -> int:
-    """Return an ``int`` that is small enough to continue with. Raises CompileError."""
+    """Return `value`, an ``int``. Raises CompileError if it has more than `MAX_INT_BITS` bits."""
     if value.bit_length() > MAX_INT_BITS:
         raise CompileError(f"a number of {value.bit_length()} bits", pos, f"at most {MAX_INT_BITS} bits")
     return value
 
 
 def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:
-    """Return the value of an operation on ``int``; it is exact. Raises CompileError."""
+    """Return the exact value of an operation on ``int``. Raises CompileError if P4 defines no value."""
     if op in PLAIN:
         return PLAIN[op](left, right)
     if op in ("/", "%"):
@@ -67,7 +67,7 @@ def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:
             raise CompileError(f"{left} {op} 0 has no value", pos, "a divisor other than 0")
         if left < 0 or right < 0:
             raise CompileError(
-                f"{left} {op} {right} has no value in P4", pos, "operands that are not negative"
+                f"{left} {op} {right} is undefined in P4", pos, "operands that are not negative"
             )
         return left // right if op == "/" else left % right
     if not 0 <= right <= _MAX_SHIFT:
@@ -76,7 +76,10 @@ def arithmetic(op: str, left: int, right: int, pos: ir.Position) -> int:
 
 
 def bits(op: str, type_: ir.Bits, left: ir.Const, right: ir.Const, pos: ir.Position) -> int:
-    """Return the value of an operation whose result is of `type_`. Raises CompileError on ``x / 0``."""
+    """Return the value, wrapped or saturated to `type_`, of an operation on constants of known width.
+
+    Raises CompileError for a division by zero.
+    """
     a, b = left.value, right.value
     match op:
         case "|+|" | "|-|":

@@ -53,7 +53,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct type; a `union` has headers of which at most one is valid, or stacks of them."""
+    """A struct type; a `union` has headers of which at most one is valid, or stacks of such headers."""
 
     name: str
     fields: tuple[tuple[str, Type], ...]
@@ -81,7 +81,7 @@ def width_of(type_: Type) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
-    """The base of nodes with a source position: of syntax trees, too."""
+    """The base of nodes with a source position, in the IR and in syntax trees."""
 
     pos: Position
 
@@ -117,7 +117,7 @@ class Member(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class StackElement(SourceNode):
-    """A header of a stack; until `flatten` has run, a Struct is an element of a stack of unions."""
+    """A header of a stack. Before `flatten`, also an element of a stack of unions, with a Struct as type."""
 
     type: Header | Struct
     base: Expr
@@ -125,19 +125,19 @@ class StackElement(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Index(StackElement):
-    """A header of a stack, by an expression of any Bits type."""
+    """A header of a stack, selected by an index: an expression of any Bits type."""
 
     index: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Next(StackElement):
-    """``stack.next`` (in parsers; past the end it is error StackOutOfBounds)."""
+    """``stack.next``, in parsers; past the end of the stack, error StackOutOfBounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Last(StackElement):
-    """``stack.last`` (in parsers; of an empty stack it is error StackOutOfBounds)."""
+    """``stack.last``, in parsers; for an empty stack, error StackOutOfBounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Unary(SourceNode):
 class Binary(SourceNode):
     """``+ - * / % & | ^ |+| |-| ++ << >>`` on Bits, ``== != < <= > >=``, ``&& ||`` (short-circuit).
 
-    Both operands of all but shifts and ``++`` have the same type. ``==``/``!=`` also compare
+    Both operands have the same type, except for shifts and ``++``. ``==``/``!=`` also compare
     Bool, Enum, Header (validity, then fields) and Struct values.
     """
 
@@ -183,7 +183,7 @@ class Binary(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Cast(SourceNode):
-    """Between Bits types (truncate, zero- or sign-extend by the operand's signedness), bit<1> and Bool."""
+    """A cast between Bits types (truncates, or extends by the operand's sign), or of bit<1> and Bool."""
 
     type: Bits | Bool
     operand: Expr
@@ -250,9 +250,9 @@ class Assign(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Forget(SourceNode):
-    """Make the value of a scalar undefined from here on, as it is declared or passed as ``out``.
+    """Make a scalar's value undefined from here on: at its declaration, or when it is passed as ``out``.
 
-    `undefined.settled` replaces it by the chosen behaviour; back ends ignore it.
+    `undefined.settled` replaces this node by the chosen behaviour; back ends ignore it.
     """
 
     target: Expr
@@ -269,7 +269,7 @@ class If(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Switch(SourceNode):
-    """The first case with a constant equal to `subject`; a case without constants is the default."""
+    """Run the first case that has a constant equal to `subject`; a case without constants is the default."""
 
     subject: Expr
     cases: tuple[tuple[tuple[Const, ...], tuple[Stmt, ...]], ...]
@@ -290,14 +290,14 @@ class Apply(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Call(SourceNode):
-    """Run the body of an action; its parameter variables have been assigned."""
+    """Run the body of an action, whose parameter variables must have been assigned before."""
 
     action: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inlined(SourceNode):
-    """An inlined control body; a `Return` in it ends it."""
+    """An inlined control body; a `Return` inside ends the body."""
 
     body: tuple[Stmt, ...]
 
@@ -330,7 +330,7 @@ class Shift(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Skip(SourceNode):
-    """Move a stack's next index on by one, if it is below the size."""
+    """Increment a stack's next index, unless it is at the end of the stack."""
 
     stack: Expr
 
@@ -355,10 +355,10 @@ class Continue(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Extract(SourceNode):
-    """``packet.extract(header)``; with `size`, the width in bits of its one varbit field.
+    """``packet.extract(header)``; `size` is the width in bits of the header's varbit field, if it has one.
 
-    Makes the header valid (also when its target is `Next`, which it then advances).
-    Too short a packet is error PacketTooShort and leaves the header unchanged.
+    Makes the header valid; if the target is `Next`, also increments the stack's next index.
+    If the packet is too short, the error is PacketTooShort and the header stays unchanged.
     """
 
     header: Expr
@@ -400,30 +400,30 @@ class Extern(SourceNode):
     ``register.read``          (target), (index)
     ``register.write``         (index), (value)
     ``counter.count``          (index)
-    ``direct_counter.count``   none: the table's `Apply` counts, this call does nothing
+    ``direct_counter.count``   none: the table's `Apply` counts; this call does nothing
     ``meter.execute_meter``    (target), (index): the colour, 0 green, 1 yellow, 2 red
-    ``digest``                 data…: to the control plane, as one digest `instance`
+    ``digest``                 data…: sent to the control plane as a digest named `instance`
     ``hash``                   (target), (algorithm), (base), data…, (max): ``base + H(data) % max`` in
                                64 bits, then cut to the target's width; max 0 counts as 1 (as BMv2)
-    ``random``                 (target), (low), (high): both included
+    ``random``                 (target), (low), (high): bounds, both included
     ``verify_checksum``        (condition), data…, (checksum), (algorithm)
     ``update_checksum``        (condition), data…, (checksum), (algorithm)
-    ``verify_checksum_with_payload``, ``update_checksum_with_payload``   as above
+    ``verify_checksum_with_payload``, ``update_checksum_with_payload``   like those without payload
     ``mark_to_drop``           none
     ``clone``                  (type), (session)
     ``clone_preserving_field_list``      (type), (session), (index)
     ``resubmit_preserving_field_list``   (index)
     ``recirculate_preserving_field_list``  (index)
     ``truncate``               (length in bytes)
-    ``mirror``                 (session), data… in front of the copy (Tofino)
-    ``resubmit``               data… in the place of the port's metadata (Tofino)
+    ``mirror``                 (session), data… put in front of the copy (Tofino)
+    ``resubmit``               data… that replaces the port's metadata (Tofino)
     ``log_msg``, ``assert``, ``assume``  (condition) or nothing
     =========================  ==========================================================
 
     Each argument is a tuple of expressions: one for a scalar, any number for ``data``.
-    Algorithms and clone types are Enum constants; `softswitch.compiler.ir.crc` has the names of further CRCs.
-    Data is concatenated in order, most significant bit first, and padded with zero bits at the end to whole
-    bytes.
+    Algorithms and clone types are Enum constants; for CRCs that v1model lacks, see
+    `softswitch.compiler.ir.crc`. Data is concatenated in order, most significant bit first, and padded with
+    zero bits at the end to whole bytes.
     """
 
     function: str

@@ -15,8 +15,9 @@ BLOCKS = ("verify", "ingress", "ingress_deparser", "egress", "compute", "deparse
 class Pattern(NamedTuple):
     """One component of a keyset.
 
-    ``exact``: value; ``mask``: value under mask; ``range``: low..high in (value, mask); ``any``.
-    (A tuple, as `Invocation` and `ConstEntry`: tables make, compare and hash a million of them.)
+    `kind` is ``exact`` (equal to `value`), ``mask`` (equal to `value` in the bits of `mask`), ``range``
+    (from `value` to `mask`, both included) or ``any``. A tuple, like `Invocation` and `ConstEntry`, because
+    tables create, compare and hash millions of them.
     """
 
     kind: str
@@ -28,7 +29,8 @@ class Pattern(NamedTuple):
 class Transition(SourceNode):
     """The transition of a parser state: to the target of the first case whose patterns all match `subjects`.
 
-    Without cases the error is NoMatch. Unconditional: no subjects and one case without patterns.
+    If no case matches, the error is NoMatch. An unconditional transition has no subjects, and one case
+    without patterns.
     """
 
     subjects: tuple[Expr, ...]
@@ -37,7 +39,7 @@ class Transition(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class ParserState(SourceNode):
-    """A parser state; ``accept`` and ``reject`` are targets but have no State."""
+    """A parser state; ``accept`` and ``reject`` are targets without a ParserState."""
 
     name: str
     body: tuple[Stmt, ...]
@@ -46,7 +48,7 @@ class ParserState(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """``@name(body)``; `body` is the text between the parentheses, "" without any."""
+    """``@name(body)``; `body` is the text in the parentheses, "" without parentheses."""
 
     name: str
     body: str
@@ -54,7 +56,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class ControlObject(SourceNode):
-    """An object that the control plane knows by a name."""
+    """The base of objects that the control plane addresses by name."""
 
     name: str
     annotations: tuple[Annotation, ...] = field(default=(), kw_only=True)
@@ -62,7 +64,7 @@ class ControlObject(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """An action parameter that a table entry fills: `name` in P4Info, `variable` in the body."""
+    """An action parameter that a table entry sets: `name` in P4Info, `variable` in the action's body."""
 
     name: str
     variable: str
@@ -75,8 +77,8 @@ class Param:
 class Action(ControlObject):
     """An action; its directional parameters have become variables.
 
-    Tables that bind other arguments for its directional parameters have actions of their own, ``name#2`` and
-    so on, which are one action to the control plane: `plain_name`.
+    Each different binding of its directional parameters in a table makes an action of its own, ``name#2`` and
+    so on; the control plane sees them as one action (`plain_name`).
     """
 
     params: tuple[Param, ...]
@@ -84,12 +86,12 @@ class Action(ControlObject):
 
 
 def group_action(table: str) -> str:
-    """Return the name of the action with which an entry of a table with a selector names a group."""
+    """Return the name of the action that entries use to refer to a group, in a table with a selector."""
     return f"{table}#group"
 
 
 def members_table(table: str) -> str:
-    """Return the name of the table with the members of a table's groups."""
+    """Return the name of the auxiliary table that holds the members of a table's groups."""
     return f"{table}#members"
 
 
@@ -106,7 +108,7 @@ class Key:
     expr: Expr
     match: str
     annotations: tuple[Annotation, ...] = ()
-    type_name: str = ""  # of a type in `Program.new_types`
+    type_name: str = ""  # name of a type in `Program.new_types`
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Invocation(NamedTuple):
 class ConstEntry(NamedTuple):
     """A table entry; if several match, the one with the highest `priority` wins.
 
-    The front end numbers ``const entries`` downwards in source order.
+    ``const entries`` get descending priorities in source order.
     """
 
     patterns: tuple[Pattern, ...]
@@ -138,9 +140,9 @@ class ConstEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DirectCell:
-    """A scalar that each entry of a table has: it is in `place` while the entry's action runs.
+    """A scalar stored with each entry of a table; `place` holds it while the entry's action runs.
 
-    Default actions find it at its initial value, and their changes to it are lost.
+    Default actions see the initial value, and their changes to it are lost.
     """
 
     place: Expr
@@ -151,10 +153,10 @@ class DirectCell:
 class Table(ControlObject):
     """A match-action table. With no keys only the default action ever runs (a miss).
 
-    A `value_set` of a parser is a table, too: its entries are the set's members. With an `implementation`,
-    the name of an `ActionProfile`, entries name its members. If that is a selector they may also run the
-    action `group_action`, with a group and its number of members; then a hash chooses one of the rows
-    (group, slot) of the table `members_table`.
+    A `value_set` of a parser is a table, too: its entries are the set's members. If `implementation` names an
+    `ActionProfile`, entries refer to members of the profile. If the profile is a selector, entries may also
+    refer to a group, by the action `group_action` with the group's number and its number of members; then a
+    hash chooses one of the entries (group, slot) of the table `members_table`.
     """
 
     keys: tuple[Key, ...]
@@ -174,7 +176,7 @@ class Table(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class Register(ControlObject):
-    """``register<type>(size)``; of structs, one for each scalar, ``name#path``: see `RegisterArray`."""
+    """``register<type>(size)`` of a scalar type; `RegisterArray` says how registers of structs are split."""
 
     type: Bits | Bool
     size: int
@@ -197,7 +199,7 @@ class Counter(ControlObject):
 class Meter(ControlObject):
     """An array of meters, or the direct meter of `table`; `unit` is packets or bytes.
 
-    A direct meter writes the colour of each packet to the variable `colour`, where its table is applied.
+    A direct meter writes each packet's colour to the variable `colour` when the meter's table is applied.
     """
 
     unit: str
@@ -208,7 +210,7 @@ class Meter(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """The type of a value that the control plane sees as a whole, with names that IR types lack.
+    """The type of a register's cells or a digest's data, with names that P4Info needs and IR types lack.
 
     `kind` is bits, bool, enum, error, serializable_enum, new_type, header, struct or tuple. Scalars have
     `scalar`; structs, headers and tuples `members`; a serializable enum both, with the values in `values`.
@@ -223,7 +225,10 @@ class DataType:
 
 @dataclass(frozen=True, slots=True)
 class RegisterArray(ControlObject):
-    """A register as the control plane sees it: the `Register` of each scalar of `data` is one of `parts`."""
+    """A register as the control plane sees it.
+
+    `parts` names the `Register` of each scalar of `data`: ``name#path``, or ``name`` if `data` is a scalar.
+    """
 
     data: DataType
     size: int
@@ -232,14 +237,17 @@ class RegisterArray(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class Digest(ControlObject):
-    """A message of ``digest`` to the control plane: values of type `data`, by the name of the type."""
+    """A message of ``digest`` to the control plane.
+
+    `data` is the type of its data; `name` is the type's name (v1model) or the instance's (Tofino).
+    """
 
     data: DataType
 
 
 @dataclass(frozen=True, slots=True)
 class NewType:
-    """A ``type``; `uri` and `width` come from ``@p4runtime_translation``, "" and 0 without one."""
+    """A ``type`` declaration; `uri` and `width` come from ``@p4runtime_translation``, else "" and 0."""
 
     name: str
     type: Bits | Bool
@@ -257,9 +265,9 @@ class ActionProfile(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class ControllerHeader(ControlObject):
-    """A header ``@controller_header("packet_in")`` or ``("packet_out")``: its `name`, and its fields.
+    """A header annotated with ``@controller_header``: `name` is "packet_in" or "packet_out".
 
-    `type_name` is the header type's name, after which p4c numbers it.
+    `type_name` is the header type's name, from which its P4Info id is derived, as in p4c.
     """
 
     type_name: str
@@ -278,7 +286,7 @@ class Remark(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole pipeline. Dictionaries keep source order and are keyed by name.
+    """A program in IR: a whole pipeline. Dictionaries are keyed by name, in source order.
 
     Programs of v1model have one parser and one deparser. Programs of Tofino have two of each: the ingress
     deparser emits the bytes that the egress parser gets, and `verify` and `compute` are empty.
@@ -313,23 +321,23 @@ class Program:
     architecture: str = V1MODEL
     egress_states: Mapping[str, ParserState] = field(default_factory=dict)  # these also start in "start"
     ingress_deparser: tuple[Stmt, ...] = ()
-    ingress_parser: str = ""  # its name, under which control planes of Tofino find port metadata
-    # Actions that are called directly and in no table: their bodies are inlined at the calls
+    ingress_parser: str = ""  # its name, by which control planes of Tofino address port metadata
+    # Actions that are called directly and are in no table: their bodies are inlined at the calls
     called_actions: Mapping[str, Action] = field(default_factory=dict)
     # Digest of the source text and the compiler if the IR is cached: derived results may be cached, too
     origin: str | None = field(default=None, compare=False)
 
     @property
     def tofino(self) -> bool:
-        """True of programs for Tofino: see `softswitch.compiler.lowering.architectures.tna`."""
+        """True for programs for Tofino: see `softswitch.compiler.lowering.architectures.tna`."""
         return self.architecture != V1MODEL
 
     @property
     def blocks(self) -> Mapping[str, tuple[Stmt, ...]]:
-        """The blocks that are statements, by name."""
+        """The blocks other than parsers, as statements, by name."""
         return {name: getattr(self, name) for name in BLOCKS}
 
     @property
     def parsers(self) -> Mapping[str, Mapping[str, ParserState]]:
-        """The parsers by name."""
+        """The states of each parser, by the parser's name: "parser" and, for Tofino, "egress_parser"."""
         return {"parser": self.states} | ({"egress_parser": self.egress_states} if self.egress_states else {})

@@ -1,11 +1,11 @@
 """Check that a program in IR is consistent, so that a compiler defect is found here, not in a back end.
 
-Every name exists, every node has the type that its operands give it, every table entry fits its
-key. The check runs after every lowering and takes time proportional to the program.
+Every name must exist, every node must have the type that follows from its operands, every table entry must
+fit its key. The check runs after every lowering and takes time proportional to the program's size.
 
-Correct code beyond the back ends' limits is reported with its position (`check_limits`). Headers are whole
-bytes, as on BMv2, and so are varbits and the fields in front of them. Values of more than 128 bits can be
-stored, copied and compared, but not computed with.
+Correct code beyond the back ends' limits is reported with its position (`check_limits`). Headers must be
+whole bytes, as on BMv2, and so must varbits and the fields in front of them. Values of more than 128 bits
+can be stored, copied and compared, but arithmetic on them is not supported.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Verifier:
             for state in states.values():
                 self._state(state, states)
             if "start" not in states:
-                _fail("no state start", ir.Position(program.name, 1, 1))
+                _fail("a parser has no state start", ir.Position(program.name, 1, 1))
         for table in program.tables.values():
             self._table(table)
         objects: list[ir.Register | ir.Counter | ir.Meter] = [
@@ -105,13 +105,13 @@ class _Verifier:
                     self._same(constant.type, s.subject.type, s.pos)
             case ir.Apply():
                 if s.table not in self._program.tables:
-                    _fail(f"no table {s.table}", s.pos)
+                    _fail(f"there is no table {s.table}", s.pos)
                 for variable, type_ in ((s.hit, _BOOL), (s.action, ir.Bits(32))):
                     if variable is not None:
                         self._same(variable.type, type_, s.pos)
             case ir.Call():
                 if s.action not in self._program.actions:
-                    _fail(f"no action {s.action}", s.pos)
+                    _fail(f"there is no action {s.action}", s.pos)
             case ir.Skip() | ir.Shift():
                 self._place(s.stack, ir.Stack)
             case ir.SetValidity():
@@ -141,7 +141,7 @@ class _Verifier:
         }
         objects = known.get(s.function)
         if isinstance(objects, dict) and s.instance not in objects:
-            _fail(f"no object {s.instance} for {s.function}", s.pos)
+            _fail(f"there is no object {s.instance} for {s.function}", s.pos)
         if s.function.startswith("register."):
             target, index = s.args if s.function == "register.read" else (s.args[1], s.args[0])
             self._same(target[0].type, program.registers[s.instance].type, s.pos)
@@ -156,9 +156,11 @@ class _Verifier:
             self._expr(subject)
         for patterns, target in transition.cases:
             if target not in states and target not in ("accept", "reject"):
-                _fail(f"no state {target}", transition.pos)
+                _fail(f"there is no state {target}", transition.pos)
             if len(patterns) != len(transition.subjects):
-                _fail(f"{len(patterns)} patterns for {len(transition.subjects)} subjects", transition.pos)
+                _fail(
+                    f"{len(patterns)} patterns do not fit {len(transition.subjects)} subjects", transition.pos
+                )
             for pattern, subject in zip(patterns, transition.subjects, strict=True):
                 self._pattern(pattern, subject.type, transition.pos)
 
@@ -175,7 +177,7 @@ class _Verifier:
             case "range" if low <= pattern.value <= pattern.mask <= high:
                 pass
             case _:
-                _fail(f"{pattern} does not fit {type_}", pos)
+                _fail(f"{pattern} does not fit type {type_}", pos)
 
     def _table(self, table: ir.Table) -> None:
         for expr in (*(key.expr for key in table.keys), *(cell.place for cell in table.cells)):
@@ -185,7 +187,7 @@ class _Verifier:
             if name not in self._program.actions:
                 _fail(f"table {table.name} has no action {name}", table.pos)
         if len(listed) != len(table.actions):
-            _fail(f"table {table.name} has an action twice", table.pos)
+            _fail(f"table {table.name} lists an action twice", table.pos)
         self._invocation(table, table.default)
         for entry in table.entries:
             self._invocation(table, entry.invocation)
@@ -198,11 +200,11 @@ class _Verifier:
         if table.direct_counter is not None:
             counter = self._program.counters.get(table.direct_counter)
             if counter is None or counter.table != table.name:
-                _fail(f"no counter {table.direct_counter} of table {table.name}", table.pos)
+                _fail(f"there is no counter {table.direct_counter} of table {table.name}", table.pos)
         if table.direct_meter is not None:
             meter = self._program.meters.get(table.direct_meter)
             if meter is None or meter.table != table.name or meter.colour not in self._types:
-                _fail(f"no meter {table.direct_meter} of table {table.name}", table.pos)
+                _fail(f"there is no meter {table.direct_meter} of table {table.name}", table.pos)
 
     def _invocation(self, table: ir.Table, invocation: ir.Invocation) -> None:
         if all(ref.action != invocation.action for ref in table.actions):
@@ -213,7 +215,7 @@ class _Verifier:
         for param, value in zip(params, invocation.args, strict=True):
             low, high = _limits(param.type, table.pos)
             if not low <= value <= high:
-                _fail(f"argument {value} for {param.name} of {invocation.action}", table.pos)
+                _fail(f"argument {value} does not fit {param.name} of {invocation.action}", table.pos)
 
     # ----------------------------------------------------------------------- expressions
 
@@ -223,12 +225,12 @@ class _Verifier:
 
     def _is(self, expr: ir.Expr, kind: Any, pos: ir.Position) -> None:
         if not isinstance(expr.type, kind):
-            _fail(f"a {_name(expr.type)} in the wrong place", pos)
+            _fail(f"a value of type {_name(expr.type)} in the wrong place", pos)
 
     def _place(self, expr: ir.Expr, kind: Any = ir.Type) -> None:
-        """Check that an expression is an l-value of this kind."""
+        """Check that an expression is an l-value whose type is of this kind."""
         if not isinstance(expr, ir.Var | ir.Member | ir.Index | ir.Next | ir.Last | ir.Slice):
-            _fail(f"{type(expr).__name__} is no place", expr.pos)
+            _fail(f"{type(expr).__name__} is no place that can be written", expr.pos)
         self._is(expr, kind, expr.pos)
 
     def _expr(self, e: ir.Expr) -> None:
@@ -238,22 +240,22 @@ class _Verifier:
             case ir.Const():
                 low, high = _limits(e.type, e.pos)
                 if type(e.value) is not int or not low <= e.value <= high:
-                    _fail(f"constant {e.value!r} of {_name(e.type)}", e.pos)
+                    _fail(f"constant {e.value!r} does not fit type {_name(e.type)}", e.pos)
             case ir.Var():
                 if e.name not in self._types:
-                    _fail(f"no variable {e.name}", e.pos)
+                    _fail(f"there is no variable {e.name}", e.pos)
                 self._same(e.type, self._types[e.name], e.pos)
             case ir.Member():
                 self._place(e.base)
                 base = e.base.type
                 if not isinstance(base, ir.Struct | ir.Header):
-                    _fail(f"field {e.field} of {_name(base)}", e.pos)
+                    _fail(f"field {e.field} cannot be part of type {_name(base)}", e.pos)
                 if not any(name == e.field and type_ == e.type for name, type_ in base.fields):
                     _fail(f"{_name(base)} has no field {e.field} of {_name(e.type)}", e.pos)
             case ir.Index() | ir.Next() | ir.Last():
                 self._place(e.base)
                 if not isinstance(e.base.type, ir.Stack):
-                    _fail(f"an element of {_name(e.base.type)}", e.pos)
+                    _fail(f"there are no elements in type {_name(e.base.type)}", e.pos)
                 self._same(e.type, e.base.type.element, e.pos)
                 if isinstance(e, ir.Index):
                     self._is(e.index, ir.Bits, e.pos)
@@ -261,12 +263,12 @@ class _Verifier:
                 self._place(e.base, ir.Stack)
             case ir.Slice():
                 if not isinstance(e.base.type, ir.Bits) or not e.base.type.width > e.high >= e.low >= 0:
-                    _fail(f"slice [{e.high}:{e.low}] of {_name(e.base.type)}", e.pos)
+                    _fail(f"slice [{e.high}:{e.low}] does not fit type {_name(e.base.type)}", e.pos)
                 self._same(e.type, ir.Bits(e.high - e.low + 1), e.pos)
             case ir.Unary():
                 self._same(e.type, e.operand.type, e.pos)
                 if (e.op == "!") != (e.type == _BOOL) or e.op not in ("!", "-", "~"):
-                    _fail(f"{e.op} of {_name(e.type)}", e.pos)
+                    _fail(f"{e.op} does not apply to {_name(e.type)}", e.pos)
             case ir.Binary():
                 self._binary(e)
             case ir.Cast():
@@ -274,7 +276,7 @@ class _Verifier:
                     e.type,
                     e.operand.type,
                 } != {ir.Bits(1), _BOOL}:
-                    _fail(f"cast of {_name(e.operand.type)} to {_name(e.type)}", e.pos)
+                    _fail(f"there is no cast of {_name(e.operand.type)} to {_name(e.type)}", e.pos)
             case ir.Mux():
                 for part, type_ in ((e.condition, _BOOL), (e.then, e.type), (e.otherwise, e.type)):
                     self._same(part.type, type_, e.pos)
@@ -297,7 +299,7 @@ class _Verifier:
             self._same(left, right, e.pos)
             self._same(e.type, _BOOL, e.pos)
         elif not isinstance(left, ir.Bits) or not isinstance(right, ir.Bits):
-            _fail(f"{e.op} of {_name(left)} and {_name(right)}", e.pos)
+            _fail(f"{e.op} does not apply to {_name(left)} and {_name(right)}", e.pos)
         elif e.op == "++":
             self._same(e.type, ir.Bits(left.width + right.width, left.signed), e.pos)
         elif e.op in ("<<", ">>"):
@@ -306,7 +308,7 @@ class _Verifier:
             self._same(left, right, e.pos)
             self._same(e.type, left, e.pos)
         else:
-            _fail(f"no operator {e.op}", e.pos)
+            _fail(f"there is no operator {e.op}", e.pos)
 
 
 def _limits(type_: ir.Type, pos: ir.Position) -> tuple[int, int]:
@@ -318,7 +320,7 @@ def _limits(type_: ir.Type, pos: ir.Position) -> tuple[int, int]:
         case ir.Enum(_, members):
             return 0, len(members) - 1
         case _:
-            _fail(f"{_name(type_)} is no scalar", pos)
+            _fail(f"{_name(type_)} is not a scalar type", pos)
 
 
 def _name(type_: ir.Type) -> str:
@@ -330,7 +332,7 @@ def _name(type_: ir.Type) -> str:
 
 
 MAX_COMPUTED = 128
-"""Maximum width in bits of numbers in arithmetic."""
+"""Maximum width in bits of the operands and results of arithmetic."""
 
 
 def check_limits(program: ir.Program) -> None:
@@ -341,7 +343,7 @@ def check_limits(program: ir.Program) -> None:
 
 
 def check_stored(type_: ir.Type, pos: ir.Position) -> None:
-    """Raise Unsupported if the declaration at `pos` with `type_` has a header beyond the limits."""
+    """Raise Unsupported, at `pos`, if `type_` contains a header that the back ends do not support."""
     match type_:
         case ir.Header():
             _check_header(type_, pos)
@@ -392,7 +394,7 @@ def is_wide(type_: ir.Type) -> bool:
 
 
 def too_wide(what: str, width: int, pos: ir.Position) -> Unsupported:
-    """Return the error for values too wide for arithmetic."""
+    """Return the error for `what`, whose `width` is too large for arithmetic."""
     return Unsupported(
         f"{what} of {width} bits: values wider than {MAX_COMPUTED} bits can only be extracted, copied, "
         "compared and emitted",

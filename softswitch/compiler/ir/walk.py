@@ -1,7 +1,7 @@
-"""Walks over expressions and statements, for the compiler and the back ends.
+"""Traverse expressions and statements, for the compiler and the back ends.
 
-A storage path is the name of a variable followed by the fields, and numbers of stack elements, that lead to
-a part of it. Two paths overlap if one leads to a part of the other.
+A storage path is the name of a variable followed by the fields and stack indices that lead to a part of the
+variable. Two paths overlap if one leads to a part of the storage of the other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from softswitch.compiler.ir.nodes import Expr, Extern, Member, Stmt, Switch, Var
 from softswitch.compiler.ir.program import Action, Key, ParserState, Program, Table
 
 Path = tuple[str, ...]
-"""The name of a storage, and the names of the members that lead to a place in it."""
+"""The name of a variable, followed by the names of nested fields."""
 
 
 def member_path(expr: Expr) -> Path | None:
-    """Return the names that lead to a place; None for a place in a stack and for anything else."""
+    """Return the path of a variable or nested field; None for elements of stacks and other expressions."""
     match expr:
         case Var(_, name):
             return (name,)
@@ -33,7 +33,7 @@ def member_path(expr: Expr) -> Path | None:
 
 
 def _fields(kinds: Any, *annotations: str) -> dict[type, tuple[str, ...]]:
-    """Return the fields of nodes with this annotation, by the kind of node."""
+    """Return, for each class of nodes, its fields whose type annotation is one of `annotations`."""
     return {
         kind: tuple(field.name for field in fields(kind) if field.type in annotations)
         for kind in get_args(kinds)
@@ -41,11 +41,11 @@ def _fields(kinds: Any, *annotations: str) -> dict[type, tuple[str, ...]]:
 
 
 _OPERANDS = _fields(Expr, "Expr")
-"""The fields of expressions that are expressions."""
+"""The fields of each class of expressions that hold an expression."""
 _EXPRESSIONS = _fields(Stmt, "Expr", "Expr | None", "Var | None")
-"""The fields of statements that are expressions, if any."""
+"""The fields of each class of statements that hold an expression or None."""
 _BODIES = _fields(Stmt, "tuple[Stmt, ...]")
-"""The fields of statements that are bodies."""
+"""The fields of each class of statements that hold a list of statements."""
 
 
 def child_expressions(expr: Expr) -> tuple[Expr, ...]:
@@ -54,7 +54,7 @@ def child_expressions(expr: Expr) -> tuple[Expr, ...]:
 
 
 def with_operands(expr: Expr, changed: Callable[[str, Expr], Expr]) -> Expr:
-    """Return `expr` with `changed` applied to its direct operands, by their fields' names."""
+    """Return `expr` with each direct operand replaced by ``changed(name of its field, operand)``."""
     old = {name: getattr(expr, name) for name in _OPERANDS[type(expr)]}
     all_new = {name: changed(name, operand) for name, operand in old.items()}
     new: dict[str, Any] = {name: each for name, each in all_new.items() if each is not old[name]}
@@ -69,7 +69,7 @@ def subexpressions(expr: Expr) -> Iterator[Expr]:
 
 
 def statement_expressions(statement: Stmt) -> Iterator[Expr]:
-    """Yield the outermost expressions of one statement, not of statements nested in it."""
+    """Yield the outermost expressions of a statement, without the expressions of nested statements."""
     for name in _EXPRESSIONS[type(statement)]:
         if (expr := getattr(statement, name)) is not None:
             yield expr
@@ -92,9 +92,10 @@ def with_expressions(
     changed: Callable[[str, Expr], Expr],
     body: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]],
 ) -> Stmt:
-    """Return a statement with `changed` applied to its expressions and `body` to its bodies.
+    """Return a statement with `changed` applied to its expressions and `body` to its lists of statements.
 
-    Expressions come in order, with their fields' names; an argument of an extern has its number.
+    `changed` is called in the order of the fields, with the name of the expression's field (for an extern,
+    the argument's number) and the expression.
     """
     new: dict[str, Any] = {
         name: changed(name, expr)
@@ -128,7 +129,7 @@ def bodies(program: Program) -> Iterator[tuple[Stmt, ...]]:
 
 
 def written(expr: ir.Expr) -> str:
-    """Return a path as written in the source."""
+    """Return the P4 notation of an expression that names a place; "a value" for other expressions."""
     match expr:
         case ir.Var(name=name):
             return ir.plain_name(name)
@@ -175,7 +176,7 @@ def with_parts(
     state: Callable[[ParserState], ParserState],
     keys: Callable[[Table], tuple[Key, ...]],
 ) -> Program:
-    """Return a program with the functions applied to its bodies, states and keys."""
+    """Return a program with `body` applied to statement lists, `state` to states, `keys` to tables."""
     blocks: dict[str, Any] = {name: body(block) for name, block in program.blocks.items()}
     return replace(
         program,
@@ -206,7 +207,7 @@ def path_of(expr: ir.Expr) -> StoragePath | None:
 
 
 def storage_of(expr: ir.Expr) -> StoragePath | None:
-    """Return the shortest known path that the storage of `expr` lies in (None: no storage)."""
+    """Return the longest known path that contains the storage of `expr`; None if `expr` has no storage."""
     match expr:
         case ir.Var(_, name):
             return (name,)
@@ -249,14 +250,15 @@ def _index_reads(expr: ir.Expr) -> Iterator[StoragePath]:
 
 
 def without_positions(expr: ir.Expr) -> ir.Expr:
-    """Return `expr` with one position everywhere, so that equal text compares equal."""
+    """Return `expr` without positions, so that equal expressions at different positions compare equal."""
     return replace(with_operands(expr, lambda name, operand: without_positions(operand)), pos=NOWHERE)
 
 
 def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
-    """Return the Internet checksums over a value and a just extracted header: the header's bytes by id.
+    """Find Internet checksums over a value and the header that the statement before has extracted.
 
-    They can be summed in the frame, so their fields need not be combined again.
+    Such checksums can be computed from the frame, without concatenating the header's fields again. Return the
+    header's number of bytes by the ``id()`` of the checksum's statement.
     """
     found = {}
     for before, statement in pairwise(body):
@@ -278,7 +280,7 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
     """Return the scalar variables that `body` may read before it has assigned them.
 
     `assigned` holds the variables assigned before; variables that `body` assigns on every path are added.
-    Conservative: after a statement that may leave, only variables assigned before it count.
+    Conservative: after a statement that may leave `body`, only variables assigned before it are counted.
     """
     exposed: set[str] = set()
     for statement in body:
@@ -313,5 +315,5 @@ def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str
 
 
 def indirect_meters(program: ir.Program) -> list[ir.Meter]:
-    """Return the meters that are arrays, in the order of ``p4_meters``."""
+    """Return the meters that are arrays, in the order of ``p4_meters`` in the generated C."""
     return [meter for meter in program.meters.values() if meter.table is None]

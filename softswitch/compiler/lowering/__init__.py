@@ -1,7 +1,7 @@
-"""From the syntax tree to the IR: resolve names, types and constants, and inline all instances.
+"""Lower the syntax tree to the IR: resolve names, types and constants, and inline all instances.
 
-Lowering starts at ``main`` and follows the uses; each control is checked where it is applied.
-The steps, each in a module of its own::
+Lowering starts at ``main`` and continues with everything that ``main`` uses; a control is checked where it
+is applied. The steps, each in a module of its own::
 
     declare_all    global names, in source order                  → scope
     architectures  the blocks of ``main`` and their storages; the externs of v1model and TNA
@@ -10,8 +10,8 @@ The steps, each in a module of its own::
     tables         keys and properties; `entries`
     statements     ┐
     check          ┘ expressions → operators, convert; dispatch: calls → extern functions and methods
-    flatten        header unions and structs in headers become types of the back ends
-    ir.verify      the result is consistent, and not too wide for the back ends
+    flatten        header unions and structs in headers → types that the back ends support
+    ir.verify      check that the result is consistent, and that no value is too wide for the back ends
 
 Unused code is also checked (`check_uncalled`), but does not become part of the program. It is lowered
 with placeholders for facts that only a use provides: variables for parameters, an unknown type for a
@@ -90,7 +90,7 @@ CORE_ERRORS = (
     "ParserTimeout",
     "ParserInvalidArgument",
 )
-"""The errors of core.p4, which are always numbered first, so that NoError is 0."""
+"""The errors of core.p4; they are numbered before a program's own errors, so that NoError is 0."""
 
 
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
@@ -106,7 +106,7 @@ def match_kind_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
 
 
 def _members(declarations: Sequence[ast.Decl], what: str) -> tuple[str, ...]:
-    """Return the members of all declarations of one kind. Raises CompileError if two have the same name."""
+    """Return the members of all declarations of one kind. Raises CompileError if two members share a name."""
     members: dict[str, ir.Position] = {}
     for decl in declarations:
         if isinstance(decl, ast.MembersDecl) and decl.name == what:
@@ -122,7 +122,10 @@ def _members(declarations: Sequence[ast.Decl], what: str) -> tuple[str, ...]:
 
 
 def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiation | None:
-    """Fill the global scope; return the instantiation of the package, ``main``. Raises CompileError."""
+    """Declare all global names; return the instantiation of the package, ``main``, or None if there is none.
+
+    Errors are reported to `unit`.
+    """
     names = unit.globals
     names.declare("error", TypeName(unit.errors, pos=ir.Position("", 0, 0)))
     body = constant_body(unit, names)
@@ -133,7 +136,9 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
         with unit.reporting():
             if getattr(decl, "name", "") == "main" and not isinstance(decl, ast.Instantiation):
                 raise CompileError(
-                    "'main' is the name of the package's instance", decl.pos, "another name for this"
+                    "'main' is the name of the package's instance",
+                    decl.pos,
+                    "another name for this declaration",
                 )
             if not isinstance(decl, ast.Instantiation) or not _is_package(names, decl):
                 _declare(body, decl)
@@ -169,7 +174,10 @@ _FUNCTIONS = (ast.FunctionDecl, ast.ExternFunctionDecl)
 
 
 def _check_annotations(body: Body, decl: ast.Decl) -> None:
-    """Check the values in brackets of a declaration and its fields ("Structured annotations")."""
+    """Check the values in structured annotations of a declaration and of its fields.
+
+    See "Structured annotations" in the P4_16 specification.
+    """
     own = decl.prototype if isinstance(decl, _FUNCTIONS) else decl
     for holder in (own, *getattr(own, "fields", ())):
         for annotation in getattr(holder, "annotations", ()):
@@ -177,7 +185,9 @@ def _check_annotations(body: Body, decl: ast.Decl) -> None:
                 value = known(body, element.value, what="the value of an annotation")
                 if type_of(value) not in (t.INT, t.STRING, t.BOOL):
                     raise CompileError(
-                        f"{show(value)} as the value of an annotation", element.pos, "int, string or bool"
+                        f"{show(value)} cannot be the value of an annotation",
+                        element.pos,
+                        "int, string or bool",
                     )
 
 
@@ -191,9 +201,9 @@ def _declare(body: Body, decl: ast.Decl) -> None:
             declare_instance(body, decl, "")
             if isinstance(names.find(decl.name), Local):
                 raise CompileError(
-                    f"{decl.name!r} is an instance of a control or parser outside of any",
+                    f"{decl.name!r} is an instance of a control or parser outside any control or parser",
                     decl.pos,
-                    "its declaration inside of the one that applies it",
+                    "a declaration inside the control or parser that applies it",
                 )
         case ast.FieldsDecl():
             _declare_fields(body, decl)
@@ -222,7 +232,7 @@ def _declare(body: Body, decl: ast.Decl) -> None:
             passing.check_block(body.unit, names, decl)
             names.declare(decl.name, BlockDef(decl, Scope(names), pos=decl.pos))
         case ast.MembersDecl():
-            pass  # these are known from the start
+            pass  # `error_type` and `match_kind_type` have collected these
 
 
 def _check_version(names: Scope, decl: ast.ConstDecl) -> None:
@@ -281,7 +291,11 @@ def _enum(body: Body, decl: ast.EnumDecl) -> t.Type:
     if decl.underlying is not None:
         type_ = t.base(type_at(body, decl.underlying))
         if not isinstance(type_, ir.Bits):
-            raise CompileError(f"an enum of {t.describe(type_)}", decl.underlying.pos, "bit<W> or int<W>")
+            raise CompileError(
+                f"an enum cannot have the underlying type {t.describe(type_)}",
+                decl.underlying.pos,
+                "bit<W> or int<W>",
+            )
         underlying = type_
     for number, member in enumerate(decl.members):
         if member.name in members:
@@ -316,14 +330,16 @@ def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
         return type_
     scalar = t.lowered(type_)
     if not isinstance(scalar, ir.Bits | ir.Bool):
-        raise CompileError(f"a new type of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool")
+        raise CompileError(
+            f"a new type cannot be made of {t.describe(type_)}", decl.pos, "bit<W>, int<W> or bool"
+        )
     uri, width = _translation(decl)
     body.unit.new_types[decl.name] = ir.NewType(decl.name, scalar, uri, width)
     return t.DistinctType(decl.name, type_)
 
 
 def _translation(decl: ast.TypedefDecl) -> tuple[str, int]:
-    """Return the URI and the width at the controller of ``@p4runtime_translation``, if present."""
+    """Return the URI and the controller's width in bits of ``@p4runtime_translation``; ("", 0) without it."""
     for annotation in decl.annotations:
         if annotation.name != "p4runtime_translation":
             continue
@@ -365,10 +381,10 @@ def _declare_function(names: Scope, decl: ast.FunctionDecl) -> None:
 
 
 def check_uncalled(unit: Unit) -> None:
-    """Lower unused declarations and drop the result; errors are reported.
+    """Lower unused declarations to check them, report their errors, and discard the result.
 
-    `Unsupported` errors in it are ignored. Blocks that are constructed with values are not checked:
-    widths and sizes may depend on the values.
+    `Unsupported` errors are ignored. Blocks with values as constructor parameters are not checked, as widths
+    and sizes may depend on these values.
     """
     with unit.only_checking():
         for _, symbol in list(unit.globals.names.values()):
@@ -427,7 +443,7 @@ def _constructed(
 
 
 def _bodiless(body: Body, param: ast.ParamDecl, type_: t.BlockType) -> Instance:
-    """Return an instance of a parser or control with a known type only."""
+    """Return an instance of a control of which only the type is known: its body is empty."""
     symbol = body.unit.globals.find(type_.name)
     if not isinstance(symbol, Signature) or not isinstance(symbol.decl, ast.ControlTypeDecl):
         raise Unsupported(f"a {type_.kind} as a constructor parameter of an unused block", param.pos)
@@ -441,7 +457,7 @@ def _bodiless(body: Body, param: ast.ParamDecl, type_: t.BlockType) -> Instance:
 def lower(program: ast.SourceProgram, name: str, *, single_access: bool = False) -> ir.Program:
     """Return the program as IR; for `single_access` see `softswitch.compiler.compile_source`.
 
-    Raises CompileError, or Unsupported, at the first error.
+    Raises CompileError or Unsupported: the first error, with all errors found after it in `others`.
     """
     try:
         return _lower(program, name, single_access)
@@ -464,7 +480,7 @@ def _gather(program: ast.SourceProgram, name: str, single_access: bool) -> ir.Pr
     except CompileError as error:
         unit.report(error)
     except Exception:
-        unit.raise_errors()  # later errors may be consequences of this one
+        unit.raise_errors()  # an exception here may be a consequence of a reported error
         raise
     unit.raise_errors()
     return lowered

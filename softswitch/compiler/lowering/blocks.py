@@ -1,14 +1,14 @@
-"""Parsers and controls.
+"""Lower parsers and controls.
 
-Parsers are states and transitions; sub-parsers become states of the parser that applies them.
+Parsers become states and transitions; the states of a sub-parser become states of the parser that applies it.
 
-A state that applies a sub-parser is cut in two: the first half goes to the sub-parser's start,
-whose ``accept`` is the second half.
+A state that applies a sub-parser is cut in two: the first half goes to the sub-parser's start state, and the
+sub-parser's ``accept`` is the second half.
 
-The bodies of controls are lowered in place where they are applied.
+The body of a control is lowered where the control is applied.
 
-The first application of an instance determines the meaning of its parameters. Further applications run the
-same statements again: parameters that differ between sites are then variables.
+The first application of an instance determines what its parameters stand for. Further applications run the
+same statements again: parameters whose arguments differ between applications are therefore variables.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FINAL = ("accept", "reject")
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """A parser or control at its application: its surroundings, its name, and its arguments."""
+    """An application of a parser or control: the block, its scope, its name, and its arguments."""
 
     block: Block
     scope: Scope
@@ -68,7 +68,7 @@ class Application:
     passed: PassedValues
 
     def body(self, caller: Body, place: CodePlace, copy_outs: tuple[ir.Assign, ...] = ()) -> Body:
-        """Return the place inside, with constructor arguments and parameters declared."""
+        """Return a `Body` for lowering the block, with constructor arguments and parameters declared."""
         body = caller.inside(scope=Scope(self.scope), place=place, prefix=self.name, copy_outs=copy_outs)
         declare_arguments(body.scope, self.block, self.name)
         self.passed.declare(body.scope, self.formals)
@@ -78,7 +78,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class ParserEntry:
-    """The start of a lowered parser: statements to run first, then a state."""
+    """How to enter a lowered parser: run the statements of `prologue`, then go to `state`."""
 
     prologue: tuple[ir.Stmt, ...]
     state: str
@@ -97,7 +97,7 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
             "start", entry.prologue + first.body, first.transition, pos=first.pos
         )
         return
-    # A transition leads back to start, so statements that run only once need a state before it.
+    # A transition leads back to start, so statements that must run once need a state before it.
     renamed = "start#1"
     for state in list(states.values()):
         cases = tuple(
@@ -119,7 +119,9 @@ def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
             name = states[name].transition.cases[0][1]
         if seen and name == seen[0]:
             circle = " → ".join((*(repr(state) for state in seen), repr(name)))
-            raise CompileError(f"the parser never leaves {circle}", states[name].pos, "a way to accept")
+            raise CompileError(
+                f"the parser never leaves {circle}", states[name].pos, "a transition out of these states"
+            )
 
 
 def _only_passes_on(state: ir.ParserState) -> bool:
@@ -128,7 +130,7 @@ def _only_passes_on(state: ir.ParserState) -> bool:
 
 
 def check_parser(caller: Body, applied: Application) -> None:
-    """Lower a parser that no code applies; its states get unique names."""
+    """Lower a parser that no code applies, to check it; its states get unique names."""
     _lower(caller, applied, prefix=f"{applied.name}.", accept="accept")
 
 
@@ -161,7 +163,7 @@ def _lower(caller: Body, applied: Application, *, prefix: str, accept: str) -> P
 
 
 class _States:
-    """The states of one parser, each under a name of its own in the program."""
+    """The states of one parser, each with a name that is unique in the program."""
 
     def __init__(self, body: Body, decl: ast.ParserDecl, prefix: str, accept: str) -> None:
         self._body = body
@@ -183,7 +185,7 @@ class _States:
         while unique in self._body.unit.states:
             number += 1
             unique = f"{name}#{number}"
-        # Keeps the place in the order of the source, and reserves the name.
+        # A placeholder: it reserves the name, and the state's place in source order.
         pos = ir.Position("", 0, 0)
         self._body.unit.states[unique] = ir.ParserState(unique, (), _goto("reject", pos), pos=pos)
         return unique
@@ -214,7 +216,7 @@ class _States:
     # ----------------------------------------------------------------------- sub-parsers
 
     def _application(self, statement: ast.Stmt) -> tuple[Instance, ast.CallExpr] | None:
-        """Return the parser that a statement applies."""
+        """Return the parser that a statement applies, and the call; None for other statements."""
         match statement:
             case ast.CallStatement(ast.CallExpr(ast.MemberExpr(base, "apply")) as call):
                 pass
@@ -275,7 +277,9 @@ class _States:
             if not isinstance(value, Run) or not isinstance(
                 t.lowered(value.type), ir.Bits | ir.Bool | ir.Enum
             ):
-                raise CompileError(f"select on {show(value)}", select.pos, "bit<W>, int<W>, bool or an enum")
+                raise CompileError(
+                    f"select cannot match {show(value)}", select.pos, "bit<W>, int<W>, bool or an enum"
+                )
             types.append(value.type)
             exprs.append(expression(self._body, value, select.pos))
         sets = {id(case): found for case in select.cases if (found := self._value_set(case)) is not None}
@@ -290,7 +294,7 @@ class _States:
         return ir.Transition((*exprs, *hits.values()), tuple(cases), pos=select.pos)
 
     def _kept(self, expr: ir.Expr) -> ir.Expr:
-        """Return a subject that can be evaluated repeatedly; if it can fail, it is evaluated once, before."""
+        """Return a subject that can be evaluated repeatedly: a constant, a place, or a new variable."""
         if path_of(expr) is not None or isinstance(expr, ir.Const):
             return expr
         scalar = expr.type
@@ -300,7 +304,7 @@ class _States:
         return variable
 
     def _value_set(self, case: ast.SelectCase) -> ValueSet | None:
-        """Return the value set that a case names."""
+        """Return the value set that a case names; None if it names none."""
         key = case.keys[0] if len(case.keys) == 1 else None
         symbol = self._body.scope.find(key.name) if isinstance(key, ast.Name) else None
         return symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, ValueSet) else None
@@ -313,7 +317,7 @@ class _States:
             keys = keys[0].elements
         if len(keys) != len(types):
             raise CompileError(
-                f"a case of {len(keys)} values", case.pos, f"{len(types)}, one for each subject"
+                f"a case of select has {len(keys)} values", case.pos, f"{len(types)}, one for each subject"
             )
         return tuple(pattern(self._body, key, type_) for key, type_ in zip(keys, types, strict=True))
 
@@ -321,7 +325,7 @@ class _States:
 def apply_type(body: Body, symbol: BlockDef, expr: ast.CallExpr) -> None:
     """Emit ``Control.apply(…)``, the application of a new instance with the type's name."""
     block = make_block(body, symbol, (), expr.pos)
-    # As p4c names it: a @name of the type applies to its other instances, not to this one.
+    # Like p4c, ignore a @name of the type here: it applies to declared instances only.
     name = control_name(body.control, symbol.decl.name, ())
     apply_instance(body, Instance(block, name, Scope(symbol.scope)), expr)
 
@@ -332,7 +336,7 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
     if isinstance(decl, ast.ParserDecl):
         if body.place is CodePlace.PARSER:
             raise Unsupported(
-                "a parser applied inside another statement", expr.pos, "a statement of the state itself"
+                "a parser applied inside another statement", expr.pos, "a statement directly in a state"
             )
         raise CompileError(f"a parser cannot be applied in {body.place.value}", expr.pos, "a parser state")
     if body.place is not CodePlace.CONTROL:
@@ -387,7 +391,7 @@ def _check_repetition(body: Body, instance: Instance, passed: PassedValues, expr
 
 
 def lower_control(caller: Body, applied: Application, *, repeats: bool) -> Body:
-    """Return the place in which the body of a control has been lowered, with its parameters bound."""
+    """Lower the body of a control, with its parameters bound; return the `Body` with its statements."""
     decl, name = applied.block.decl, applied.name
     assert isinstance(decl, ast.ControlDecl)
     body = applied.body(caller, CodePlace.CONTROL, applied.passed.copy_outs)
@@ -437,7 +441,7 @@ def _declare_local(
 
 
 def check_unused(body: Body, items: Sequence[DeclaredAction | DeclaredTable]) -> None:
-    """Check the declarations that the program never uses, for errors only, and discard them."""
+    """Lower the declarations that the program never uses, to find errors, and discard the result."""
     for item in items:
         if item.used:
             continue
@@ -448,13 +452,13 @@ def check_unused(body: Body, items: Sequence[DeclaredAction | DeclaredTable]) ->
                 else:
                     check_action(body, item)
             except Unsupported:
-                pass  # it is not part of the program
+                pass  # unused code may be unsupported
             except CompileError as error:
                 body.unit.report(error)
 
 
 def check_action(body: Body, action: DeclaredAction) -> None:
-    """Lower the body of an action that is never called, with variables for its parameters."""
+    """Lower the body of an action that is never called, to check it, with variables for its parameters."""
     formals = formals_of(body.unit, action.decl.params, action.scope)
     values: dict[str, Value] = {}
     for formal in formals:

@@ -1,8 +1,8 @@
 """Check expressions and lower them to the IR.
 
-`evaluate` gives a `Value`. Effects inside an expression (function calls, ``t.apply().hit``)
-are emitted as statements before it, in the order that P4 prescribes: operands from left to right,
-the right operand of ``&&`` and ``||`` and the branches of ``?:`` only if they are needed.
+`evaluate` returns a `Value`. Calls inside an expression (functions, ``t.apply().hit``) are emitted as
+statements before the expression, in the order that P4 prescribes: operands from left to right; the right
+operand of ``&&`` and ``||`` and the branches of ``?:`` only if they are needed.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
 
 
 def type_at(body: Body, ref: ast.TypeRef) -> t.Type:
-    """Return the type that `ref` means here."""
+    """Return the type that `ref` means in the scope of `body`."""
     return resolve(body.scope, ref, reader(body))
 
 
 def reader(body: Body) -> TypeReader:
-    """Return the reader of types here."""
+    """Return the `TypeReader` for the scope of `body`."""
     return TypeReader(lambda expr: whole_number(body, expr), body.unit.refuse, body.unit.match_kinds)
 
 
@@ -119,7 +119,7 @@ def evaluate_as(body: Body, expr: ast.Expr, type_: t.Type, what: str = "the valu
 
 
 def condition(body: Body, expr: ast.Expr) -> ir.Expr:
-    """Return a Bool expression."""
+    """Return the value of an expression that must be Bool. Raises CompileError if it is not."""
     value = evaluate(body, expr)
     if isinstance(value, Run) and value.type == t.BOOL:
         return value.expr
@@ -127,7 +127,7 @@ def condition(body: Body, expr: ast.Expr) -> ir.Expr:
 
 
 def known(body: Body, expr: ast.Expr, type_: t.Type | None = None, what: str = "the value") -> Value:
-    """Return the value of an expression that must be known at compile time."""
+    """Return the value of an expression. Raises CompileError if it is not known at compile time."""
     if isinstance(expr, ast.IntLiteral) and type_ is None:
         return _integer(body, expr)
     mark = len(body.out)
@@ -140,18 +140,18 @@ def known(body: Body, expr: ast.Expr, type_: t.Type | None = None, what: str = "
 
 
 def whole_number(body: Body, expr: ast.Expr) -> int:
-    """Return the value of a constant expression of any integer type."""
+    """Return the value of a constant expression of any integer type. Raises CompileError for others."""
     match known(body, expr):
         case Number(value):
             return value
         case Run(ir.Bits() | t.SerialEnum(), ir.Const(_, value)):
             return value
         case other:
-            raise CompileError(f"{show(other)} is no number", expr.pos, "a constant of type int or bit<W>")
+            raise CompileError(f"{show(other)} is not a number", expr.pos, "a constant of type int or bit<W>")
 
 
 def writable(body: Body, expr: ast.Expr) -> Run:
-    """Return the value of an assignable expression."""
+    """Return the l-value of an expression. Raises CompileError if it cannot be assigned to."""
     value = evaluate(body, expr)
     if isinstance(value, Run) and value.writable:
         return value
@@ -177,9 +177,10 @@ def evaluate_all(body: Body, exprs: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
 
 
 def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[ir.Position, ...]) -> None:
-    """Save values if later values emitted statements, which could change them.
+    """Save each value in a variable if later values emitted statements, which could change it.
 
-    `marks` gives the number of statements after each value; `values` is changed in place.
+    `marks[i]` is the number of statements of `body.out` after the evaluation of `values[i]`; `values` is
+    changed in place.
     """
     for i in reversed(range(len(values))):
         if len(body.out) > marks[i]:
@@ -216,7 +217,9 @@ def _name(body: Body, expr: ast.Name) -> Value:
 def _this(body: Body, expr: ast.Word) -> Value:
     symbol = body.scope.find("this")
     if not isinstance(symbol, Variable):
-        raise CompileError("'this' outside of an abstract method", expr.pos, "the name of a variable")
+        raise CompileError(
+            "'this' outside the implementation of an abstract method", expr.pos, "the name of a variable"
+        )
     return symbol.value
 
 
@@ -239,7 +242,7 @@ def _index(body: Body, expr: ast.IndexExpr) -> Value:
     mark = len(body.out)
     index = evaluate(body, expr.index)
     if len(body.out) > mark and isinstance(base, Run):
-        # The place is determined before the index has its effects; its content is read afterwards.
+        # The base's place is determined before the index's effects; its content is read after them.
         effects = body.take_since(mark)
         base = steady(body, base, expr.pos)
         body.out.extend(effects)
@@ -365,10 +368,10 @@ def _cut(value: Value, high: int, low: int, expr: ast.SliceExpr | ast.PlusSlice)
     if isinstance(value, Run) and isinstance(value.type, t.SerialEnum):
         value = Run(value.type.underlying, value.expr)
     if not (isinstance(value, Run) and isinstance(value.type, ir.Bits)):
-        raise CompileError(f"a slice of {show(value)}", expr.pos, "bit<W> or int<W>")
+        raise CompileError(f"there is no slice of {show(value)}", expr.pos, "bit<W> or int<W>")
     if not value.type.width > high >= low >= 0:
         raise CompileError(
-            f"slice [{high}:{low}] of {t.describe(value.type)}",
+            f"slice [{high}:{low}] does not fit in {t.describe(value.type)}",
             expr.pos,
             f"{value.type.width - 1} >= high >= low >= 0",
         )

@@ -71,7 +71,7 @@ def underlying(value: Value) -> Value:
 
 
 def balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[ir.Expr, ir.Expr, ir.Bits]:
-    """Return both operands in their common type. Raises CompileError."""
+    """Return both operands, converted to a common type, and that type. Raises CompileError."""
     a, b = left.value, right.value
     if isinstance(a, Number) and isinstance(b, Run) and isinstance(b.type, ir.Bits):
         return fit(a.value, b.type, left.pos), b.expr, b.type
@@ -79,11 +79,15 @@ def balance(op: str, left: Operand, right: Operand, pos: ir.Position) -> tuple[i
         return a.expr, fit(b.value, a.type, right.pos), a.type
     if isinstance(a, Run) and isinstance(b, Run) and isinstance(a.type, ir.Bits) and a.type == b.type:
         return a.expr, b.expr, a.type
-    raise CompileError(f"{op} of {show(a)} and {show(b)}", pos, "two operands of one bit<W> or int<W> type")
+    raise CompileError(
+        f"{op} does not apply to {show(a)} and {show(b)}",
+        pos,
+        "two operands of the same type bit<W> or int<W>",
+    )
 
 
 def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
-    """Return an ``int`` as a constant of `type_`; if it does not fit, its low bits, with a warning.
+    """Return an ``int`` as a constant of `type_`; if it does not fit, warn and return its low bits.
 
     A negative number fits an unsigned type if it fits the signed type of the same width: ``-1`` is
     all ones, as in p4c.
@@ -138,7 +142,7 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
 
 
 def mismatch(value: Value, type_: t.Type, pos: ir.Position, what: str = "the value") -> CompileError:
-    """Return the error that a value has the wrong type."""
+    """Return the error for a value that does not have the type `type_`; `what` names the value."""
     name = t.describe(type_)
     hint = name
     found = type_of(value)
@@ -226,7 +230,7 @@ def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
                 raise CompileError(
                     f"{show(value)} cannot be cast to {t.describe(type_)}",
                     pos,
-                    f"{t.describe(underlying)}; a cast to that may come first",
+                    f"{t.describe(underlying)}; cast to that type first",
                 )
             inner = cast(underlying, value, pos)
             assert isinstance(inner, Run)
@@ -250,7 +254,7 @@ def cast(type_: t.Type, value: Value, pos: ir.Position) -> Value:
 
 
 def _cast_scalar(type_: t.Type, value: Run, found: ir.Bits | ir.Bool, pos: ir.Position) -> Value:
-    """Cast between bit, int and bool of known widths."""
+    """Return a bit, int or bool value cast to `type_`. Raises CompileError if there is no such cast."""
     if isinstance(type_, t.Int) and isinstance(value.expr, ir.Const) and isinstance(found, ir.Bits):
         return Number(value.expr.value)
     if isinstance(type_, t.Int) and isinstance(found, ir.Bits):
@@ -276,7 +280,7 @@ def _cast_scalar(type_: t.Type, value: Run, found: ir.Bits | ir.Bool, pos: ir.Po
 
 
 def bits_cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return an expression of any Bits type as `type_`, cut or extended."""
+    """Return an expression of any Bits type converted to `type_`: truncated or extended."""
     if expr.type == type_:
         return expr
     if isinstance(expr, ir.Const):
@@ -316,7 +320,7 @@ def _store_parts(body: Body, target: Run, value: GroupValue, pos: ir.Position) -
 
 
 def _reads_from(value: Value, target: Run) -> bool:
-    """Return True if storing `value` part by part changes storage that computing it reads."""
+    """Return True if storing the parts of `value` in `target` could change parts not yet stored."""
     if isinstance(value, GroupValue):
         return any(_reads_from(part, target) for part in value.parts)
     storage = storage_of(target.expr)
@@ -334,7 +338,7 @@ def _save_group(body: Body, value: GroupValue, pos: ir.Position) -> GroupValue:
 
 
 def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
-    """Return the present value of `value`, in a new variable unless it cannot change."""
+    """Return `value` as it is now: saved in a new variable, unless it cannot change."""
     if isinstance(value, GroupValue):
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):
@@ -345,7 +349,7 @@ def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
 
 
 def steady(body: Body, value: Run, pos: ir.Position) -> Run:
-    """Return an l-value with the present values of its run-time indices."""
+    """Return an l-value whose run-time indices are saved in variables, so that it keeps its place."""
     return Run(value.type, _steady(body, value.expr, pos), value.writable, value.why)
 
 
@@ -372,7 +376,10 @@ def _steady(body: Body, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
 
 
 def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
-    """Return `value` as an expression of the IR, in a variable if it has no other form."""
+    """Return `value` as an expression of the IR; groups and invalid headers are stored in a new variable.
+
+    Raises CompileError for values that do not exist at run time.
+    """
     if isinstance(value, Run):
         return value.expr
     if isinstance(value, GroupValue | Invalid) and value.type is not None:
@@ -383,11 +390,14 @@ def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
         raise CompileError(
             f"the width of {value.value} is not known here", pos, f"a width, such as 8w{value.value}"
         )
-    raise CompileError(f"{show(value)} does not exist at run time", pos, "a value that does")
+    raise CompileError(f"{show(value)} does not exist at run time", pos, "a run-time value")
 
 
 def flatten(body: Body, value: Value, pos: ir.Position, *, enums: bool = False) -> tuple[ir.Expr, ...]:
-    """Return the scalars that a value consists of, in order: for a hash or, with `enums`, a digest."""
+    """Return the scalars that a value consists of, in order. Raises CompileError for values without a width.
+
+    With `enums`, for digests, enums are allowed; hashes cannot contain them.
+    """
     if isinstance(value, Number):
         raise CompileError(
             f"the width of {value.value} is not known", pos, f"a width, such as 8w{value.value}"
@@ -399,20 +409,22 @@ def flatten(body: Body, value: Value, pos: ir.Position, *, enums: bool = False) 
         ]
         return tuple(expr for exprs in flat for expr in exprs)
     if not isinstance(value, Run):
-        raise CompileError(f"{show(value)} as data", pos, "values that exist at run time")
+        raise CompileError(
+            f"{show(value)} cannot be hashed or sent as data", pos, "values that exist at run time"
+        )
     lowered = t.lowered(value.type)
     if isinstance(lowered, ir.Header | ir.Struct | ir.Stack):
         return tuple(expr for part in parts_of(value, pos) for expr in flatten(body, part, pos, enums=enums))
     if isinstance(lowered, ir.Enum) and not enums:
-        raise CompileError(f"{show(value)} as data: it has no width", pos, "bit<W>, int<W> or bool")
+        raise CompileError(f"{show(value)} cannot be hashed: it has no width", pos, "bit<W>, int<W> or bool")
     return (expression(body, value, pos),)
 
 
 def clear(body: Body, target: Run, pos: ir.Position) -> None:
-    """Emit statements that reset a variable to its initial value: zero and invalid."""
+    """Emit statements that reset a variable to its initial value: scalars zero, headers invalid."""
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType | t.StackType | ir.VarBits):
-        # Whole, by copying a variable of that type which is never written.
+        # Reset by one copy, from a variable of that type that is never written.
         lowered = t.stored(shape)
         name = f"{t.describe(shape)}.zero"
         body.unit.variables[name] = lowered
@@ -425,10 +437,10 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
 
 
 def forget(body: Body, target: Run, pos: ir.Position, *, scalars: bool) -> None:
-    """Emit statements that initialise storage passed as ``out`` as P4 demands: headers are invalid.
+    """Emit statements that initialise storage passed as ``out``, as P4 demands: headers become invalid.
 
-    The fields of headers stay, but must not be read. Without `scalars`, scalars stay too; else they become
-    zero.
+    Header fields keep their values, but must not be read. With `scalars`, scalars become zero; otherwise they
+    keep their values.
     """
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType):
@@ -441,7 +453,7 @@ def forget(body: Body, target: Run, pos: ir.Position, *, scalars: bool) -> None:
 
 
 def undefine(body: Body, target: Run, pos: ir.Position) -> None:
-    """Emit that the scalars of a variable are undefined from here on."""
+    """Emit `ir.Forget` for the scalars of a variable: from here on, they are undefined."""
     shape = t.base(target.type)
     if isinstance(shape, t.StructType | t.Tuple):
         for part in stored_parts(target, pos):

@@ -1,4 +1,4 @@
-"""Calls: find the meaning of a call, and emit it."""
+"""Lower calls: look up the callee, and emit the statements of the call."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def call_method(body: Body, base: Value, expr: ast.CallExpr, method: str) -> Val
 
 
 def header_size(type_: t.Type, expr: ast.CallExpr, method: str) -> Value:
-    """Return ``minSizeInBits()`` and similar compile-time constants of a type or value."""
+    """Return the result of ``minSizeInBits()`` or a similar method: a compile-time constant."""
     assert isinstance(expr.callee, ast.MemberExpr)
     if method not in _SIZES:
         raise unknown(f"method of type {t.describe(type_)}", method, _SIZES, expr.callee.pos)
@@ -98,7 +98,7 @@ def _no_arguments(expr: ast.CallExpr, method: str) -> None:
 
 
 def _target(base: Value, expr: ast.CallExpr) -> ir.Expr:
-    """Return the header or stack that a method changes."""
+    """Return the header or stack that a method changes. Raises CompileError if it cannot be changed."""
     if isinstance(base, Run) and base.writable:
         return base.expr
     reason = f": {base.why}" if isinstance(base, Run) and base.why else ""
@@ -154,7 +154,7 @@ def _call_stack(body: Body, base: Run, stack: t.StackType, expr: ast.CallExpr, m
 
 
 def _checksum(call: MethodCall) -> Value:
-    """Emit the Internet checksum of data."""
+    """Emit the computation of the Internet checksum of the argument, and return the checksum."""
     variable = call.body.temporary(ir.Bits(16), "checksum", call.pos)
     limit = ir.Const(ir.Bits(32), 1 << 16, pos=call.pos)
     call.body.out.append(hash_into(variable, "csum16", call.data(0), limit, call.pos))
@@ -162,7 +162,7 @@ def _checksum(call: MethodCall) -> Value:
 
 
 def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
-    """Return a register's scalar registers, and an index that stays constant over their statements."""
+    """Return the names of a register's scalar registers, and an index that stays constant between them."""
     parts, index = call.body.unit.register_arrays[call.on.name].parts, call.scalar(number, "the index")
     if len(parts) == 1 or isinstance(index, ir.Const):
         return parts, index
@@ -199,11 +199,13 @@ def _execute_meter(call: MethodCall) -> Value:
 
 
 def _read_colour(call: MethodCall) -> Value:
-    """Emit the colour that a direct meter gave the packet at its table's application."""
+    """Emit ``read`` of a direct meter: the colour that the packet got when the meter's table was applied."""
     target = call.values[0]
     scalar_type = t.lowered(type_of(target))
     if not isinstance(target, Run) or not isinstance(scalar_type, ir.Bits):
-        raise CompileError(f"a colour into {show(target)}", call.place(0), "a variable of type bit<W>")
+        raise CompileError(
+            f"a colour cannot be stored in {show(target)}", call.place(0), "a variable of type bit<W>"
+        )
     colour = ir.Var(ir.Bits(2), call.on.colour, pos=call.pos)
     call.body.out.append(ir.Assign(target.expr, ir.Cast(scalar_type, colour, pos=call.pos), pos=call.pos))
     return Nothing()
@@ -265,7 +267,7 @@ def call(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def symbol_before_dot(body: Body, base: ast.Expr) -> Symbol | None:
-    """Return the meaning of a name or type before a dot; None for other expressions."""
+    """Return the symbol that a name or type before a dot refers to; None for other expressions."""
     match base:
         case ast.Name(name, absolute, pos=pos) | ast.TypeExpr(ast.NamedType(name, absolute, _, pos=pos)):
             return body.scope.lookup(name, pos, absolute=absolute)
@@ -283,7 +285,7 @@ def _call_name(body: Body, expr: ast.CallExpr, name: str, symbol: Symbol) -> Val
         case ExternFunctions():
             return call_extern_function(body, symbol, expr, name)
         case Local():
-            raise CompileError(f"{name!r} is not called by its name alone", expr.pos, f"{name}.apply(…)")
+            raise CompileError(f"{name!r} cannot be called by its name alone", expr.pos, f"{name}.apply(…)")
         case ExternDef() | BlockDef():
             raise CompileError(
                 f"{name!r} is instantiated inside an expression", expr.pos, "a declaration of an instance"
@@ -329,7 +331,7 @@ def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOu
 
 
 def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> ApplyOutcome:
-    """Emit a table's application and, if its entry names a group, the application of the hashed member."""
+    """Emit the application of a table with a selector; a hash chooses the member if an entry has a group."""
     hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
     apply = ir.Apply(name, hit, action, pos=pos)
     body.out.append(apply)

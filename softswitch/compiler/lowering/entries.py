@@ -1,6 +1,6 @@
-"""Entries in the source: patterns, actions with their arguments, priorities.
+"""Lower table entries in the source: patterns, actions with their arguments, priorities.
 
-Keysets belong to entries and to ``select``, with the value sets that they name.
+Also lowers the keysets of ``select``, and the value sets that a ``select`` names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANY = ir.Pattern("any")
 
 
 def pattern(body: Body, expr: ast.Expr, type_: t.Type) -> ir.Pattern:
-    """Return one component of a keyset for values of `type_`. Raises CompileError."""
+    """Return the pattern of one component of a keyset; `type_` is the type to match. Raises CompileError."""
     match expr:
         case ast.Word("_" | "default"):
             return ANY
@@ -57,12 +57,14 @@ def _bits(type_: t.Type, pos: ir.Position) -> ir.Bits:
     bits = t.lowered(type_)
     if isinstance(bits, ir.Bits):
         return bits
-    raise CompileError(f"a mask or range for {t.describe(type_)}", pos, "a value of bit<W> or int<W>")
+    raise CompileError(
+        f"a mask or range cannot match {t.describe(type_)}", pos, "a value of bit<W> or int<W>"
+    )
 
 
 def _constant(body: Body, expr: ast.Expr, type_: t.Type) -> int:
     if isinstance(expr, ast.CallExpr) and isinstance(expr.callee, ast.Name):
-        raise CompileError("a call in a keyset", expr.pos, "a compile-time constant")
+        raise CompileError("a keyset cannot contain a call", expr.pos, "a compile-time constant")
     value = known(body, expr, type_, "the keyset")
     if isinstance(value, Run) and isinstance(value.expr, ir.Const):
         return value.expr.value
@@ -74,7 +76,7 @@ def _all_ones(type_: ir.Bits) -> int:
 
 
 def entry_pattern(body: Body, expr: ast.Expr, key: ir.Key, type_: t.Type) -> ir.Pattern:
-    """Return one component of a table entry, in the form for the key's match kind."""
+    """Return the pattern of one component of a table entry, in the form that the key's match kind needs."""
     found = pattern(body, expr, type_)
     allowed = {
         "exact": ("exact",),
@@ -86,7 +88,9 @@ def entry_pattern(body: Body, expr: ast.Expr, key: ir.Key, type_: t.Type) -> ir.
     if found.kind not in allowed:
         what = {"any": "don't care", "mask": "a mask", "range": "a range"}[found.kind]
         raise CompileError(
-            f"{what} for {key.match} key {key.name!r}", expr.pos, " or ".join(_WRITTEN[k] for k in allowed)
+            f"{what} cannot be used for {key.match} key {key.name!r}",
+            expr.pos,
+            " or ".join(_WRITTEN[k] for k in allowed),
         )
     scalar = key.expr.type
     full = _all_ones(scalar) if isinstance(scalar, ir.Bits) else 1
@@ -95,7 +99,9 @@ def entry_pattern(body: Body, expr: ast.Expr, key: ir.Key, type_: t.Type) -> ir.
     if found.kind == "exact" and key.match == "range":
         return ir.Pattern("range", found.value, found.value)
     if key.match == "lpm" and found.kind == "mask" and not _is_prefix(found.mask, full):
-        raise CompileError(f"{found.mask:#x} is no prefix mask", expr.pos, "ones from the left, then zeros")
+        raise CompileError(
+            f"{found.mask:#x} is not a prefix mask", expr.pos, "ones from the left, then zeros"
+        )
     return found
 
 
@@ -115,10 +121,12 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
     for field, type_, match in _fields(decl, element):
         scalar = t.lowered(type_)
         if not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
-            raise CompileError(f"a value set of {t.describe(type_)}", decl.pos, "bit<W>, or a struct of it")
+            raise CompileError(
+                f"a value set cannot contain {t.describe(type_)}", decl.pos, "bit<W>, or a struct of it"
+            )
         variable = ir.Var(scalar, body.unit.variable(f"{name}.{field or 'value'}", scalar), pos=decl.pos)
         keys.append(ir.Key(field, variable, match))
-    # The number sign keeps the action of the members from the control plane: see `ir.plain_name`.
+    # The number sign hides this action from the control plane: see `ir.plain_name`.
     member = f"{name}#member"
     body.unit.actions[member] = ir.Action(member, (), (), pos=decl.pos)
     body.unit.tables[name] = ir.Table(
@@ -139,7 +147,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
-    """Return name, type and match kind of each component: exact unless ``@match`` specifies another."""
+    """Return name, type and match kind of each component; without ``@match``, it is exact."""
     shape = t.base(element)
     if isinstance(shape, t.StructType):
         found = []
@@ -153,12 +161,12 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
 
 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:
-    """Emit the look-up of `subjects`; return the variable that tells whether they are a member."""
+    """Emit the look-up of `subjects` in a value set; return a Bool variable: True if they are a member."""
     if len(subjects) != len(values.keys):
         raise CompileError(
-            f"a value set of {len(values.keys)} values for {len(subjects)} in select",
+            f"a value set of {len(values.keys)} values cannot match {len(subjects)} values of select",
             pos,
-            "as many as the select has",
+            "as many values as the select has",
         )
     for key, subject in zip(values.keys, subjects, strict=True):
         if key.expr.type != subject.type:
@@ -174,7 +182,7 @@ _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One of a table's actions; `bound` has the source texts of the arguments in the action list."""
+    """An action in a table's action list; `bound` are the source texts of the arguments bound there."""
 
     name: str
     action: DeclaredAction
@@ -185,7 +193,7 @@ class Listed:
 
     @property
     def free(self) -> tuple[Formal, ...]:
-        """The parameters whose values an entry gives."""
+        """The parameters that are not bound in the action list: entries provide their values."""
         return self.formals[len(self.bound) :]
 
 
@@ -218,9 +226,9 @@ class ActionList:
         raise unknown(f"action of table {self._table!r}", name, self.names, pos)
 
     def add_no_action(self, body: Body, pos: ir.Position) -> str:
-        """Return the control-plane name of NoAction, listing it if necessary.
+        """Return the control-plane name of NoAction, after adding it to the list if it is missing.
 
-        It is the default action of tables without an explicit one.
+        NoAction is the default action of tables without ``default_action``. Raises CompileError.
         """
         for listed in self._listed:
             if listed.name == "NoAction":
@@ -253,7 +261,7 @@ def action_list(body: Body, decl: ast.TableDecl) -> ActionList:
 
 
 def find_action(body: Body, ref: ast.ActionUse) -> DeclaredAction:
-    """Return the action of this name here. Raises CompileError."""
+    """Return the action that `ref` names in the scope of `body`. Raises CompileError if there is none."""
     if body.scope.find(ref.name) is None:
         raise unknown("action", ref.name, _actions(body), ref.pos)
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
@@ -305,14 +313,17 @@ MAX_PRIORITY = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How a table numbers its entries: ``largest_priority_wins`` and ``priority_delta``."""
+    """A table's properties ``largest_priority_wins`` and ``priority_delta``, which number its entries."""
 
     largest_wins: bool
     delta: int
 
 
 def lower_invocation(body: Body, ref: ast.ActionUse, actions: ActionList, *, default: bool) -> ir.Invocation:
-    """Return an action of the table with constant arguments. Raises CompileError."""
+    """Return the action, with constant arguments, of an entry or (with `default`) of ``default_action``.
+
+    Raises CompileError.
+    """
     listed = actions.find(ref.name, ref.pos)
     if find_action(body, ref) is not listed.action:
         raise CompileError(
@@ -360,7 +371,7 @@ def lower_entries(
         for entry in entries.entries:
             if entry.priority is not None:
                 raise CompileError(
-                    "a priority in a table without ternary, range or optional key",
+                    "an entry has a priority, but the table has no ternary, range or optional key",
                     entry.priority.pos,
                     "no priority",
                 )
@@ -380,7 +391,7 @@ def _patterns(
     else:
         exprs = entry.keys
     if len(exprs) != len(keys):
-        raise CompileError(f"an entry of {len(exprs)} values", entry.pos, f"{len(keys)}, one for each key")
+        raise CompileError(f"an entry has {len(exprs)} values", entry.pos, f"{len(keys)}, one for each key")
     return tuple(entry_pattern(body, *parts) for parts in zip(exprs, keys, types, strict=True))
 
 
@@ -389,18 +400,21 @@ def _refuse_repetition(entries: Sequence[ast.EntryDecl], patterns: Sequence[tupl
     for entry, key in zip(entries, patterns, strict=True):
         if key in first:
             raise CompileError(
-                f"this entry has the key of the one at {first[key]}", entry.pos, "each key once"
+                f"this entry has the same key as the one at {first[key]}", entry.pos, "each key once"
             )
         first[key] = entry.pos
 
 
 def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
-    """Return the number of significant bits of the entry's lpm key: the longest prefix wins."""
+    """Return the priority of an entry in a table of exact and lpm keys: the length of its prefix in bits."""
     return sum(pattern.mask.bit_count() for pattern in patterns if pattern.kind == "mask" and pattern != ANY)
 
 
 def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> list[int]:
-    """Return priorities, of which the largest wins: from the source, or descending from the first entry."""
+    """Return the entries' priorities, of which the largest wins. Raises CompileError.
+
+    They come from ``@priority``, from ``priority =``, or from the order of the entries: the first wins.
+    """
     if any(_annotated(entry) is not None for entry in entries):
         return _annotated_priorities(entries)
     step = -order.delta if order.largest_wins else order.delta
@@ -421,7 +435,7 @@ def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> l
 
 
 def _annotated(entry: ast.EntryDecl) -> int | None:
-    """Return the number in ``@priority(…)``, of which the smallest wins."""
+    """Return the number in ``@priority(…)`` (the smallest wins), or None. Raises CompileError."""
     for annotation in entry.annotations:
         if annotation.name == "priority":
             try:
@@ -432,7 +446,7 @@ def _annotated(entry: ast.EntryDecl) -> int | None:
 
 
 def _annotated_priorities(entries: Sequence[ast.EntryDecl]) -> list[int]:
-    """Return priorities by ``@priority``; entries without one count as if numbered from 1."""
+    """Return priorities from ``@priority``; an entry without it has its position, from 1, as its number."""
     ranks = []
     for number, entry in enumerate(entries, start=1):
         given = _annotated(entry)

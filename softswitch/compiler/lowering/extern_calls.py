@@ -1,11 +1,11 @@
 """Check arguments of extern functions and methods against their declarations.
 
-Type parameters are inferred from the arguments: a parameter bound to a literal without width
-stays open unless another argument, or the object's type, fixes it.
+Type parameters are inferred from the arguments: a type parameter for which only a literal without width is
+given stays open unless another argument, or the object's type, determines it.
 
-Instances of externs that v1model lacks are errors, but they and their uses are checked. That includes
-abstract methods and their implementations in instances ("Instantiating objects with abstract methods"),
-as no extern of v1model has any.
+Instances of externs that v1model lacks are errors, but they and their uses are checked nevertheless, also
+abstract methods and their implementations ("Instantiating objects with abstract methods" in the P4_16
+specification), which no extern of v1model has.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from softswitch.compiler.lowering.values import (
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) -> ast.Prototype:
-    """Return the overload of a call, by number and names of its arguments. Raises CompileError."""
+    """Return the overload that fits the number and names of a call's arguments. Raises CompileError."""
     fitting = [prototype for prototype in overloads if _fits(prototype, expr)]
     if len(fitting) > 1:
         places = " and ".join(str(prototype.pos) for prototype in fitting)
@@ -72,7 +72,7 @@ def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) ->
 
 
 def _fits(prototype: ast.Prototype, expr: ast.CallExpr) -> bool:
-    """Return True if the arguments of a call fit a function ("Extern objects")."""
+    """Return True if a call's arguments fit a function's parameters (P4_16: "Extern objects")."""
     if len(expr.args) > len(prototype.params):
         return False
     by_place = [param.name for param, arg in zip(prototype.params, expr.args, strict=False) if not arg.name]
@@ -95,7 +95,7 @@ def extern_arguments(
 def foreign_call(
     body: Body, prototype: ast.Prototype, expr: ast.CallExpr, what: str, known: Mapping[str, t.Type]
 ) -> Value:
-    """Check the call of an extern that this target does not have; return a stand-in for its result."""
+    """Check a call of an extern that this target lacks; return a variable in place of its result."""
     values, bound = _call(body, prototype, expr, what, known, tuple(known))
     names = (*known, *(param.name for param in prototype.type_params))
     declaring = constant_body(body.unit, _bound_scope(body, names, bound, prototype.pos))
@@ -123,15 +123,17 @@ def _refuse_open_numbers(
 def foreign_object(
     body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr: ast.CallExpr
 ) -> t.ExternType:
-    """Check the construction of an extern that this target does not have; return its type.
+    """Check the construction of an extern that this target lacks; return the object's type.
 
-    Missing type arguments are inferred from the constructor's arguments ("Constructor invocations").
+    Missing type arguments are inferred from the constructor's arguments (P4_16: "Constructor invocations").
     Raises CompileError if this is impossible.
     """
     what = f"the constructor of {extern.name}"
     constructors = [method for method in extern.methods if method.result is None]
     if not constructors:
-        raise CompileError(f"extern {extern.name!r} has no constructor", expr.pos, "an extern that has one")
+        raise CompileError(
+            f"extern {extern.name!r} has no constructor", expr.pos, "an extern with a constructor"
+        )
     prototype = choose(constructors, expr, what)
     names = [param.name for param in extern.type_params]
     known = dict(zip(names, type_.args, strict=False))
@@ -158,7 +160,7 @@ def _call(
 ) -> tuple[list[Value], Mapping[str, t.Type]]:
     """Return the arguments of a call, and all known type parameters.
 
-    `outer` are the type parameters of the enclosing extern, `known` the known bindings of the parameters.
+    `outer` are the type parameters of the enclosing extern; `known` maps type parameters to known types.
     """
     bound = dict(known)
     own = [param.name for param in prototype.type_params]
@@ -231,14 +233,14 @@ class ExternCall:
         return flatten(self.body, self.values[number], self.place(number), enums=enums)
 
     def emit(self, function: str, *args: tuple[ir.Expr, ...], instance: str = "") -> Nothing:
-        """Emit the statement of the IR; it has no result."""
+        """Emit an `ir.Extern` statement for this call; return `Nothing`, as the statement has no result."""
         self.body.out.append(ir.Extern(function, instance, args, pos=self.expr.pos))
         return Nothing()
 
 
 @dataclass(frozen=True, slots=True)
 class MethodCall(ExternCall):
-    """A call of a method of the object `on`."""
+    """A call of a method of the extern object `on`."""
 
     on: Object
 
@@ -262,12 +264,12 @@ def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 3
 
 
 def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
-    """Return a variable for an extern to write to, and the statements that must follow the call.
+    """Return a place for an extern to write to, and the statements that must follow the call.
 
-    A slice, or storage at a run-time index, is written through a variable.
+    For a slice, or storage at a run-time index, the place is a new variable, which the statements copy.
     """
     if not isinstance(value, Run):
-        raise CompileError(f"{show(value)} as a variable to write to", pos, "a variable, or a part of one")
+        raise CompileError(f"{show(value)} cannot be written to", pos, "a variable, or a part of one")
     if path_of(value.expr) is not None:
         return value.expr, ()
     variable = body.temporary(value.type, "result", pos)
@@ -277,14 +279,14 @@ def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, t
 def hash_into(
     target: ir.Var, algorithm: str, data: Sequence[ir.Expr], limit: ir.Expr, pos: ir.Position
 ) -> ir.Extern:
-    """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
+    """Return the statement ``target = H(data) % limit``; `algorithm` is a name of v1model or of `ir.crc`."""
     kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos=pos)
     base = ir.Const(t.BIT32, 0, pos=pos)
     return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos=pos)
 
 
 def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:
-    """Return an argument that must be a constant of an enum."""
+    """Return an argument that must be a constant of an enum. Raises CompileError if it is not."""
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.expr.type, ir.Enum):
         return value.expr
     raise CompileError(f"{what} is {show(value)}, known only at run time", pos, "a member of the enum")
@@ -293,7 +295,7 @@ def enum_constant(value: Value, pos: ir.Position, what: str) -> ir.Const:
 def foreign_instance(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
-    """Return an object of an extern that v1model does not have, for checking the rest of the program."""
+    """Report an extern that v1model lacks; return an object of it, so that checking can continue."""
     unsupported = f"extern {symbol.decl.name!r}: v1model has none of that name"
     body.unit.refuse(Unsupported(unsupported, decl.pos))
     return checked_instance(body, symbol, ref, decl, name)
@@ -302,7 +304,7 @@ def foreign_instance(
 def foreign_method(
     body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: Mapping[str, t.Type]
 ) -> Value:
-    """Check a method of an object whose extern v1model lacks; that error is reported already."""
+    """Check a method call of an object whose extern v1model lacks; the object's error is already reported."""
     return foreign_call(body, prototype, expr, f"{base.type.name}.{prototype.name}", known)
 
 
@@ -316,7 +318,10 @@ def foreign_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, n
 def checked_instance(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
-    """Return an object of an extern by its declaration alone, with its constructor and methods checked."""
+    """Check the constructor call and the methods of an instance of an extern; return the object.
+
+    Only the declaration of the extern is used. Raises CompileError.
+    """
     if any(_constructs(body, arg.value) for arg in decl.args):
         raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")
     bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args
@@ -339,11 +344,11 @@ def _constructs(body: Body, expr: ast.Expr) -> bool:
 
 
 def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instantiation) -> None:
-    """Compare the methods that an instance gives with the abstract ones. Raises CompileError."""
+    """Compare the methods that an instance implements with the abstract ones. Raises CompileError."""
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
         raise CompileError(
-            f"extern {symbol.decl.name!r} has no abstract methods", decl.pos, "no { … } behind it"
+            f"extern {symbol.decl.name!r} has no abstract methods", decl.pos, "no { … } after it"
         )
     if abstract and decl.initializer is None:
         raise CompileError(f"{decl.name!r} lacks methods", decl.pos, " and ".join(abstract))
@@ -385,7 +390,7 @@ def _check_method(
     if not _alike(wanted, found, abstract[name].params) or not t.same(*result):
         params = ", ".join(f"{each.direction} {t.describe(each.type)}".strip() for each in wanted)
         raise CompileError(
-            f"{name!r} is not as the extern declares it",
+            f"{name!r} differs from its declaration in the extern",
             function.pos,
             f"{t.describe(result[0])} {name}({params})",
         )

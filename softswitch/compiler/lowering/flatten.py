@@ -1,9 +1,10 @@
-"""Replace header unions, stacks of unions, and structs in headers by types of the back ends, after lowering.
+"""Replace header unions, stacks of unions, and structs in headers by types that the back ends support.
 
-While the program is lowered, ``hdr.h.s`` is a struct inside a header and ``hdr.us[i]`` a union inside a
-stack. Here the first becomes the header's fields ``s.a``, ``s.b``…, and the second one element of each
-member's own stack. At most one header of a union is valid: a statement that makes one valid (``setValid``,
-``extract``, an assignment) makes the others invalid; ``setInvalid`` of one leaves the others, as in BMv2.
+During lowering, ``hdr.h.s`` may be a struct inside a header, and ``hdr.us[i]`` a union inside a stack. Here
+the struct becomes the header's fields ``s.a``, ``s.b``…, and the stack of unions becomes one stack for each
+member of the union. At most one header of a union is valid: a statement that makes a header valid
+(``setValid``, ``extract``, an assignment) also makes the union's other headers invalid; ``setInvalid`` leaves
+them unchanged, as in BMv2.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _state(state: ir.ParserState) -> ir.ParserState:
 
 
 def _is_virtual(expr: ir.Expr) -> bool:
-    """Return True for a struct that is not stored contiguously."""
+    """Return True for a struct or union without storage of its own: its members are stored apart."""
     match expr:
         case ir.Member(ir.Struct(), base):
             return isinstance(base.type, ir.Header)
@@ -66,7 +67,7 @@ def _is_virtual(expr: ir.Expr) -> bool:
 
 
 def _expr(expr: ir.Expr) -> ir.Expr:
-    """Return `expr` in terms of stored values; a virtual struct stays virtual."""
+    """Return `expr` in terms of stored values; a virtual struct (see `_is_virtual`) stays one."""
     expr = with_operands(expr, lambda name, operand: _expr(operand))
     match expr:
         case ir.Member(type_, base, name, pos=pos) if _is_virtual(base):
@@ -93,7 +94,7 @@ def _part(base: ir.Expr, name: str, type_: ir.Type, pos: ir.Position) -> ir.Expr
         case ir.Last(_, stacks):
             return ir.Last(_header(type_), _stack(stacks, name, pos), pos=pos)
         case _:
-            raise TypeError(f"{pos}: no struct in pieces")
+            raise TypeError(f"{pos}: this is not a virtual struct")
 
 
 def _header(type_: ir.Type) -> ir.Header:
@@ -126,7 +127,7 @@ def _body(statements: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
 
 
 def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
-    """Yield the replacement of a statement."""
+    """Yield the statements that replace a statement."""
     statement = with_expressions(statement, lambda name, expr: _expr(expr), _body)
     pos = statement.pos
     match statement:

@@ -46,7 +46,7 @@ def declare_instance(body: Body, decl: ast.Instantiation, prefix: str, users: ob
     """Declare an instance in the scope of `body`; `users` is the code that may apply it."""
     ref = decl.type
     if isinstance(ref, ast.StackTypeRef):
-        raise Unsupported("an array of instances", ref.pos, "an instance for each")
+        raise Unsupported("an array of instances", ref.pos, "a declaration for each instance")
     if not isinstance(ref, ast.NamedType):
         raise CompileError("this cannot be instantiated", ref.pos, "an extern, control or parser")
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
@@ -65,7 +65,7 @@ def _instance(
         case BlockDef():
             if decl.initializer is not None:
                 raise CompileError(
-                    f"{ref.name!r} is no extern and has no abstract methods", decl.pos, "no { … } behind it"
+                    f"{ref.name!r} is no extern and has no abstract methods", decl.pos, "no { … } after it"
                 )
             block = make_block(body, symbol, decl.args, decl.pos)
             instance = Instance(block, name, Scope(symbol.scope))
@@ -97,7 +97,7 @@ def _different(params: Sequence[ast.ParamDecl], calls: Sequence[ast.CallExpr]) -
 
 
 def declare_arguments(scope: Scope, block: Block, prefix: str) -> None:
-    """Declare the constructor arguments of a block in its scope; instances made for it get its `prefix`."""
+    """Declare the constructor arguments of a block in its scope; name instances among them with `prefix`."""
     for name, value in block.args:
         if isinstance(value, Instance):
             if value.name == name:
@@ -109,7 +109,10 @@ def declare_arguments(scope: Scope, block: Block, prefix: str) -> None:
 
 
 def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.GivenArgument], pos: ir.Position) -> Block:
-    """Return a control or parser with its constructor arguments, which are compile-time values."""
+    """Return a control or parser with its constructor arguments, evaluated at compile time.
+
+    Raises CompileError, or Unsupported for a generic control or parser.
+    """
     decl = symbol.decl
     if decl.type_params:
         raise Unsupported(f"generic {decl.name!r}", decl.pos)
@@ -128,7 +131,9 @@ def make_block(body: Body, symbol: BlockDef, args: Sequence[ast.GivenArgument], 
                 )
             value = evaluate(body, expr)
             if not isinstance(value, Object) or value.type != type_:
-                raise CompileError(f"{show(value)} for parameter {param.name!r}", expr.pos, t.describe(type_))
+                raise CompileError(
+                    f"{show(value)} does not fit parameter {param.name!r}", expr.pos, t.describe(type_)
+                )
         else:
             value = known(body, expr, type_, f"constructor parameter {param.name!r}")
         if isinstance(value, Run):
@@ -145,7 +150,7 @@ def _block_argument(
     expr: ast.Expr,
     decl: ast.ControlDecl | ast.ParserDecl,
 ) -> Instance:
-    """Return the instance for a constructor argument: a named instance, or one made in its place."""
+    """Return the instance that is a constructor argument: a declared one, or one that the argument makes."""
     found: Instance | None = None
     match expr:
         case ast.CallExpr(ast.Name(name, absolute, pos=pos), (), args):
@@ -158,12 +163,14 @@ def _block_argument(
         case ast.Name(name, absolute, pos=pos):
             symbol = body.scope.lookup(name, pos, absolute=absolute)
             found = symbol.item if isinstance(symbol, Local) and isinstance(symbol.item, Instance) else None
-            if found is not None:  # applied several times, with different arguments
+            if found is not None:  # it may be applied elsewhere, too, with other arguments
                 found.sites += 1
                 params = (p for p in found.block.decl.params if p.direction)
                 found.copied |= {p.name for p in params}
     if found is None:
-        raise CompileError(f"this is no instance for {param.name!r}", expr.pos, t.describe(type_))
+        raise CompileError(
+            f"this is not an instance for parameter {param.name!r}", expr.pos, t.describe(type_)
+        )
     return found
 
 
@@ -176,7 +183,7 @@ def _make_object(
     if symbol.decl.name not in OBJECTS:
         return body.unit.architecture.make_object(body, symbol, ref, decl, name)
     if decl.initializer is not None:
-        raise CompileError(f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } behind it")
+        raise CompileError(f"extern {ref.name!r} has no abstract methods", decl.pos, "no { … } after it")
     type_ = type_at(body, ref)
     assert isinstance(type_, t.ExternType)
     annotations = ir_annotations(decl.annotations)
@@ -228,16 +235,16 @@ def make_register(
     annotations: tuple[ir.Annotation, ...],
     initial: Sequence[int] = (),
 ) -> None:
-    """Add a register to the program; one of structs is a register for each of their scalars.
+    """Add a register to the program; a register of structs becomes one register for each scalar.
 
     Args:
-        body: The place of its declaration.
-        cell: The type of its cells.
+        body: The body in which the register is declared.
+        cell: The type of a cell.
         size: Number of cells.
-        name: Its control-plane name.
-        decl: Its declaration.
-        annotations: The declaration's annotations.
-        initial: The initial values of a cell's scalars; empty: all zero.
+        name: Control-plane name of the register.
+        decl: Declaration of the register.
+        annotations: Annotations of the declaration.
+        initial: Initial value of each scalar of a cell; if empty, all are zero.
 
     Raises CompileError.
     """
@@ -283,7 +290,7 @@ def _make_profile(
     if selector:
         kind = known(body, args[0])
         if not (isinstance(kind, Run) and isinstance(kind.type, ir.Enum) and isinstance(kind.expr, ir.Const)):
-            raise CompileError(f"{show(kind)} as the algorithm", args[0].pos, "a HashAlgorithm")
+            raise CompileError(f"{show(kind)} cannot be the algorithm", args[0].pos, "a HashAlgorithm")
         algorithm = kind.type.members[kind.expr.value]
     claim(name, pos, body.unit.action_profiles.get(name))
     body.unit.action_profiles[name] = ir.ActionProfile(name, size, selector, pos=pos, annotations=annotations)
@@ -291,7 +298,7 @@ def _make_profile(
 
 
 def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) -> Object:
-    """Return the object that a table's property constructs; `prefix` is the prefix of its name."""
+    """Return the object that a table's property constructs; its name begins with `prefix`."""
     call = prop.value
     assert isinstance(call, ast.CallExpr)
     symbol = None
@@ -317,7 +324,7 @@ def claim(
 
 
 def cells(body: Body, expr: ast.Expr) -> int:
-    """Return a number of cells that is known at compile time. Raises CompileError."""
+    """Return the value of `expr`, a number of cells. Raises CompileError if it is out of range."""
     size = whole_number(body, expr)
     if not 0 < size <= MAX_REGISTER:
         raise CompileError(f"a size of {size}", expr.pos, f"1 to {MAX_REGISTER}")
@@ -329,4 +336,4 @@ def unit_of(body: Body, expr: ast.Expr, enum: str) -> str:
     value = known(body, expr)
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
         return value.type.members[value.expr.value]
-    raise CompileError(f"{show(value)} as the type of a counter", expr.pos, f"a {enum}")
+    raise CompileError(f"{show(value)} cannot be the type of a counter or meter", expr.pos, f"a {enum}")

@@ -1,4 +1,4 @@
-"""The methods of ``packet_in`` and ``packet_out``, and the functions of v1model and core.p4."""
+"""Lower calls of methods of ``packet_in`` and ``packet_out``, and of functions of v1model and core.p4."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _extract(body: Body, expr: ast.CallExpr) -> Value:
     target = _extract_target(body, expr, arg)
     header = t.base(target.type)
     if not isinstance(header, t.HeaderType):
-        raise CompileError(f"extract into {show(target)}", arg.pos, "a header")
+        raise CompileError(f"cannot extract into {show(target)}", arg.pos, "a header")
     varbits = t.contains_varbits(header)
     if varbits != (len(expr.args) == 2):
         has = "has a varbit field" if varbits else "has no varbit field"
@@ -91,7 +91,7 @@ def _extract(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def _type_argument(body: Body, expr: ast.CallExpr) -> t.Type | None:
-    """Return the type that a call gives for the method's type parameter, or None."""
+    """Return the type argument of a method call; None without one. Raises CompileError for several."""
     if len(expr.type_args) > 1:
         raise CompileError(f"{len(expr.type_args)} type arguments", expr.pos, "at most one")
     type_ = type_at(body, expr.type_args[0]) if expr.type_args else t.Infer()
@@ -113,12 +113,14 @@ def _extract_target(body: Body, expr: ast.CallExpr, arg: ast.Expr) -> Run:
 def lookahead(body: Body, expr: ast.CallExpr) -> Value:
     """Emit a lookahead of a type, and return its value. Raises CompileError."""
     if len(expr.type_args) != 1:
-        raise CompileError(f"lookahead with {len(expr.type_args)} types", expr.pos, "lookahead<type>()")
+        raise CompileError(
+            f"lookahead has {len(expr.type_args)} type arguments", expr.pos, "lookahead<type>()"
+        )
     type_ = type_at(body, expr.type_args[0])
     width = t.width(type_)
     if width is None or t.contains_varbits(type_):
         raise CompileError(
-            f"lookahead of {t.describe(type_)}", expr.type_args[0].pos, "a type of fixed width"
+            f"lookahead cannot return {t.describe(type_)}", expr.type_args[0].pos, "a type of fixed width"
         )
     if width == 0:
         raise Unsupported(f"lookahead of {t.describe(type_)}, which has no bits", expr.type_args[0].pos)
@@ -128,7 +130,7 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
         return Run(type_, bits_cast(scalar, whole, expr.pos))
     if isinstance(scalar, ir.Bool):
         return Run(type_, ir.Cast(t.BOOL, whole, pos=expr.pos))
-    # Read once, before any part is used: the packet may be too short.
+    # Read once, before a part is used, as the packet may be too short.
     ahead = body.temporary(ir.Bits(width), "ahead", expr.pos)
     body.out.append(ir.Assign(ahead, whole, pos=expr.pos))
     value, _ = _unpack(type_, ahead, width, expr.pos)
@@ -138,7 +140,7 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[Value, int]:
-    """Return the value whose most significant bit is just below `end` in `whole`, and its lowest bit."""
+    """Return the value of `type_` in the bits of `whole` just below bit `end`, and its lowest bit."""
     shape = t.base(type_)
     if isinstance(shape, t.StackType):
         parts: list[t.Type] = [shape.element] * shape.size
@@ -175,17 +177,17 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
     elif isinstance(value, GroupValue):
         raise Unsupported("emit of a header given by its fields", pos, "a header variable")
     else:
-        raise CompileError(f"emit of {show(value)}", pos, "a header, a stack, or a struct of them")
+        raise CompileError(f"cannot emit {show(value)}", pos, "a header, a stack, or a struct of them")
 
 
 Fields = tuple[tuple[str, ...], ...]
 
 FIRST_LEGACY_LIST = 256
-"""First number for other field lists; smaller numbers belong to ``@field_list``, a bit<8>."""
+"""First number of field lists without ``@field_list``, whose numbers are smaller (bit<8>)."""
 
 
 def annotated_lists(meta: t.Type) -> dict[int, Fields]:
-    """Return the lists made by ``@field_list`` annotations in the metadata."""
+    """Return the field lists of the ``@field_list`` annotations in the metadata, by number."""
     lists: dict[int, list[tuple[str, ...]]] = {}
     _collect(meta, ("meta",), (), lists)
     return {number: tuple(paths) for number, paths in sorted(lists.items())}
@@ -205,18 +207,18 @@ def _collect(
 
 
 def _list_number(call: ExternCall, argument: int) -> ir.Const:
-    """Return the argument that names a field list."""
+    """Return the number of the field list that an argument names. Raises CompileError if not a constant."""
     value, pos = call.values[argument], call.place(argument)
     match value:
         case Number(number) | Run(_, ir.Const(_, number)):
             call.body.unit.field_lists.setdefault(number, ())
             return ir.Const(ir.Bits(8), number, pos=pos)
         case _:
-            raise CompileError(f"{show(value)} as a field list", pos, "a compile-time constant")
+            raise CompileError(f"{show(value)} cannot be a field list", pos, "a compile-time constant")
 
 
 def _legacy_field_list(call: ExternCall, argument: int) -> ir.Const:
-    """Return a field list for the data given to clone3, resubmit or recirculate."""
+    """Return the number of the field list of the data passed to clone3, resubmit or recirculate."""
     pos, lists = call.place(argument), call.body.unit.field_lists
     paths = tuple(_metadata_path(leaf, pos) for leaf in leaves(call.values[argument], pos))
     for number, known in lists.items():
@@ -258,7 +260,7 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.CallExpr
 
 
 def _bits_target(call: ExternCall, what: str) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
-    """Return the first argument as a variable to write to; see `plain_target`."""
+    """Return the first argument as a place to write to, and the statements to add; see `plain_target`."""
     target = call.values[0]
     if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
         raise CompileError(f"{what} {show(target)}", call.place(0), "a variable of type bit<W>")
@@ -266,7 +268,7 @@ def _bits_target(call: ExternCall, what: str) -> tuple[ir.Expr, tuple[ir.Stmt, .
 
 
 def _hash(call: ExternCall) -> Value:
-    variable, after = _bits_target(call, "a hash into")
+    variable, after = _bits_target(call, "a hash cannot be stored in")
     algorithm, base = _algorithm(call, 1), call.scalar(2, "the base", 64)
     call.emit("hash", (variable,), (algorithm,), (base,), call.data(3), (call.scalar(4, "the maximum", 64),))
     call.body.out.extend(after)
@@ -284,7 +286,7 @@ def _algorithm(call: ExternCall, number: int) -> ir.Const:
 
 
 def _random(call: ExternCall) -> Value:
-    variable, after = _bits_target(call, "a random")
+    variable, after = _bits_target(call, "a random number cannot be stored in")
     call.emit("random", (variable,), (call.expression(1),), (call.expression(2),))
     call.body.out.extend(after)
     return Nothing()
@@ -293,7 +295,7 @@ def _random(call: ExternCall) -> Value:
 def _checksum(call: ExternCall) -> Value:
     checksum = call.values[2]
     if not isinstance(checksum, Run) or not isinstance(t.lowered(checksum.type), ir.Bits):
-        raise CompileError(f"{show(checksum)} as a checksum", call.place(2), "bit<W>")
+        raise CompileError(f"{show(checksum)} cannot be a checksum", call.place(2), "bit<W>")
     if call.name.startswith("update") and path_of(checksum.expr) is None:
         raise Unsupported("a checksum in a slice or behind a run-time index", call.place(2), "a header field")
     condition, data = call.expression(0), call.data(1)
@@ -308,7 +310,7 @@ def _mark_to_drop(call: ExternCall) -> Value:
             and value.expr.name == "standard_metadata"
         ):
             raise Unsupported(
-                "mark_to_drop of something else than the block's standard_metadata",
+                "the argument of mark_to_drop is not the block's standard_metadata",
                 call.expr.args[0].pos,
                 "the standard_metadata parameter of the pipeline's control",
             )
@@ -359,7 +361,7 @@ def _log_msg(call: ExternCall) -> Value:
 def _verify(call: ExternCall) -> Value:
     error = call.values[1]
     if call.body.place is not CodePlace.PARSER:
-        raise CompileError(f"verify in {call.body.place.value}", call.pos, "a parser state")
+        raise CompileError(f"verify cannot be called in {call.body.place.value}", call.pos, "a parser state")
     assert isinstance(error, Run)
     call.body.out.append(ir.Verify(call.expression(0), error.expr, pos=call.pos))
     return Nothing()
@@ -368,7 +370,9 @@ def _verify(call: ExternCall) -> Value:
 def _static_assert(call: ExternCall) -> Value:
     condition, *more = call.values
     if not isinstance(condition, Run) or not isinstance(condition.expr, ir.Const):
-        raise CompileError("static_assert of a value known only at run time", call.place(0), "a constant")
+        raise CompileError(
+            "the condition of static_assert is known only at run time", call.place(0), "a constant"
+        )
     if not condition.expr.value:
         message = more[0].value if more and isinstance(more[0], Text) else "static_assert failed"
         raise CompileError(message, call.pos, "a condition that holds")
@@ -384,7 +388,8 @@ def _digest(call: ExternCall) -> Value:
     return call.emit("digest", call.data(1, enums=True), instance=name)
 
 
-# Each function with the blocks in which it may be called (none: all) and its numbers of parameters.
+# For each function: the blocks in which it may be called (none: all), its possible numbers of parameters, and
+# the function that lowers a call.
 _FUNCTIONS: dict[str, tuple[tuple[Stage, ...], tuple[int, ...], Callable[[ExternCall], Value]]] = {
     "hash": ((), (5,), _hash),
     "random": ((), (3,), _random),

@@ -1,6 +1,6 @@
-"""Operators: the operands they take, the types of their results, and their values if known.
+"""Lower operators: check the operands, determine the type of the result, and compute constant results.
 
-This module emits no statements; operands are checked values.
+This module emits no statements; the operands are values of checked expressions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
         return _mixed_equality(left, right, pos)
     if t.is_open(a.type):
         raise CompileError(
-            f"a comparison of values of type {t.describe(a.type)}, which is unknown",
+            f"cannot compare values of type {t.describe(a.type)}, which is unknown",
             pos,
             "values of a type that can be compared",
         )
@@ -59,7 +59,7 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
 
 
 def inequality(equal: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return the opposite of an equality."""
+    """Return the negation of an equality that `equality` has returned."""
     if isinstance(equal, ir.Binary) and equal.op == "==":
         return ir.Binary(t.BOOL, "!=", equal.left, equal.right, pos=equal.pos)
     return negation(equal, pos)
@@ -90,7 +90,7 @@ def _stacks_equal(a: Run, b: Run, type_: t.StackType, pos: ir.Position) -> ir.Ex
 
 
 def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
-    """Compare part by part if at least one side is given by its parts."""
+    """Return an equality of which a side is a group of parts: the conjunction of the parts' equalities."""
     type_ = _common_type(left.value, right.value, pos)
     a = convert(left.value, type_, left.pos)
     b = convert(right.value, type_, right.pos)
@@ -116,7 +116,7 @@ def _common_type(a: Value, b: Value, pos: ir.Position) -> t.Type:
         if isinstance(type_, t.Tuple):
             return type_
     raise CompileError(
-        f"{show(a)} and {show(b)} cannot be compared", pos, "a type for one operand, by a cast"
+        f"{show(a)} and {show(b)} cannot be compared", pos, "a cast that gives one operand a type"
     )
 
 
@@ -134,18 +134,18 @@ _ORDERING = ("<", "<=", ">", ">=")
 
 
 def unary(op: str, value: Value, pos: ir.Position) -> Value:
-    """Return ``op value``. Raises CompileError if the operator does not take it."""
+    """Return ``op value``. Raises CompileError if the operator does not apply to the value."""
     value = underlying(value)
     if op == "!":
         if isinstance(value, Run) and value.type == t.BOOL:
             return Run(t.BOOL, negation(value.expr, pos))
-        raise CompileError(f"! of {show(value)}", pos, "bool")
+        raise CompileError(f"! does not apply to {show(value)}", pos, "bool")
     if isinstance(value, Number):
         if op == "~":
-            raise CompileError("~ of an int without a width", pos, "a width, such as 8w1")
+            raise CompileError("~ does not apply to an int without a width", pos, "a width, such as 8w1")
         return Number(-value.value if op == "-" else value.value)
     if not (isinstance(value, Run) and isinstance(value.type, ir.Bits)):
-        raise CompileError(f"{op} of {show(value)}", pos, "bit<W>, int<W> or int")
+        raise CompileError(f"{op} does not apply to {show(value)}", pos, "bit<W>, int<W> or int")
     if op == "+":
         return Run(value.type, value.expr)
     if isinstance(value.expr, ir.Const):
@@ -171,7 +171,7 @@ def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
         for operand in (left, right):
             if isinstance(operand.value, Number) and operand.value.value < 0:
                 raise CompileError(
-                    f"{op} of the negative number {operand.value.value}",
+                    f"{op} does not apply to the negative number {operand.value.value}",
                     operand.pos,
                     "operands that are not negative",
                 )
@@ -182,7 +182,7 @@ def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
         return Run(t.BOOL, ir.Binary(t.BOOL, op, a, b, pos=pos))
     if op in ("/", "%"):
         if type_.signed:
-            raise CompileError(f"{op} of {t.describe(type_)}", pos, "operands of type bit<W>")
+            raise CompileError(f"{op} does not apply to {t.describe(type_)}", pos, "operands of type bit<W>")
         if isinstance(b, ir.Const) and b.value == 0:
             raise CompileError(f"{op} by zero has no value", pos, "a divisor other than 0")
     if isinstance(a, ir.Const) and isinstance(b, ir.Const):
@@ -194,7 +194,9 @@ def _numbers(op: str, left: int, right: int, pos: ir.Position) -> Value:
     if op in _ORDERING:
         return constant(t.BOOL, fold.compare(op, left, right), pos)
     if op in ("|+|", "|-|"):
-        raise CompileError(f"{op} of ints without a width", pos, "a width for one operand, such as 8w1")
+        raise CompileError(
+            f"{op} does not apply to ints without a width", pos, "a width for one operand, such as 8w1"
+        )
     return Number(fold.bounded(fold.arithmetic(op, left, right, pos), pos))
 
 
@@ -206,20 +208,22 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
         and b.type.signed
         and not isinstance(b.expr, ir.Const)
     ):
-        raise CompileError(f"shift by {show(b)}", right.pos, "an amount of type bit<W>, or a constant")
+        raise CompileError(f"cannot shift by {show(b)}", right.pos, "an amount of type bit<W>, or a constant")
     amount = b.value if isinstance(b, Number) else None
     if isinstance(b, Run) and isinstance(b.expr, ir.Const) and isinstance(b.type, ir.Bits):
         amount = b.expr.value
     if amount is not None and amount < 0:
-        raise CompileError(f"shift by {amount}", right.pos, "an amount that is not negative")
+        raise CompileError(f"cannot shift by {amount}", right.pos, "an amount that is not negative")
     if isinstance(a, Number):
         if amount is not None:
             return Number(fold.bounded(fold.arithmetic(op, a.value, amount, pos), pos))
         raise CompileError(
-            f"shift of int {a.value} by an amount known only at run time", left.pos, "a width, such as 8w1"
+            f"cannot shift int {a.value} by an amount known only at run time",
+            left.pos,
+            "a width, such as 8w1",
         )
     if not (isinstance(a, Run) and isinstance(a.type, ir.Bits)):
-        raise CompileError(f"{op} of {show(a)}", left.pos, "bit<W>, int<W> or int")
+        raise CompileError(f"{op} does not apply to {show(a)}", left.pos, "bit<W>, int<W> or int")
     if amount is not None:
         if isinstance(a.expr, ir.Const):
             return constant(
@@ -231,7 +235,7 @@ def _shift(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
     elif isinstance(b, Run) and isinstance(b.type, ir.Bits):
         by = b.expr
     else:
-        raise CompileError(f"shift by {show(b)}", right.pos, "an amount of type bit<W> or int")
+        raise CompileError(f"cannot shift by {show(b)}", right.pos, "an amount of type bit<W> or int")
     return Run(a.type, ir.Binary(a.type, op, a.expr, by, pos=pos))
 
 
@@ -241,10 +245,12 @@ def _concatenation(left: Operand, right: Operand, pos: ir.Position) -> Value:
     for operand in (left, right):
         if isinstance(operand.value, Number):
             raise CompileError(
-                "++ of an int without a width", operand.pos, f"a width, such as 8w{operand.value.value}"
+                "++ does not apply to an int without a width",
+                operand.pos,
+                f"a width, such as 8w{operand.value.value}",
             )
         if not (isinstance(operand.value, Run) and isinstance(operand.value.type, ir.Bits)):
-            raise CompileError(f"++ of {show(operand.value)}", operand.pos, "bit<W> or int<W>")
+            raise CompileError(f"++ does not apply to {show(operand.value)}", operand.pos, "bit<W> or int<W>")
     a, b = left.value, right.value
     assert isinstance(a, Run)
     assert isinstance(a.type, ir.Bits)
@@ -329,17 +335,19 @@ def _stack_member(body: Body, base: Run, stack: t.StackType, expr: ast.MemberExp
 def _in_parser(body: Body, expr: ast.MemberExpr) -> None:
     if body.place is not CodePlace.PARSER:
         raise CompileError(
-            f"stack.{expr.name} in {body.place.value}", expr.pos, "an index; it exists only in parsers"
+            f"stack.{expr.name} cannot be used in {body.place.value}",
+            expr.pos,
+            "an index, or use in a parser",
         )
 
 
 def _outcome(body: Body, outcome: ApplyOutcome, expr: ast.MemberExpr) -> Value:
-    """Change the last emitted `Apply` to report its hit or miss."""
+    """Return ``hit`` or ``miss`` of an application; change the `Apply`, emitted last, to record it."""
     apply = outcome.apply
     if expr.name not in ("hit", "miss"):
         if expr.name == "action_run":
             raise CompileError(
-                "action_run outside the subject of a switch", expr.pos, "switch (….action_run)"
+                "action_run can be used only as the subject of a switch", expr.pos, "switch (….action_run)"
             )
         raise unknown("result of apply()", expr.name, ("hit", "miss", "action_run"), expr.pos)
     hit = outcome.hit
@@ -362,7 +370,7 @@ def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
         if number is None and shape.array:
             raise Unsupported("a run-time index into an array", expr.index.pos, "a constant")
         if number is None:
-            raise CompileError("a tuple's element by a run-time index", expr.index.pos, "a constant")
+            raise CompileError("a tuple cannot have a run-time index", expr.index.pos, "a constant")
         _check_range(number, len(shape.elements), t.describe(shape), expr)
         if isinstance(base, GroupValue):
             return base.parts[number]
@@ -370,7 +378,7 @@ def index_of(base: Value, index: Value, expr: ast.IndexExpr) -> Value:
         lowered = t.stored(shape.elements[number])
         member = ir.Member(lowered, base.expr, f"f{number}", pos=expr.pos)
         return Run(shape.elements[number], member, base.writable, base.why)
-    raise CompileError(f"an index into {show(base)}", expr.pos, "a header stack or tuple")
+    raise CompileError(f"there is no index into {show(base)}", expr.pos, "a header stack or tuple")
 
 
 def _constant_index(index: Value) -> int | None:
@@ -383,7 +391,7 @@ def _constant_index(index: Value) -> int | None:
 
 def _check_range(number: int, size: int, what: str, expr: ast.IndexExpr) -> None:
     if not 0 <= number < size:
-        raise CompileError(f"index {number} into {what}", expr.index.pos, f"0 to {size - 1}")
+        raise CompileError(f"index {number} is out of range for {what}", expr.index.pos, f"0 to {size - 1}")
 
 
 def _element(base: Value, stack: t.StackType, index: Value, number: int | None, expr: ast.IndexExpr) -> Value:
@@ -395,7 +403,7 @@ def _element(base: Value, stack: t.StackType, index: Value, number: int | None, 
     elif isinstance(index, Run) and isinstance(t.lowered(index.type), ir.Bits):
         position = index.expr
     else:
-        raise CompileError(f"{show(index)} as an index", expr.index.pos, "bit<W> or int")
+        raise CompileError(f"{show(index)} cannot be an index", expr.index.pos, "bit<W> or int")
     if not isinstance(base, Run):
         raise Unsupported("a run-time index into a constant stack", expr.pos)
     return Run(

@@ -1,12 +1,12 @@
 """Pass arguments by P4's copy-in and copy-out, without copies that make no difference.
 
-Inside a callee a parameter stands for a `Value`: the argument itself (passed by name) if the argument
-is a constant, or a plain path that overlaps no other storage of the callee; then the result is
-the same. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied
-back after it (``out``, ``inout``), arguments in order.
+Inside a callee a parameter stands for a `Value`. This is the argument itself (passed by name) if the argument
+is a constant, or a path that overlaps no other storage that the callee uses: copying would give the same
+result. Otherwise it is a variable, assigned before the call (``in``, ``inout``) and copied back after it
+(``out``, ``inout``), in the order of the arguments.
 
-Also check P4's requirements on declared parameters, even without a call. Sections are of the P4_16
-specification, version 1.2.5.
+This module also checks P4's requirements on declared parameters, even if there is no call. Titles such
+as P4_16: "Actions" name sections of the P4_16 specification, version 1.2.5.
 """
 
 from __future__ import annotations
@@ -55,14 +55,17 @@ from softswitch.compiler.lowering.values import (
 
 
 def is_optional(param: ast.ParamDecl) -> bool:
-    """Return True if an argument may be left out without a default."""
+    """Return True if the parameter is ``@optional``: calls may omit the argument, without a default value."""
     return any(annotation.name == "optional" for annotation in param.annotations)
 
 
 def bind(
     what: str, params: Sequence[Formal | ast.ParamDecl], args: Sequence[ast.GivenArgument], pos: ir.Position
 ) -> list[ast.Expr]:
-    """Return one argument per parameter, in the order of the parameters. Raises CompileError."""
+    """Return the argument (or default value) of each parameter, in their order. Raises CompileError.
+
+    `what` names the callee in messages, for example "action drop".
+    """
     given: dict[str, ast.Expr] = {}
     names = [param.name for param in params]
     if len(args) > len(params):
@@ -93,9 +96,10 @@ def _signature(what: str, params: Sequence[Formal | ast.ParamDecl]) -> str:
 
 
 def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.Expr]) -> list[Value]:
-    """Return the values of arguments, evaluated from left to right; `returns` marks the l-values.
+    """Return the values of arguments, evaluated from left to right.
 
-    ``_`` for an l-value gives `Default`.
+    Where `returns` is True, the argument must be an l-value, or ``_``, for which the value is `Default`.
+    Raises CompileError.
     """
     values: list[Value] = []
     marks: list[int] = []
@@ -121,7 +125,7 @@ def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.E
 
 
 def check_argument(body: Body, formal: Formal, value: Value, pos: ir.Position) -> Value:
-    """Return an argument as a value of the parameter's type. Raises CompileError."""
+    """Return an argument's value converted to the parameter's type. Raises CompileError."""
     what = f"parameter {formal.name!r}"
     if formal.returns:
         if isinstance(value, Default):
@@ -133,7 +137,7 @@ def check_argument(body: Body, formal: Formal, value: Value, pos: ir.Position) -
 
 
 def check_arguments(body: Body, formals: Sequence[Formal], args: Sequence[ast.Expr]) -> list[Value]:
-    """Return the values of all arguments in the types of the parameters."""
+    """Return the values of all arguments, converted to the types of the parameters. Raises CompileError."""
     values = evaluate_arguments(body, [formal.returns for formal in formals], args)
     return [
         check_argument(body, formal, value, arg.pos)
@@ -153,10 +157,10 @@ def pass_arguments(
 ) -> PassedValues:
     """Emit the statements before a call, and return the values of the parameters.
 
-    `reached` are paths that the callee uses besides its parameters. Parameters in `variables` become
-    these variables, whatever the argument. New variables' names begin with `prefix`. The scalars of an
-    ``out`` parameter, which are undefined, start at zero; in a `block` (a control or parser) that passes the
-    parameter by name, they start at the argument's value, as with p4c's inlining.
+    `reached` are the paths that the callee uses besides its parameters. A parameter in `variables` is passed
+    in that variable, never by name. Names of new variables begin with `prefix`. The scalars of an ``out``
+    parameter, which P4 leaves undefined, start at zero. If `block` is True (the callee is a control or
+    parser) and the parameter is passed by name, they start at the argument's value, as with p4c's inlining.
     """
     values = check_arguments(body, formals, args)
     bound: dict[str, Value] = {}
@@ -194,7 +198,7 @@ def pass_arguments(
 
 
 def named(formal: Formal, value: Value) -> Value:
-    """Return a parameter's value in the callee: `value`, read-only unless the parameter returns it."""
+    """Return a parameter's value in the callee: `value`, read-only unless the parameter is out or inout."""
     if isinstance(value, Run) and not formal.returns:
         direction = "an `in` parameter" if formal.direction else "a parameter without direction"
         return Run(value.type, value.expr, why=f"{formal.name!r} is {direction}")
@@ -204,7 +208,7 @@ def named(formal: Formal, value: Value) -> Value:
 def _by_name(
     i: int, formals: Sequence[Formal], values: Sequence[Value], reached: Collection[StoragePath]
 ) -> bool:
-    """Return True if a parameter can stand for its argument without changing the program's meaning."""
+    """Return True if passing parameter number `i` by name does not change the program's meaning."""
     value = values[i]
     if is_constant(value) and not isinstance(value, GroupValue | Invalid):
         return True
@@ -223,7 +227,7 @@ def _changed(i: int, formals: Sequence[Formal], values: Sequence[Value]) -> Iter
 
 
 def passed_to_nothing(body: Body, formals: Sequence[Formal]) -> PassedValues:
-    """Return variables, and objects, for parameters that get no arguments."""
+    """Return new variables and objects as values of the parameters of unused code."""
     return PassedValues({formal.name: _stand_in(body, formal) for formal in formals}, ())
 
 
@@ -238,7 +242,10 @@ def _stand_in(body: Body, formal: Formal) -> Value:
 
 
 def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position) -> Value:
-    """Return an object of an extern that is a packet or not one of v1model's."""
+    """Return an object for a parameter of unused code: a packet, or of an extern that v1model lacks.
+
+    Raises Unsupported for the other externs of v1model.
+    """
     symbol = body.unit.globals.find(type_.name)
     assert isinstance(symbol, ExternDef)
     if type_.name in ("packet_in", "packet_out"):
@@ -252,7 +259,7 @@ _Params = Sequence[ast.ParamDecl]
 
 
 class ParamRole(Enum):
-    """Kinds of parameter owners."""
+    """Kinds of declarations that have parameters."""
 
     FUNCTION = "a function"
     METHOD = "an extern's method or function"
@@ -264,7 +271,7 @@ class ParamRole(Enum):
 
 _CONSTRUCTORS = (ParamRole.BLOCK_CONSTRUCTOR, ParamRole.CONSTRUCTOR)
 _ENDED = "no direction: the argument is known at compile time"
-# Types whose values exist only at compile time, and what to write instead ("Calling convention").
+# Types whose values exist only at compile time, and what to write instead (P4_16: "Calling convention").
 _STATIC = {
     t.Int: "bit<W> or int<W>: an int exists only at compile time",
     t.String: _ENDED,
@@ -297,12 +304,12 @@ def check_block_type(
 
 
 def check_action(unit: Unit, scope: Scope, decl: ast.ActionDecl) -> None:
-    """Check the parameters of an action ("Actions"). Raises CompileError."""
+    """Check the parameters of an action (P4_16: "Actions"). Raises CompileError."""
     _check_params(unit, scope, decl.params, ParamRole.ACTION, ())
     for data, late in pairwise(decl.params):
         if late.direction and not data.direction:
             raise CompileError(
-                f"parameter {late.name!r} has a direction and is behind {data.name!r}, which has none",
+                f"parameter {late.name!r} has a direction but follows {data.name!r}, which has none",
                 late.pos,
                 "parameters without direction last",
             )
@@ -318,7 +325,7 @@ def check_prototype(unit: Unit, scope: Scope, prototype: ast.Prototype, role: Pa
 
 
 def check_extern(unit: Unit, scope: Scope, decl: ast.ExternDecl) -> None:
-    """Check the constructors and methods of an extern ("Extern objects"). Raises CompileError."""
+    """Check the constructors and methods of an extern (P4_16: "Extern objects"). Raises CompileError."""
     own = with_type_params(scope, decl.type_params)
     seen: dict[tuple[str, tuple[str, ...]], ast.Prototype] = {}
     for method in decl.methods:
@@ -353,7 +360,7 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
     check_prototype(unit, scope, method, ParamRole.CONSTRUCTOR if constructs else ParamRole.METHOD)
     if isinstance(method.result, ast.BasicType) and method.result.name in ("int", "string"):
         raise CompileError(
-            f"method {method.name!r} returns what exists only at compile time",
+            f"method {method.name!r} returns a value that exists only at compile time",
             method.result.pos,
             "a type that exists at run time, or void",
         )
@@ -362,7 +369,7 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
 def _check_params(
     unit: Unit, scope: Scope, params: _Params, role: ParamRole, taken: Sequence[ast.TypeParam | ast.ParamDecl]
 ) -> tuple[ast.TypeParam | ast.ParamDecl, ...]:
-    """Check parameters; return them and the parameters whose names were `taken` already."""
+    """Check parameters; their names must differ from the names of `taken`. Return `taken` and `params`."""
     names = Scope()
     for other in taken:
         names.declare(other.name, Broken(pos=other.pos))
@@ -387,37 +394,39 @@ def _check_param(body: Body, param: ast.ParamDecl, role: ParamRole) -> None:
         raise CompileError(
             f"{role.value} has a parameter of type {t.describe(type_)}",
             param.pos,
-            "it as a parameter of a constructor",
+            "the parameter in a constructor",
         )
     if isinstance(type_, t.ExternType | t.Int) and role is ParamRole.ACTION:
         raise CompileError(
             f"an action has a parameter of type {t.describe(type_)}",
             param.pos,
-            "bit<W>, int<W>, or another type of values",
+            "bit<W>, int<W>, or another data type",
         )
     _check_default(body, param, type_, role)
 
 
 def _check_default(body: Body, param: ast.ParamDecl, type_: t.Type, role: ParamRole) -> None:
-    """Check the default value and ``@optional`` ("Optional parameters")."""
+    """Check the default value and ``@optional`` of a parameter (P4_16: "Optional parameters")."""
     optional = is_optional(param)
     if optional and role in (ParamRole.FUNCTION, ParamRole.BLOCK_CONSTRUCTOR):
         raise CompileError(
             f"parameter {param.name!r} of {role.value} is @optional",
             param.pos,
-            "@optional only where no body is declared",
+            "@optional only in declarations without a body",
         )
     if param.default is None:
         return
     if optional:
         raise CompileError(
-            f"parameter {param.name!r} is @optional and has a default value", param.default.pos, "one of both"
+            f"parameter {param.name!r} is @optional and has a default value",
+            param.default.pos,
+            "either @optional or a default value",
         )
     if param.direction in ("out", "inout"):
         raise CompileError(
             f"parameter {param.name!r} is {param.direction!r} and has a default value",
             param.default.pos,
-            "an argument in each call: something is stored there",
+            "an argument in each call, which receives the value",
         )
     if not isinstance(type_, t.ExternType | t.BlockType):
         known(body, param.default, type_, f"the default value of {param.name!r}")

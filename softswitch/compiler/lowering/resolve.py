@@ -1,4 +1,4 @@
-"""From type expressions and type declarations to types.
+"""Resolve type expressions and type declarations to types.
 
 Widths and sizes are constant expressions; the caller passes a `TypeReader`, which evaluates them.
 """
@@ -33,7 +33,13 @@ _BASIC: dict[str, t.Type] = {"bool": t.BOOL, "int": t.INT, "string": t.STRING, "
 
 @dataclass(frozen=True, slots=True)
 class TypeReader:
-    """The reader of a type: `number` evaluates a constant, `refuse` reports valid but unsupported code."""
+    """What resolving a type needs: see the attributes.
+
+    Attributes:
+        number: Evaluates a constant expression.
+        refuse: Reports valid but unsupported code.
+        match_kinds: The type ``match_kind``.
+    """
 
     number: Callable[[ast.Expr], int]
     refuse: Callable[[Unsupported], object]
@@ -67,10 +73,10 @@ def resolve(scope: Scope, ref: ast.TypeRef, reader: TypeReader) -> t.Type:
 
 
 def _element(scope: Scope, ref: ast.TypeRef, reader: TypeReader) -> t.Type:
-    """Return the type of an element of a tuple or list ("Type nesting rules"). Raises CompileError."""
+    """Return the type of an element of a tuple or list (P4_16: "Type nesting rules"). Raises CompileError."""
     type_ = resolve(scope, ref, reader)
     if isinstance(type_, t.ExternType | t.BlockType | t.Void):
-        raise CompileError(f"{t.describe(type_)} in a tuple or list", ref.pos, "a type of values")
+        raise CompileError(f"{t.describe(type_)} cannot be in a tuple or list", ref.pos, "a data type")
     return type_
 
 
@@ -83,7 +89,7 @@ def _width(expr: ast.Expr, reader: TypeReader, *, least: int = 0) -> int:
 
 
 def check_width(width: int, what: str, pos: ir.Position, refuse: Callable[[Unsupported], object]) -> None:
-    """Report a width of 0 bits, but continue the checks with it. Raises Unsupported if it is too large."""
+    """Report a width of 0 bits as unsupported, and continue. Raises Unsupported if the width is too large."""
     unsupported = Unsupported(what, pos, f"1 to {MAX_WIDTH} bits")
     if width > MAX_WIDTH:
         raise unsupported
@@ -117,9 +123,9 @@ def _named(scope: Scope, ref: ast.NamedType, reader: TypeReader) -> t.Type:
         case BlockDef(decl):
             kind = "parser" if isinstance(decl, ast.ParserDecl) else "control"
             raise CompileError(
-                f"{ref.name!r} is a {kind}, which is no type",
+                f"{ref.name!r} is a {kind}, not a type",
                 ref.pos,
-                f"the type of {kind}s like it: {kind} Name(…);",
+                f"the type of such {kind}s, declared by {kind} Name(…);",
             )
         case Signature(decl):
             kinds = {
@@ -154,7 +160,7 @@ def specialise(
         check_fields(decl, made)
         generic.made[args] = replace(made, generic=generic, args=args), refused
     type_, refused = generic.made[args]
-    for error in refused:  # report it at each use, as the first use may be in code that is only checked
+    for error in refused:  # report at each use: the first use may be in unused code
         reader.refuse(error)
     return type_
 
@@ -195,13 +201,13 @@ def make_fields(
 
 
 def _is_flexible(decl: ast.FieldsDecl) -> bool:
-    """Return True if only this switch reads the header, so that the compiler may choose its layout."""
+    """Return True if a declaration or a field in it is ``@flexible``: the compiler may choose the layout."""
     everywhere = (*decl.annotations, *(each for field in decl.fields for each in field.annotations))
     return any(annotation.name == "flexible" for annotation in everywhere)
 
 
 def _padding(on_wire: tuple[tuple[str, Wire], ...]) -> tuple[tuple[str, Wire], ...]:
-    """Return a field without a source name that pads a header to whole bytes."""
+    """Return a padding field that fills a header to whole bytes; () if it is whole bytes already."""
     bits = sum(type_.width if isinstance(type_, ir.Bits) else 1 for _, type_ in on_wire)
     return (("(padding)", ir.Bits(-bits % 8)),) if bits % 8 else ()
 
@@ -223,7 +229,7 @@ def _members(
             continue
         if not isinstance(type_, t.HeaderType):
             raise CompileError(
-                f"a member of type {t.describe(type_)} in a header union", field.pos, "a header"
+                f"a member of type {t.describe(type_)} cannot be in a header union", field.pos, "a header"
             )
         members[field.name] = type_
     return members, ir.Struct(name, tuple((key, header.ir) for key, header in members.items()), union=True)
@@ -244,7 +250,7 @@ def wire_fields(name: str, type_: t.Type, pos: ir.Position) -> list[tuple[str, W
     scalar = t.lowered(type_)
     if not isinstance(scalar, ir.Bits | ir.Bool | ir.VarBits):
         raise CompileError(
-            f"a header field of type {t.describe(type_)}",
+            f"a header field cannot have type {t.describe(type_)}",
             pos,
             "bit<W>, int<W>, varbit<W>, bool, an enum with an underlying type, or a struct of those",
         )
@@ -267,14 +273,14 @@ def _struct_fields(decl: ast.FieldsDecl, fields: dict[str, t.Type]) -> tuple[tup
         if type_ is None:
             description = t.describe(fields[field.name])
             raise CompileError(
-                f"a struct field of type {description}", field.pos, "a type that exists at run time"
+                f"a struct field cannot have type {description}", field.pos, "a type that exists at run time"
             )
         lowered.append((field.name, type_))
     return tuple(lowered)
 
 
 def _field_lists(field: ast.FieldDecl, scope: Scope) -> tuple[int, ...]:
-    """Return the numbers in ``@field_list(1, NAME)``."""
+    """Return the numbers in a field's annotations ``@field_list(1, NAME)``. Raises CompileError."""
     numbers: list[int] = []
     for annotation in field.annotations:
         if annotation.name == "field_list":

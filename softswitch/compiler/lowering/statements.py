@@ -45,7 +45,7 @@ from softswitch.compiler.lowering.values import (
 
 
 def lower_statements(body: Body, statements: tuple[ast.Stmt, ...]) -> None:
-    """Emit statements in the present scope of `body`. Raises CompileError."""
+    """Emit statements in the current scope of `body`; report errors. Raises Unsupported."""
     for statement in statements:
         try:
             _lower(body, statement)
@@ -64,7 +64,9 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
         case ast.CallStatement(call):
             value = evaluate(body, call)
             if isinstance(value, Run) and path_of(value.expr) is None:
-                saved(body, value, "unused", statement.pos)  # a lookahead may find the packet too short
+                saved(
+                    body, value, "unused", statement.pos
+                )  # its evaluation may fail: a lookahead in a short packet
         case ast.IfStatement():
             _if(body, statement)
         case ast.VarDecl():
@@ -92,7 +94,7 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
             raise CompileError(
                 f"{statement.name!r} is instantiated among statements",
                 statement.pos,
-                "a declaration in the control itself",
+                "a declaration before the apply block of the control",
             )
 
 
@@ -100,7 +102,7 @@ def _lower(body: Body, statement: ast.Stmt) -> None:
 
 
 def lower_loop(body: Body, statement: ast.For | ast.ForIn) -> None:
-    """Emit a loop: its own variables live around it, its body's variables are new in each round."""
+    """Emit a loop. Variables of its head exist for the whole loop; variables of its body, for one round."""
     with body.block() as out:
         repeats, body.repeats = body.repeats, True
         body.loops += 1
@@ -134,7 +136,9 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
     collection = _collection(body, loop.collection)
     shape = t.base(type_of(collection))
     if not isinstance(collection, GroupValue) and not isinstance(shape, t.StackType | t.Tuple):
-        raise CompileError(f"a loop over {show(collection)}", loop.collection.pos, "low .. high, or a list")
+        raise CompileError(
+            f"there is no loop over {show(collection)}", loop.collection.pos, "low .. high, or a list"
+        )
     assert isinstance(collection, GroupValue | Run)
     target = _loop_variable(body, loop)
     number = body.temporary(t.BIT32, "element", loop.pos)
@@ -152,7 +156,7 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
 
 
 def _collection(body: Body, expr: ast.Expr) -> Value:
-    """Return the elements of a loop; a list's elements keep their values from before the first round."""
+    """Return the collection of a loop; elements of lists are evaluated once, before the first round."""
     match expr:
         case ast.CastExpr(ast.ListTypeRef(element), ast.ListExpr() as given, pos=pos):
             type_ = type_at(body, element)
@@ -183,7 +187,7 @@ def _loop_variable(body: Body, loop: ast.ForIn) -> Run:
 
 
 def _for_range(body: Body, loop: ast.ForIn, values: ast.RangeExpr) -> None:
-    """Emit a loop over ``low .. high``, including both: it ends at `high`, before an increment."""
+    """Emit a loop over ``low .. high``, both included; it ends before `high` is incremented."""
     target = _loop_variable(body, loop)
     low = evaluate_as(body, values.low, target.type, "the first value")
     high = saved(body, evaluate_as(body, values.high, target.type, "the last value"), "last", loop.pos)
@@ -192,7 +196,7 @@ def _for_range(body: Body, loop: ast.ForIn, values: ast.RangeExpr) -> None:
     last = expression(body, high, loop.pos)
     scalar = t.lowered(target.type)
     if not isinstance(scalar, ir.Bits):
-        raise CompileError(f"a loop over {t.describe(target.type)}", loop.pos, "bit<W> or int<W>")
+        raise CompileError(f"there is no loop over {t.describe(target.type)}", loop.pos, "bit<W> or int<W>")
     with body.block() as inside:
         _leave_unless(body, ir.Binary(t.BOOL, "<=", current.expr, last, pos=loop.pos), loop.pos)
         store(body, target, current, loop.pos)
@@ -243,7 +247,7 @@ def _variable(body: Body, decl: ast.VarDecl) -> None:
     lowered = t.lowered(type_)
     if lowered is None:
         raise CompileError(
-            f"a variable of type {t.describe(type_)}", decl.pos, "a type that exists at run time"
+            f"a variable cannot have type {t.describe(type_)}", decl.pos, "a type that exists at run time"
         )
     check_stored(lowered, decl.pos)
     value = None
@@ -286,7 +290,7 @@ def _if(body: Body, statement: ast.IfStatement) -> None:
 
 def _return(body: Body, statement: ast.ReturnStatement) -> None:
     if body.place in (CodePlace.PARSER, CodePlace.CONSTANT):
-        raise CompileError(f"return in {body.place.value}", statement.pos, "a transition")
+        raise CompileError(f"return cannot be used in {body.place.value}", statement.pos, "a transition")
     if body.result is not None and not isinstance(body.result.type, t.Void):
         if statement.value is None:
             raise CompileError(
@@ -303,7 +307,9 @@ def _return(body: Body, statement: ast.ReturnStatement) -> None:
 
 def _exit(body: Body, statement: ast.Jump) -> None:
     if body.place not in (CodePlace.CONTROL, CodePlace.ACTION):
-        raise CompileError(f"exit in {body.place.value}", statement.pos, "exit only in controls and actions")
+        raise CompileError(
+            f"exit cannot be used in {body.place.value}", statement.pos, "a control or an action"
+        )
     body.usage.exits = True
     body.out.extend(body.copy_outs)
     body.out.append(ir.Exit(pos=statement.pos))
@@ -329,7 +335,9 @@ def _switch(body: Body, statement: ast.SwitchStatement) -> None:
         return
     value = evaluate(body, subject)
     if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits | ir.Bool | ir.Enum):
-        raise CompileError(f"switch on {show(value)}", subject.pos, "bit<W>, int<W>, bool, an enum or error")
+        raise CompileError(
+            f"switch cannot match {show(value)}", subject.pos, "bit<W>, int<W>, bool, an enum or error"
+        )
     labels = {id(case): _constant_label(body, value, case.label) for case in statement.cases}
     body.out.append(
         ir.Switch(expression(body, value, subject.pos), _cases(body, statement, labels), pos=statement.pos)
@@ -337,7 +345,7 @@ def _switch(body: Body, statement: ast.SwitchStatement) -> None:
 
 
 def _table_of(body: Body, subject: ast.Expr) -> DeclaredTable | None:
-    """Return the table of ``table.apply().action_run``."""
+    """Return the table if the subject is ``table.apply().action_run``; else None."""
     match subject:
         case ast.MemberExpr(
             ast.CallExpr(ast.MemberExpr(ast.Name(name, absolute, pos=pos), "apply")), "action_run"
@@ -378,7 +386,7 @@ def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | Non
 def _cases(
     body: Body, statement: ast.SwitchStatement, labels: dict[int, ir.Const | None]
 ) -> tuple[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]], ...]:
-    """Return the IR's cases, each with all labels that fall through to it."""
+    """Return the cases for the IR; each has its own labels and those that fall through to it."""
     cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
     seen: dict[int, ir.Position] = {}
     constants: list[ir.Const] = []
@@ -391,7 +399,7 @@ def _cases(
             raise CompileError(
                 "duplicate label",
                 case.label.pos,
-                f"one case for it; the first is at {seen[constant.value]}",
+                f"one case for each label; the first is at {seen[constant.value]}",
             )
         else:
             seen[constant.value] = case.label.pos

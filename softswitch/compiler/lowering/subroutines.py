@@ -1,10 +1,9 @@
-"""Actions and functions.
+"""Lower actions and functions.
 
-Actions are bodies shared by tables and direct calls, and bodies lowered in place.
-
-An action whose parameters all come from the control plane becomes one `ir.Action`; a direct call
-assigns its parameters and runs it. Any other action is lowered again at each call, with its arguments
-passed as in `passing`, or, for a table that binds them, as an action of its own.
+An action whose parameters all come from the control plane becomes one `ir.Action`, which tables and direct
+calls share; a direct call assigns its parameters and runs it. Any other action is lowered again at each call,
+with its arguments passed as in `passing`; for a table that binds its directional parameters, it becomes an
+`ir.Action` of its own.
 
 Functions are lowered in place at each call, since P4 has no recursion.
 """
@@ -47,7 +46,7 @@ from softswitch.compiler.lowering.values import (
 
 
 def formals_of(unit: Unit, params: Sequence[ast.ParamDecl], scope: Scope) -> list[Formal]:
-    """Return parameters with resolved types."""
+    """Return parameters with their types resolved in `scope`."""
     body = constant_body(unit, scope)
     return [Formal(p.direction, type_at(body, p.type), p.name, pos=p.pos, default=p.default) for p in params]
 
@@ -85,7 +84,7 @@ def _is_shareable(formals: Sequence[Formal]) -> bool:
 
 
 def _exits_alike(body: Body, action: DeclaredAction, pos: ir.Position) -> bool:
-    """Return True if ``exit`` in the action's own body copies back all values when called from `body`."""
+    """Return True if ``exit`` in the shared `ir.Action` copies back the same values as in `body`."""
     shared_action(action, body, pos)
     home = action.owner.copy_outs if action.owner is not None else ()
     return not action.exits or home == body.copy_outs
@@ -131,7 +130,7 @@ def register(unit: Unit, lowered: ir.Action, action: DeclaredAction) -> None:
 
 
 def _own_body(action: DeclaredAction, user: Body) -> Body:
-    """Return the place where the one body of an action is lowered."""
+    """Return the `Body` in which a shared action is lowered: inside its owner or, without one, `user`."""
     home = action.owner if action.owner is not None else user
     body = home.inside(scope=Scope(action.scope), place=CodePlace.ACTION, prefix=action.name)
     if action.owner is None:
@@ -147,7 +146,7 @@ def _control_plane_param(body: Body, action: DeclaredAction, index: int) -> ir.P
     if not isinstance(type_, ir.Bits | ir.Bool):
         message = f"parameter {decl.name!r} of action {action.decl.name!r} cannot come from the control plane"
         body.unit.refuse(Unsupported(message, decl.pos, "bit<W>, int<W> or bool"))
-        type_ = t.BOOL  # a stand-in, so that the rest can be checked
+        type_ = t.BOOL  # any type, so that the checks can continue
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
     name = declared.name if isinstance(declared, t.DistinctType) else ""
     return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)
@@ -162,7 +161,7 @@ def _lower_statements(body: Body, action: DeclaredAction) -> None:
 def inline(
     body: Body, action: DeclaredAction, formals: Sequence[Formal], passed: PassedValues, pos: ir.Position
 ) -> None:
-    """Emit the body of an action with its parameters bound, and the copying back."""
+    """Emit the body of an action with its parameters bound, and then the copy-out of its parameters."""
     action.used = True
     known = ir.Action(
         action.name, (), (), pos=action.decl.pos, annotations=ir_annotations(action.decl.annotations)
@@ -186,9 +185,9 @@ def bound_action(
     texts: tuple[str, ...],
     pos: ir.Position,
 ) -> ir.Action:
-    """Return the action that runs `action` with its directional parameters bound to `args`.
+    """Return an action of the IR that runs `action` with its directional parameters bound to `args`.
 
-    It has the name of `action`; a second action with other bound arguments (`texts`) gets a number.
+    The first has the name of `action`; for other arguments (other `texts`), a number is appended.
     """
     unit = table_body.unit
     for bound_texts, name in action.specialised:
@@ -201,7 +200,7 @@ def bound_action(
     params = tuple(_control_plane_param(body, action, i) for i in range(len(args), len(formals)))
     exprs: list[ast.Expr] = list(args)
     for param in params:
-        # A name that no source can contain stands for the table entry's value.
+        # A name that no source can contain, for a parameter whose value a table entry provides.
         hidden = f"${param.name}"
         type_ = formals[len(exprs)].type
         value = Run(type_, ir.Var(param.type, param.variable, pos=pos))
@@ -216,7 +215,7 @@ def bound_action(
 
 
 def _reached_by(action: DeclaredAction) -> frozenset[StoragePath]:
-    """Return the paths that the body of an action uses besides its parameters, or a superset of them."""
+    """Return all paths that the body of an action may use besides its parameters."""
     own = {param.name for param in action.decl.params}
     reached: set[StoragePath] = set()
     _collect(action.decl.body, action.scope, own, reached)
@@ -276,7 +275,10 @@ def call_function(body: Body, symbol: Functions, expr: ast.CallExpr, name: str) 
 
 
 def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.CallExpr) -> Scope:
-    """Return a scope with type parameters bound by the call, or inferred from its arguments."""
+    """Return a scope that binds the type parameters to the call's type arguments or inferred types.
+
+    Raises CompileError for a type that cannot be inferred.
+    """
     names = [param.name for param in prototype.type_params]
     if len(expr.type_args) not in (0, len(names)):
         raise CompileError(
@@ -306,7 +308,7 @@ def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.C
 
 
 def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
-    """Return the type of an expression, and discard everything else."""
+    """Return the type of an expression, and discard the statements that evaluating it emits."""
     if ast.is_word(arg, "_", "..."):
         return t.Rest()
     mark = len(body.out)
@@ -319,7 +321,7 @@ def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
 def check_function(
     body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: PassedValues, scope: Scope
 ) -> None:
-    """Lower a function that is never called, with variables for its parameters."""
+    """Lower a function that is never called, to check it; `passed` has variables for its parameters."""
     lower_body(body, decl, scope, formals, passed, decl.pos)
 
 
@@ -358,7 +360,7 @@ def _lower_function(
     statements = decl.body.body
     only = statements[0] if len(statements) == 1 else None
     if isinstance(only, ast.ReturnStatement) and only.value is not None and not passed.copy_outs:
-        # One expression: the call is that expression.
+        # The body is one return: its expression replaces the call.
         value = evaluate_as(inner, only.value, result_type, "the result")
         body.out.extend(inner.out)
         return Run(value.type, value.expr) if isinstance(value, Run) else value
@@ -401,7 +403,7 @@ def _returns(statement: ast.Stmt | None) -> bool:
 
 
 def _overload(symbol: Functions, expr: ast.CallExpr, name: str) -> ast.FunctionDecl:
-    """Return the overload whose parameters fit the arguments by number and names."""
+    """Return the overload that fits the arguments by number and names. Raises CompileError."""
     if len(symbol.overloads) == 1:
         return symbol.overloads[0]
     fitting = []

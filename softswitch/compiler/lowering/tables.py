@@ -1,4 +1,4 @@
-"""Tables: keys, actions, entries and properties."""
+"""Lower tables: keys, actions, entries and properties."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 _EXACT_TOO = {"atcam_partition_index": "exact"}
-"""Match kinds of Tofino that choose the chip's memory, not the kind of match."""
+"""Match kinds of Tofino that only select a kind of memory, by the match kind that they mean."""
 MAX_MEMBERS = 1 << 20
 """Maximum number of members in all groups of one table."""
 DEFAULT_SIZE = 1024
-"""Entries of a table without a stated size; the same as p4c's."""
+"""Number of entries of a table without `size`; the same as p4c's default."""
 
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
@@ -43,10 +43,10 @@ _PROPERTIES = (
 )
 _DIRECT = {"counter": ("direct_counter", "DirectCounter"), "meter": ("direct_meter", "DirectMeter")}
 _IDLE = ("support_timeout", "idle_timeout")
-"""Properties of tables with idle timeouts: v1model's and Tofino's."""
+"""Table properties that enable idle timeouts: v1model's and Tofino's."""
 _SELECTORS = ("action_selector", "ActionSelector")
 _LAYOUTS = ("Alpm", "Atcam")
-"""Implementations that choose a table's layout on a chip."""
+"""Values of `implementation` that only choose a table's layout on a chip."""
 _REFUSED = {
     "psa_direct_counter": "PSA",
 }
@@ -73,7 +73,9 @@ def lowered_table(table: DeclaredTable, pos: ir.Position) -> ir.Table:
 def _lower(table: DeclaredTable) -> ir.Table:
     decl = table.decl
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
-    body.scope.declare(decl.name, Local(table, pos=decl.pos))  # inside the table its name hides equal names
+    body.scope.declare(
+        decl.name, Local(table, pos=decl.pos)
+    )  # inside the table, its name hides outer declarations of that name
     body.copy_outs = table.owner.copy_outs
     keys, types = _keys(body, decl)
     hashed = tuple(element.expr for element in decl.keys or () if element.match == "selector")
@@ -90,7 +92,7 @@ def _lower(table: DeclaredTable) -> ir.Table:
     entries: tuple[ir.ConstEntry, ...] = ()
     if decl.entries is not None:
         if not keys:
-            raise CompileError("entries of a table without a key", decl.entries.pos, "a key")
+            raise CompileError("a table without a key cannot have entries", decl.entries.pos, "a key")
         order = Order(
             "largest_priority_wins" not in properties
             or _is_true(body, properties["largest_priority_wins"].value),
@@ -101,7 +103,7 @@ def _lower(table: DeclaredTable) -> ir.Table:
     counter = _counter(body, table, properties.get("counters"), size)
     profile = _implementation(body, properties.get("implementation"), table.name)
     if hashed and (profile is None or profile.type.name not in _SELECTORS):
-        remark(f"the selector keys of table {decl.name!r} mean nothing without a selector", decl.pos)
+        remark(f"the selector keys of table {decl.name!r} have no effect without a selector", decl.pos)
     refs = actions.refs()
     if profile is not None and profile.type.name in _SELECTORS:
         refs = _add_selector(body, table, profile, data, refs)
@@ -125,12 +127,14 @@ def _lower(table: DeclaredTable) -> ir.Table:
 
 
 def _cells(body: Body, prop: ast.Property | None, decl: ast.TableDecl) -> tuple[ir.DirectCell, ...]:
-    """Return the cells of each entry of a table: Tofino's direct registers."""
+    """Return the cells that Tofino's direct register adds to each entry of a table. Raises CompileError."""
     if prop is None:
         return ()
     value = evaluate(body, prop.value)
     if not isinstance(value, Object) or value.type.name != "DirectRegister":
-        raise CompileError(f"{show(value)} as the registers of a table", prop.value.pos, "a DirectRegister")
+        raise CompileError(
+            f"{show(value)} cannot be the registers of a table", prop.value.pos, "a DirectRegister"
+        )
     if decl.entries is not None:
         raise Unsupported("a direct register of a table with entries of its own", prop.pos, "no entries")
     assert isinstance(value.details, tuple)
@@ -138,7 +142,7 @@ def _cells(body: Body, prop: ast.Property | None, decl: ast.TableDecl) -> tuple[
 
 
 def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object | None:
-    """Return the action profile or selector of a table."""
+    """Return the action profile or selector of a table; None without one. Raises CompileError."""
     if prop is None:
         return None
     expected = "an action_profile or action_selector"
@@ -149,7 +153,7 @@ def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object
     if isinstance(value, Object) and value.type.name in _LAYOUTS:
         return None
     if not isinstance(value, Object) or value.name not in body.unit.action_profiles:
-        raise CompileError(f"{show(value)} as the implementation", prop.value.pos, expected)
+        raise CompileError(f"{show(value)} cannot be the implementation of a table", prop.value.pos, expected)
     return value
 
 
@@ -160,7 +164,7 @@ def _add_selector(
     data: tuple[ir.Expr, ...],
     refs: tuple[ir.ActionRef, ...],
 ) -> tuple[ir.ActionRef, ...]:
-    """Add the choice of a group's member; return the table's actions with the one that names a group."""
+    """Add the members table and the group action (see `ir.Table`); return `refs` and the group action."""
     unit, name, pos = body.unit, table.name, table.decl.pos
     group, count, slot = (
         ir.Var(t.BIT32, unit.variable(f"{name}.{part}", t.BIT32), pos=pos)
@@ -207,13 +211,13 @@ def _key(element: ast.KeyElement, value: Value) -> ir.Key:
     pos = element.expr.pos
     scalar = t.lowered(value.type) if isinstance(value, Run) else None
     if not isinstance(value, Run) or not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
-        raise CompileError(f"{show(value)} as a key", pos, "bit<W>, int<W>, bool, an enum or error")
+        raise CompileError(f"{show(value)} cannot be a key", pos, "bit<W>, int<W>, bool, an enum or error")
     if isinstance(scalar, ir.Enum) and scalar.name == "match_kind":
-        raise CompileError("a match_kind as a key", pos, "bit<W>, int<W>, bool, an enum or error")
+        raise CompileError("a match_kind cannot be a key", pos, "bit<W>, int<W>, bool, an enum or error")
     if isinstance(scalar, ir.Enum) and element.match not in ("exact", "optional"):
-        raise CompileError(f"{show(value)} as {element.match} key", pos, "exact or optional")
+        raise CompileError(f"{show(value)} cannot be a {element.match} key", pos, "exact or optional")
     if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):
-        raise CompileError(f"a bool as {element.match} key", pos, "exact, ternary or optional")
+        raise CompileError(f"a bool cannot be a {element.match} key", pos, "exact, ternary or optional")
     type_name = value.type.name if isinstance(value.type, t.DistinctType) else ""
     return ir.Key(
         _key_name(element),
@@ -231,7 +235,7 @@ def _key_name(element: ast.KeyElement) -> str:
     text = source_text(element.expr)
     if text is None:
         raise CompileError(
-            "this key has no name for the control plane", element.expr.pos, '@name("…") behind the match kind'
+            "this key has no name for the control plane", element.expr.pos, '@name("…") after the match kind'
         )
     return text
 
@@ -242,7 +246,7 @@ def _check_property(body: Body, prop: ast.Property) -> None:
     if prop.name not in _PROPERTIES:
         near = unknown("table property", prop.name, _PROPERTIES, prop.pos)
         hint = f"; there is {near.expected}" if near.expected else ""
-        remark(f"{near.message} means nothing{hint}", prop.pos)
+        remark(f"{near.message} has no effect{hint}", prop.pos)
 
 
 def _is_true(body: Body, expr: ast.Expr) -> bool:
@@ -251,7 +255,7 @@ def _is_true(body: Body, expr: ast.Expr) -> bool:
 
 
 def _in_place(body: Body, prop: ast.Property, table: str, expected: str) -> Object:
-    """Return the object that a property constructs, named by its annotation, as with p4c, or the table."""
+    """Return the object that a property constructs; as in p4c, @name or the table gives its name."""
     named = any(annotation.name == "name" for annotation in prop.annotations)
     return make_in_place(body, prop, "" if named else table, expected)
 
@@ -268,7 +272,9 @@ def _default(
             ref = ast.ActionUse(name, absolute, args, pos=pos)
         case other:
             raise CompileError(
-                "this is no action", other.pos, "the name of an action, perhaps with arguments"
+                "the default action is not an action",
+                other.pos,
+                "the name of an action, with or without arguments",
             )
     return lower_invocation(body, ref, actions, default=True)
 
@@ -278,7 +284,9 @@ def _size(body: Body, prop: ast.Property | None) -> int:
         return DEFAULT_SIZE
     size = whole_number(body, prop.value)
     if size < 0:
-        raise CompileError(f"a table of size {size}", prop.value.pos, f"0, which is {DEFAULT_SIZE}, or more")
+        raise CompileError(
+            f"a table of size {size}", prop.value.pos, f"0, which stands for {DEFAULT_SIZE}, or more"
+        )
     return size or DEFAULT_SIZE  # as p4c for BMv2
 
 
@@ -317,13 +325,18 @@ def _direct(
     kind: str,
     owned: Mapping[str, ir.Counter] | Mapping[str, ir.Meter],
 ) -> Object:
-    """Return the direct counter or meter of a table property; `owned` are the ones of other tables."""
+    """Return the direct counter or meter of a table property. Raises CompileError.
+
+    `kind` is "counter" or "meter"; `owned` are the counters or meters that belong to other tables.
+    """
     if isinstance(prop.value, ast.CallExpr):
         value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")
     else:
         value = evaluate(body, prop.value)
     if not isinstance(value, Object) or value.type.name not in _DIRECT[kind]:
-        raise CompileError(f"{show(value)} as the {kind} of a table", prop.value.pos, f"a direct_{kind}")
+        raise CompileError(
+            f"{show(value)} cannot be the {kind} of a table", prop.value.pos, f"a direct_{kind}"
+        )
     other = owned.get(value.name)
     if other is not None:
         raise CompileError(

@@ -1,8 +1,8 @@
-"""The source's types, before they become types of the IR.
+"""The types of P4 source, before they become types of the IR.
 
-The IR has only run-time types. The front end also needs arbitrary-precision ``int``,
-strings, tuples, serialisable enums and ``type`` declarations, which are distinct here and their
-underlying type there. Scalars that are the same on both sides are the IR's own classes.
+The IR has only run-time types. Lowering also needs arbitrary-precision ``int``, strings, tuples, and the
+distinction of serialisable enums and ``type`` declarations from their underlying types, which the IR does not
+make. Scalars that the source and the IR share are the IR's own classes.
 
 Structs, headers, serialisable enums and new types are nominal: they compare by identity, and each
 declaration (or specialisation of a generic one) makes exactly one object.
@@ -46,7 +46,7 @@ class TypeVar:
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
-    """``tuple<…>``, the type of ``{a, b}``, and, as an `array`, the type of ``bit<8>[4]``."""
+    """``tuple<…>``, which is also the type of ``{a, b}``; with `array`, an array such as ``bit<8>[4]``."""
 
     elements: tuple[Type, ...]
     array: bool = False
@@ -54,7 +54,7 @@ class Tuple:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """``list<…>``, at compile time only: code with a list is checked, but not supported."""
+    """``list<…>``, which exists only at compile time: code with lists is checked, but not supported."""
 
     element: Type
 
@@ -68,7 +68,7 @@ class RecordType:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The type of ``...`` and of ``{#}``: adapts to the context."""
+    """The type of ``...`` and of ``{#}`` until a context determines it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ class DistinctType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldsType:
-    """A type with fields; a specialised one knows its generic declaration and its type arguments."""
+    """A type with fields; `generic` and `args` are set if it is a specialisation of a generic type."""
 
     name: str
     generic: object = field(default=None, kw_only=True)
@@ -99,7 +99,7 @@ class FieldsType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderType(FieldsType):
-    """A header; `ir` is the same type without the front end's distinctions."""
+    """A header; `ir` is the same type in the IR."""
 
     fields: Mapping[str, Type]
     ir: ir.Header
@@ -107,7 +107,7 @@ class HeaderType(FieldsType):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructType(FieldsType):
-    """A struct; `lists` maps its fields to their ``@field_list`` numbers, `matches` to their ``@match``."""
+    """A struct; `lists` are the ``@field_list`` numbers, `matches` the ``@match`` kinds, by field."""
 
     fields: Mapping[str, Type]
     ir: ir.Struct
@@ -146,7 +146,7 @@ class ExternType:
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """A parser, control or package, as `kind` states, as the type of a constructor parameter."""
+    """The type of a constructor parameter that takes a parser, control or package, as `kind` says."""
 
     kind: str
     name: str
@@ -185,12 +185,12 @@ VOID = Void()
 
 
 def same(a: Type, b: Type) -> bool:
-    """Return True if two types are the same type, without any conversion."""
+    """Return True if two types are the same, without conversions."""
     return a is b or a == b
 
 
 def describe(type_: Type) -> str:
-    """Return the type in the source's notation."""
+    """Return the type in P4 notation, for messages."""
     match type_:
         case ir.Bits(width, signed):
             return f"{'int' if signed else 'bit'}<{width}>"
@@ -225,7 +225,7 @@ def describe(type_: Type) -> str:
 
 
 def infer(pattern: Type, found: Type, bound: dict[str, Type]) -> None:
-    """Add to `bound` the values of the type variables of `pattern` that make it equal to `found`."""
+    """Add to `bound` types for the type variables of `pattern` that make `pattern` equal to `found`."""
     match pattern, found:
         case TypeVar(name), _:
             bound.setdefault(name, found)
@@ -241,7 +241,7 @@ def infer(pattern: Type, found: Type, bound: dict[str, Type]) -> None:
 
 
 def is_open(type_: Type) -> bool:
-    """Return True if a type variable, or ``_``, is part of the type."""
+    """Return True if the type is or contains a type variable or ``_``."""
     match type_:
         case TypeVar() | Infer():
             return True
@@ -264,14 +264,14 @@ def _parts(type_: Type) -> tuple[Type, ...]:
 
 
 def lowered(type_: Type) -> ir.Type | None:
-    """Return the run-time type of the values, or None if they do not exist at run time."""
+    """Return the IR's type of a type's values; None if they do not exist at run time."""
     match type_:
         case ir.Bits() | ir.Bool() | ir.VarBits() | ir.Enum():
             return type_
         case SerialEnum() | DistinctType():
             return lowered(type_.underlying)
         case TypeVar() | ListType():
-            return ir.Struct(describe(type_), ())  # for code that is only checked
+            return ir.Struct(describe(type_), ())  # a dummy, for unused code
         case HeaderType() | StructType() | UnionType():
             return type_.ir
         case StackType(HeaderType() as element, size):
@@ -289,7 +289,7 @@ def lowered(type_: Type) -> ir.Type | None:
 
 
 def stored(type_: Type) -> ir.Type:
-    """Return the IR's type of a type whose values exist at run time."""
+    """Return the IR's type of a type's values, which must exist at run time."""
     found = lowered(type_)
     assert found is not None, describe(type_)
     return found
@@ -314,9 +314,9 @@ def fields_of(type_: Type) -> Mapping[str, Type] | None:
 
 
 def width(type_: Type, *, varbits: str = "max") -> int | None:
-    """Return the width in bits of a value in a packet; None for types without one.
+    """Return the width in bits that a value has in a packet; None for types without such a width.
 
-    `varbits` gives the size of a varbit: ``max``, its maximum width, or ``min``, zero.
+    With `varbits` ``"max"``, a varbit counts with its maximum width, with ``"min"`` as zero bits.
     """
     match type_:
         case ir.Bits():
@@ -346,7 +346,7 @@ def width(type_: Type, *, varbits: str = "max") -> int | None:
 
 
 def contains_varbits(type_: Type) -> bool:
-    """Return True if a value of the type has a varbit in it."""
+    """Return True if the type is or contains a varbit."""
     match type_:
         case ir.VarBits():
             return True
@@ -379,7 +379,9 @@ def data_type(type_: Type, pos: ir.Position) -> ir.DataType:
             return ir.DataType("tuple", members=_members(type_, pos))
         case _:
             raise CompileError(
-                f"{describe(type_)} as data of the control plane", pos, "structs, headers, tuples and scalars"
+                f"{describe(type_)} cannot be data for the control plane",
+                pos,
+                "structs, headers, tuples and scalars",
             )
 
 

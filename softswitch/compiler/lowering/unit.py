@@ -1,8 +1,7 @@
-"""The state of one compilation: the program so far, the place where code is being emitted, the architecture.
+"""The state of one compilation: the program so far, where statements are emitted, the architecture.
 
-Declarations of controls and parsers that may be used more than once (actions, tables, instances) are lowered
-at their first use, in the scope of their declaration. Also has simple queries of the syntax tree that need no
-types.
+Declarations that may be used more than once (actions, tables, instances) are lowered at their first use, in
+the scope of their declaration. This module also has queries of the syntax tree that need no types.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _found: ContextVar[dict[ir.Remark, None]] = ContextVar("remarks")
 
 @contextmanager
 def collecting() -> Iterator[dict[ir.Remark, None]]:
-    """Collect the warnings made in the ``with`` block, each once, in order."""
+    """Collect the warnings of `remark` in the ``with`` block, in order, without duplicates."""
     found: dict[ir.Remark, None] = {}
     token = _found.set(found)
     try:
@@ -43,7 +42,7 @@ def collecting() -> Iterator[dict[ir.Remark, None]]:
 
 
 def remark(message: str, pos: ir.Position) -> None:
-    """Make a warning."""
+    """Add a warning to those that `collecting` collects."""
     _found.get({})[ir.Remark(message, pos=pos)] = None
 
 
@@ -58,7 +57,7 @@ class CodePlace(Enum):
 
 
 class Stage(Enum):
-    """The block of the pipeline in which code runs: v1model's blocks, and Tofino's additional ones."""
+    """The block of the pipeline that is being lowered: a block of v1model, or an additional one of Tofino."""
 
     NONE = auto()
     PARSER = auto()
@@ -72,7 +71,7 @@ class Stage(Enum):
 
 
 class Unit:
-    """The parts of a program found so far."""
+    """The state of a compilation: the parts of the program lowered so far, and the errors found so far."""
 
     def __init__(self, name: str, errors: ir.Enum, match_kinds: ir.Enum) -> None:
         self.name = name
@@ -94,11 +93,13 @@ class Unit:
         self.digests: dict[str, ir.Digest] = {}
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
         self.active: list[object] = []
-        self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
-        # References that close the recursion of expressions, calls, statements, instances: `lower` sets them.
+        self.instantiated: set[int] = set()  # ids of used declarations of controls, parsers and functions
+        # Functions of modules that import this one, for mutual recursion: `lower` sets them.
         self.call: Callable[[Body, ast.CallExpr], Value]
         self.architecture: Architecture
-        self.packages: dict[str, ast.Instantiation] = {}  # the packages that other packages consist of
+        self.packages: dict[
+            str, ast.Instantiation
+        ] = {}  # instances of packages that are part of another package
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
         self._checking = False
         self._errors: list[CompileError] = []
@@ -106,18 +107,18 @@ class Unit:
         self._undo: list[Callable[[], object]] = []
 
     def report(self, error: CompileError) -> None:
-        """Record an error, and continue: `raise_errors` raises the recorded errors."""
+        """Record an error, so that checks can continue; `raise_errors` raises the recorded errors."""
         if not isinstance(error, AlreadySaid):
             self._errors.append(error)
 
     def refuse(self, error: Unsupported) -> None:
-        """Report valid but unsupported code, and continue; no effect in code that is only checked."""
+        """Record valid but unsupported code as an error, except inside `only_checking`."""
         if not self._checking:
             self.report(error)
 
     @contextmanager
     def only_checking(self) -> Iterator[None]:
-        """Check the code of the ``with`` block, without adding it to the program."""
+        """Ignore errors passed to `refuse` in the ``with`` block, which checks code that is not used."""
         outer, self._checking = self._checking, True
         try:
             yield
@@ -126,14 +127,14 @@ class Unit:
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Report an error of the ``with`` block instead of raising it."""
+        """Record a CompileError of the ``with`` block with `report`, instead of raising it."""
         try:
             yield
         except CompileError as error:
             self.report(error)
 
     def raise_errors(self) -> None:
-        """Raise the reported errors, if any."""
+        """Raise the recorded errors, if any, as one CompileError."""
         if self._errors:
             raise gathered(self._errors)
 
@@ -147,7 +148,7 @@ class Unit:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Discard, after the ``with`` block, its additions to the program: for code that is only checked."""
+        """Discard, at the end of the ``with`` block, its additions to the program: for unused code."""
         undo = len(self._undo)
         kept = [
             (registry, dict(registry))
@@ -171,19 +172,19 @@ class Unit:
         finally:
             for registry, before in kept:
                 registry.clear()
-                registry.update(before)  # type: ignore[arg-type]  # each with its own former contents
+                registry.update(before)  # type: ignore[arg-type]  # the contents before the block
             while len(self._undo) > undo:
                 self._undo.pop()()
 
     def on_forget(self, undo: Callable[[], object]) -> None:
-        """Call `undo` if the current code is in a `scratch` block."""
+        """Call `undo` at the end of the enclosing `scratch` block, if there is one."""
         self._undo.append(undo)
 
     @contextmanager
     def entered(self, decl: object, what: str, pos: ir.Position) -> Iterator[None]:
-        """Guard the lowering of a callable. Raises CompileError if it is in progress already."""
+        """Guard the lowering of a callable. Raises CompileError if it is in progress already (recursion)."""
         if any(decl is other for other in self.active):
-            raise CompileError(f"{what} calls itself", pos, "no recursion: P4 has none")
+            raise CompileError(f"{what} calls itself", pos, "no recursion, as P4 does not allow it")
         self.active.append(decl)
         try:
             yield
@@ -192,7 +193,7 @@ class Unit:
 
 
 Fields = dict[str, Any]
-"""Fields of `ir.Program`."""
+"""Fields of `ir.Program` by name, as keyword arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +201,15 @@ class Architecture:
     """An architecture's properties, which `lower` queries.
 
     Attributes:
-        checks: The package whose arguments `lower` checks itself: its name and number of blocks.
-        parts: The packages that this package consists of.
+        checks: Name and number of blocks of the package whose arguments `lower` checks itself; None: none.
+        parts: Names of packages whose instances may be arguments of the main package.
         make_object: Makes an instance of an extern that only this architecture has.
         call_object: Lowers a call of a method of such an instance.
-        call_function: Lowers a call of such an extern function.
-        check: Raises Unsupported if a package is none of the architecture's.
-        lower: Lowers the blocks of ``main``. Returns a function that gives the results, once all else is
-            checked; its argument refuses registers that a packet accesses twice.
+        call_function: Lowers a call of an extern function that only this architecture has.
+        check: Raises Unsupported if the main package is not one of the architecture's.
+        lower: Lowers the blocks of ``main``. Returns a function to call when all other code has been checked:
+            it returns the results. If its argument is True, it raises CompileError for a register that a
+            packet may access twice.
     """
 
     checks: tuple[str, int] | None
@@ -229,7 +231,7 @@ class FunctionResult:
 
 @dataclass(slots=True)
 class BodyUsage:
-    """Facts about a lowered body: its number of `Return`, and True if it may exit."""
+    """Facts about a lowered body: the number of its `Return` statements, and whether it may exit."""
 
     returns: int = 0
     exits: bool = False
@@ -237,13 +239,13 @@ class BodyUsage:
 
 @dataclass(slots=True)
 class Body:
-    """The place at which statements are emitted."""
+    """The code being lowered: its scope and context, and in `out` the statements emitted so far."""
 
     unit: Unit
     scope: Scope
     place: CodePlace
     stage: Stage
-    prefix: str  # of the names of variables
+    prefix: str  # prefix of the names of new variables
     control: str = ""  # control-plane name of the enclosing control
     repeats: bool = False  # may run more than once per packet, so locals must be cleared
     result: FunctionResult | None = None
@@ -251,7 +253,7 @@ class Body:
     usage: BodyUsage = field(default_factory=BodyUsage)
     # Assignments for `exit` to copy values back to callers, innermost first.
     copy_outs: tuple[ir.Assign, ...] = ()
-    loops: int = 0  # enclosing loops in the same body
+    loops: int = 0  # number of enclosing loops in the same body
 
     def inside(
         self,
@@ -262,7 +264,7 @@ class Body:
         result: FunctionResult | None = None,
         copy_outs: tuple[ir.Assign, ...] = (),
     ) -> Body:
-        """Return the place inside a callee called from here."""
+        """Return a new `Body` for a callee called from this one."""
         return replace(
             self,
             scope=scope,
@@ -277,7 +279,7 @@ class Body:
 
     @contextmanager
     def block(self) -> Iterator[list[ir.Stmt]]:
-        """Open a nested block: its declarations end with it, the statements emitted in it are yielded."""
+        """Open a nested scope for the ``with`` block; yield the list of statements that are emitted in it."""
         scope, out = self.scope, self.out
         self.scope, self.out = Scope(scope), []
         try:
@@ -286,7 +288,7 @@ class Body:
             self.scope, self.out = scope, out
 
     def finished(self, pos: ir.Position) -> tuple[ir.Stmt, ...]:
-        """Return the emitted statements, in a `Scope` if one of them returns."""
+        """Return the emitted statements, inside an `ir.Inlined` if one of them is a `Return`."""
         if self.out and isinstance(self.out[-1], ir.Return):
             self.out.pop()
             self.usage.returns -= 1
@@ -294,13 +296,16 @@ class Body:
         return (ir.Inlined(statements, pos=pos),) if self.usage.returns else statements
 
     def take_since(self, mark: int) -> tuple[ir.Stmt, ...]:
-        """Remove and return the statements emitted after the first `mark` of `out`."""
+        """Remove from `out` all statements after the first `mark`, and return them."""
         taken = tuple(self.out[mark:])
         del self.out[mark:]
         return taken
 
     def temporary(self, type_: t.Type, hint: str, pos: ir.Position) -> ir.Var:
-        """Add a variable for a value of `type_`; `hint` is part of its name."""
+        """Return a new variable for a value of `type_`; `hint` is part of its name.
+
+        Raises CompileError if the type's values do not exist at run time.
+        """
         lowered = t.lowered(type_)
         if lowered is None:
             raise CompileError(
@@ -310,13 +315,13 @@ class Body:
 
 
 def constant_body(unit: Unit, scope: Scope) -> Body:
-    """Return a place for expressions that must be known at compile time."""
+    """Return a `Body` for expressions that must be known at compile time."""
     return Body(unit, scope, CodePlace.CONSTANT, Stage.NONE, "constant")
 
 
 @dataclass(slots=True, eq=False)
 class DeclaredAction:
-    """An action; `owner` is the control that it is declared in (None: the program)."""
+    """A declared action; `owner` is the control that contains the declaration (None: it is global)."""
 
     decl: ast.ActionDecl
     name: str
@@ -330,7 +335,10 @@ class DeclaredAction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selector:
-    """Chooses a member of a group: a hash of `data`, cut to `count`, is the `slot`."""
+    """The choice of a group's member in a table with a selector: ``slot = hash(data) % count``.
+
+    `index` is the position of the group action in the table's actions.
+    """
 
     algorithm: str
     data: tuple[ir.Expr, ...]
@@ -341,7 +349,11 @@ class Selector:
 
 @dataclass(slots=True, eq=False)
 class DeclaredTable:
-    """A table. `prelude` computes values for its keys and `names` are its actions by source name."""
+    """A declared table.
+
+    `prelude` are statements that compute its keys before each application; `names` are the actions' names in
+    the source.
+    """
 
     decl: ast.TableDecl
     name: str
@@ -357,7 +369,7 @@ class DeclaredTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueSet:
-    """A value set: the table of its members, and that table's keys, which are variables."""
+    """A value set: the name of the table of its members, and that table's keys, which are variables."""
 
     name: str
     keys: tuple[ir.Key, ...]
@@ -367,8 +379,8 @@ class ValueSet:
 class Instance:
     """An instance of a control or parser.
 
-    `sites` is the number of its applications, and `copied` the parameters that differ between them:
-    they must be variables. The first application fills `passed` and `body`.
+    `sites` is the number of its applications; `copied` are the parameters whose arguments differ between
+    these, and which are therefore passed in variables. The first application sets `passed` and `body`.
     """
 
     block: Block
@@ -394,7 +406,7 @@ def walk(node: object) -> Iterator[object]:
 
 
 def source_text(expr: ast.Expr) -> str | None:
-    """Return P4Info's name of a path, slice or ``isValid()`` in a key; None for other expressions."""
+    """Return the P4Info name of a key that is a path, slice, mask or ``isValid()``; None for others."""
     match expr:
         case ast.Name(name):
             return name
@@ -434,7 +446,10 @@ def applications(node: object, name: str) -> list[ast.CallExpr]:
 
 
 def control_name(prefix: str, name: str, annotations: tuple[ast.SourceAnnotation, ...]) -> str:
-    """Return a control-plane name: given by ``@name``, or `prefix` and `name`."""
+    """Return a control-plane name: `prefix`, a dot, and the ``@name`` or else `name`.
+
+    A ``@name`` that begins with a dot is absolute: it gets no prefix.
+    """
     for annotation in annotations:
         if annotation.name == "name":
             name = _string(annotation)
@@ -447,7 +462,7 @@ def _string(annotation: ast.SourceAnnotation) -> str:
     body = annotation.body
     if len(body) >= 2 and body[0] == body[-1] == '"':
         return body[1:-1]
-    raise CompileError(f"@name({body}) is no name", annotation.pos, '@name("…")')
+    raise CompileError(f"@name({body}) is not a string", annotation.pos, '@name("…")')
 
 
 def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.Annotation, ...]:
@@ -456,7 +471,7 @@ def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.An
 
 
 def spelling(expr: object) -> str:
-    """Return text that is equal for two nodes if and only if they differ only in their positions."""
+    """Return a text of a node without positions: it is equal for nodes that differ only in positions."""
     match expr:
         case ir.Position():
             return ""

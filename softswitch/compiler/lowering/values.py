@@ -1,7 +1,7 @@
-"""Values of checked expressions; names with their meanings and scopes.
+"""Values of checked expressions; names, their meanings, and scopes.
 
-A scope sees the names that its parent declared before the scope was opened, as P4 requires
-("declare before use"), even if the scope is filled much later.
+As P4 requires ("declare before use"), a scope sees only those names of its parent that were declared before
+the scope was opened, even if its own names are declared much later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A value that the IR can express; `expr` has the IR's version of `type`.
+    """A value that the IR can express; the type of `expr` is the IR's version of `type`.
 
     `writable` is True for an l-value; `why` explains a value that looks like an l-value but is not.
     """
@@ -45,10 +45,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """A struct, header or tuple given by its parts, in order.
+    """A struct, header or tuple that is given as a list of its parts.
 
-    Its type is a `Tuple` or `Record` as long as no context has determined its type; `rest` is
-    set if it ended in ``...``. `places` are the parts' positions in the source, if present there.
+    Its type is a `Tuple` or `RecordType` until a context determines the type; `rest` is True if the list
+    ended in ``...``. `places` are the parts' positions in the source, or () if they are not in the source.
     """
 
     type: t.Type
@@ -59,26 +59,26 @@ class GroupValue:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """``...``: the default value of the context's type."""
+    """``...``: the default value of the type that the context expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """``{#}``, or the default value of a header; the type is None until a context gives it."""
+    """``{#}``, or the default value of a header; the type is None until a context determines it."""
 
     type: t.HeaderType | None
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The result of a call without a result."""
+    """The value of a call that returns nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
     """The result of ``table.apply()``; `apply` is the statement that was emitted for it.
 
-    With a selector, more statements follow it, and its variables exist already.
+    For a table with a selector, `hit` and `action` are the variables of `apply`; otherwise they are None.
     """
 
     apply: ir.Apply
@@ -98,7 +98,7 @@ OBJECTS = (
     *("register", "counter", "meter", "direct_counter", "direct_meter"),
     *("action_profile", "action_selector", "Checksum16"),
 )
-"""The externs of v1model with objects."""
+"""The externs of v1model that programs instantiate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +115,7 @@ class Object(ir.SourceNode):
     unit: str = ""
     annotations: tuple[ir.Annotation, ...] = ()
     colour: str = ""
-    details: object = None  # further data of the target
+    details: object = None  # further data, depending on the architecture and the extern
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,7 +196,7 @@ def constant(type_: t.Type, number: int, pos: ir.Position) -> Run:
 
 
 def zero(type_: t.Type, pos: ir.Position) -> Value:
-    """Return the initial value of variables of the type."""
+    """Return the initial value of a variable of the type: scalars zero, headers invalid."""
     match type_:
         case t.Int():
             return Number(0)
@@ -222,7 +222,7 @@ def parts_of(value: Value, pos: ir.Position) -> tuple[Value, ...]:
 
 
 def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
-    """Return the parts of a stored value, as l-values if it is one."""
+    """Return the elements or fields of a stored value; they are l-values if the value is one."""
     shape = t.base(value.type)
     if isinstance(shape, t.StackType):
         element = shape.element
@@ -247,7 +247,7 @@ class Variable(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class TypeName(ir.SourceNode):
-    """A type."""
+    """A name that denotes a type."""
 
     type: t.Type
 
@@ -266,7 +266,7 @@ class GenericType(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class ExternDef(ir.SourceNode):
-    """An extern with objects."""
+    """An extern that programs instantiate."""
 
     decl: ast.ExternDecl
     scope: Scope
@@ -290,7 +290,7 @@ class Functions(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class BlockDef(ir.SourceNode):
-    """A control or parser with a body."""
+    """A declared control or parser (with a body)."""
 
     decl: ast.ControlDecl | ast.ParserDecl
     scope: Scope
@@ -305,18 +305,18 @@ class Signature(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Local(ir.SourceNode):
-    """An action, table or sub-block of a control or parser; `item` belongs to the declaring module."""
+    """A name of an action, table, value set or instance: `item` is the `DeclaredAction`, and so on."""
 
     item: object
 
 
 @dataclass(frozen=True, slots=True)
 class Broken(ir.SourceNode):
-    """A name with a wrong declaration; the error is reported already."""
+    """A name whose declaration has an error, which is already reported."""
 
 
 class AlreadySaid(CompileError):
-    """A use of a `Broken` name, which is not reported as an error of its own."""
+    """The error for a use of a `Broken` name; it is not reported, as the declaration's error is."""
 
 
 Symbol = (
@@ -334,7 +334,7 @@ Symbol = (
 
 
 class Scope:
-    """The names of one block, on top of the names of the enclosing blocks."""
+    """The names declared in one block, with the scope of the enclosing block as `parent`."""
 
     __slots__ = ("_limit", "names", "parent")
 
@@ -344,7 +344,7 @@ class Scope:
         self._limit = len(parent.names) if parent is not None else 0
 
     def find(self, name: str) -> Symbol | None:
-        """Return the meaning of `name` here, or None."""
+        """Return the symbol of `name` in this scope or an enclosing one; None if there is none."""
         scope: Scope | None = self
         limit = len(self.names)
         while scope is not None:
@@ -356,7 +356,7 @@ class Scope:
         return None
 
     def root(self) -> Scope:
-        """Return the scope of global names that is visible here."""
+        """Return the global scope, limited to the names that are visible from this scope."""
         scope = self
         while scope.parent is not None and scope.parent.parent is not None:
             scope = scope.parent
@@ -367,7 +367,7 @@ class Scope:
         return outer
 
     def declare(self, name: str, symbol: Symbol) -> None:
-        """Add a name. Raises CompileError if this very scope already has it."""
+        """Add a name. Raises CompileError if this scope (not an enclosing one) already has it."""
         if name in self.names:
             first = self.names[name][1].pos
             raise CompileError(
@@ -382,7 +382,7 @@ class Scope:
         self.names.setdefault(name, (len(self.names), Broken(pos=pos)))
 
     def lookup(self, name: str, pos: ir.Position, *, absolute: bool = False) -> Symbol:
-        """Return the meaning of `name`. Raises CompileError, with similar names."""
+        """Return the symbol of `name`. Raises CompileError, with similar names, if it is unknown."""
         symbol = (self.root() if absolute else self).find(name)
         if isinstance(symbol, Broken):
             raise AlreadySaid(f"{name!r} is declared wrongly", pos)
@@ -418,7 +418,7 @@ class Scope:
 
 
 def unknown(what: str, name: str, candidates: Iterable[str], pos: ir.Position) -> CompileError:
-    """Return the error for an unknown `what`, with similar names from the candidates."""
+    """Return the error for an unknown `name`; `what` is its kind. It lists similar names of `candidates`."""
     choices = list(dict.fromkeys(candidates))
     near = difflib.get_close_matches(name, choices, n=3)
     if near:
@@ -444,7 +444,7 @@ class Formal(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class PassedValues:
-    """The values of the parameters inside the callee, and the assignments to make after it."""
+    """The values of parameters inside a callee, and the assignments that must follow its body."""
 
     values: Mapping[str, Value]
     copy_outs: tuple[ir.Assign, ...]
@@ -452,6 +452,6 @@ class PassedValues:
     variables: Mapping[str, ir.Var] = field(default_factory=dict)
 
     def declare(self, scope: Scope, formals: Sequence[Formal]) -> None:
-        """Declare the parameters in the callee's scope."""
+        """Declare the parameters, with their values, in the callee's scope."""
         for formal in formals:
             scope.declare(formal.name, Variable(self.values[formal.name], pos=formal.pos))

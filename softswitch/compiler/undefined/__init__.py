@@ -1,13 +1,13 @@
-"""Undefined behaviour of P4: the places where a program depends on it, and the choice made there.
+"""Undefined behaviour of P4: find where a program depends on it, and replace it by defined behaviour.
 
-`find` explores the paths of a program and reports reads of fields of headers that may be invalid, of unset
-values, and of registers and stacks beyond their ends. `settled` makes the choice part of the
-program, so that all back ends agree::
+`find` explores the paths of a program and reports reads of fields of headers that may be invalid, of values
+that were never set, and of registers and stacks beyond their ends. `settled` replaces undefined behaviour in
+the program according to a `Choice`, so that all back ends agree::
 
-    state         knowledge of a packet on one path, and parallel paths, kept few
-    conditions    knowledge gained from a condition, and undefined reads of expressions
-    find          all paths through parser, blocks and tables
-    settle        the program with one `Choice` built in
+    state         facts about a packet on one path; merging of paths
+    conditions    facts that follow from a condition; undefined reads in expressions
+    find          exploration of all paths through parser, blocks and tables
+    settle        the program with the behaviour of one `Choice`
 """
 
 from __future__ import annotations

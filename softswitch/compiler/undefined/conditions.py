@@ -1,4 +1,4 @@
-"""Knowledge of a packet from conditions that hold or do not."""
+"""Derive facts about a packet from conditions and patterns, and find undefined reads in expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]:
-    """Return the states in which `condition` holds or does not; do not use `state` afterwards."""
+    """Return the states in which `condition` is `holds`, without those that cannot occur.
+
+    `state` may be changed: do not use it afterwards.
+    """
     known = state.value(condition).only
     if known is not None:
         return [state] if bool(known) is holds else []
@@ -23,7 +26,7 @@ def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]
         case ir.Unary(op="!", operand=operand):
             return assume(state, operand, not holds)
         case ir.Binary(op="&&" | "||", left=left, right=right):
-            if (condition.op == "&&") is holds:  # each side has the outcome of the whole
+            if (condition.op == "&&") is holds:  # then both sides have this value, too
                 return [both for one in assume(state, left, holds) for both in assume(one, right, holds)]
             decided = assume(state.copy(), left, holds)
             return decided + [
@@ -48,7 +51,7 @@ def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]
 
 
 def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
-    """Record that ``expr op other`` holds; return False if it cannot hold."""
+    """Record that ``expr op other`` holds for some value of `other`; return False if it cannot hold."""
     value = state.value(expr)
     limited: Bounds | None = value
     match op:
@@ -71,7 +74,7 @@ def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
 
 
 def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
-    """Record that the value of an expression is one of these."""
+    """Record that an expression has one of the values `value`."""
     match expr:
         case ir.Var() | ir.Member():
             place = state.place(expr)
@@ -91,13 +94,16 @@ def _note(state: PathState, expr: ir.Expr, value: Bounds) -> None:
 def matching(
     state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern]
 ) -> PathState | None:
-    """Return the state in which all patterns match, None if they cannot; do not use `state` afterwards."""
+    """Return the state in which all patterns match, or None if they cannot match.
+
+    `state` may be changed: do not use it afterwards.
+    """
     for subject, pattern in zip(subjects, patterns, strict=True):
         limited: Bounds | None
         value = state.value(subject)
         match pattern.kind:
             case _ if value.low < 0:
-                continue  # patterns are of bits
+                continue  # patterns describe bits, not negative numbers
             case "exact":
                 limited = value.meet(pattern.value, pattern.value)
             case "range":
@@ -116,7 +122,7 @@ def matching(
 
 
 def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
-    """Return True for a mask of all bits."""
+    """Return True if a pattern is a mask of all bits of the subject."""
     width = subject.type.width if isinstance(subject.type, ir.Bits) and not subject.type.signed else 1
     return pattern.kind == "mask" and pattern.mask == (1 << width) - 1
 
@@ -124,9 +130,10 @@ def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
 def not_matching(
     state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
 ) -> list[PathState]:
-    """Return the states in which not all patterns match; do not use `state` afterwards.
+    """Return the states in which at least one pattern does not match; [] if all are certain to match.
 
-    With `split`, return one state for each pattern that may be the first mismatch; else one state for all.
+    With `split`, there is one state for each pattern that may be the first mismatch, else one state in all.
+    `state` may be changed: do not use it afterwards.
     """
     doubtful = [
         (subject, pattern)
@@ -158,7 +165,7 @@ def _missed(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> list[Pat
 
 
 def _certain(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> bool:
-    """Return True if a pattern matches for every packet."""
+    """Return True if a pattern matches every value that `subject` may have in `state`."""
     value = state.value(subject)
     match pattern.kind:
         case "any":
@@ -177,7 +184,7 @@ def _certain(state: PathState, subject: ir.Expr, pattern: ir.Pattern) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A place where the program's outcome depends on undefined behaviour."""
+    """A place in the source where the program's result depends on undefined behaviour."""
 
     message: str
     pos: ir.Position
@@ -187,13 +194,16 @@ class Finding:
 
 
 class Reader:
-    """Collects the reads on all paths, each finding once."""
+    """A collector of undefined reads on all paths; equal findings are kept once, in `found`."""
 
     def __init__(self) -> None:
         self.found: dict[Finding, None] = {}
 
     def reads(self, expr: ir.Expr, state: PathState, *, copied: bool = False) -> None:
-        """Report the undefined reads of `expr`, except a value that is only copied."""
+        """Report the undefined reads in `expr`.
+
+        With `copied`, do not report that `expr` itself has never been set: its value is only copied.
+        """
         match expr:
             case ir.Const() | ir.Lookahead() | ir.PacketLength() | ir.LastIndex():
                 pass
@@ -236,7 +246,7 @@ class Reader:
             self.report(f"{written(expr)} is read, and nothing has set it", expr.pos)
 
     def indices(self, expr: ir.Expr, state: PathState) -> None:
-        """Report the indices of stacks in a path that may be out of range."""
+        """Report the stack indices in a path that may be out of range."""
         match expr:
             case ir.Member(base=base) | ir.Slice(base=base) | ir.Next(base=base) | ir.Last(base=base):
                 self.indices(base, state)
@@ -249,11 +259,11 @@ class Reader:
                 pass
 
     def report(self, message: str, pos: ir.Position) -> None:
-        """Record a finding."""
+        """Record a finding with this message and position."""
         self.found[Finding(message, pos)] = None
 
     def bounded(self, index: ir.Expr, size: int, name: str, pos: ir.Position, state: PathState) -> None:
-        """Report an index that may not be below `size`."""
+        """Report an index that may be `size` or more, for the stack or register `name`."""
         value = state.value(index)
         if not value.trusted and not (value.low >= 0 and value.high < size):
             self.report(f"{name} has {size} cells, and the index may be up to {value.high}", pos)
@@ -262,5 +272,5 @@ class Reader:
 
 
 def shown(place: str) -> str:
-    """Return a place in the source's notation."""
+    """Return a place such as ``hdr/s/[1]/a`` in P4 notation: ``hdr.s[1].a``."""
     return place.replace("/[", "[").replace("/", ".")

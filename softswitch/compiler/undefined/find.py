@@ -1,14 +1,14 @@
-"""Find dependences of a program on P4's undefined behaviour by exploring all its paths.
+"""Find where a program depends on P4's undefined behaviour, by exploring all its paths.
 
-Each path has a `State`; conditions, tables and parser states split it, and constant entries are looked up
-as far as the keys are known. The findings are an upper bound: a path that no packet takes may be
-explored; a path that a packet takes is never omitted. Beyond `MOST_STATES` paths at one point, paths
-with the same headers are merged.
+Each path has a `PathState`; conditions, tables and parser states split it, and constant entries are looked
+up as far as the keys are known. The findings are an upper bound: paths that no packet takes may be explored,
+but no path that a packet can take is omitted. If there are more than `MOST_STATES` paths at one point, paths
+with the same valid headers are merged.
 
 Settings of the control plane (entries, default actions) are assumed to be correct for the program: an index
-that depends only on them is in range. Everything in a packet, register or port number may have any value.
+that depends only on them is in range. Values from packets, registers and port numbers may be anything.
 
-A plain copy of an undefined value is no dependence, but makes its target undefined, too.
+Copying an undefined value is not reported, but makes the target of the copy undefined, too.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from softswitch.compiler.undefined.state import (
 )
 
 _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
-"""Calls whose first argument is written."""
+"""Externs that write to their first argument."""
 
 
 @dataclass(slots=True)
 class Exploration:
-    """One analysis of a program; `clones` states whether any path has requested a clone."""
+    """One analysis of a program; `clones` is True once a path has requested a clone."""
 
     program: ir.Program
     reader: Reader
@@ -58,7 +58,7 @@ class Exploration:
 
 
 def _extern(e: Exploration, s: ir.Extern, state: PathState) -> None:
-    """Apply a call on one path."""
+    """Apply the effects of an extern call to the state of one path, and report its undefined reads."""
     function, args = s.function, s.args
     if function.startswith("clone"):
         e.clones = True
@@ -109,7 +109,7 @@ def _checksum(e: Exploration, s: ir.Extern, state: PathState) -> None:
 
 
 def _apply(e: Exploration, s: ir.Apply, state: PathState, leaves: Leaves) -> list[PathState]:
-    """Return the possible states of a packet after a table."""
+    """Return the states in which packets may be after the application of a table."""
     table = e.program.tables[s.table]
     for key in table.keys:
         e.reader.reads(key.expr, state)
@@ -147,7 +147,7 @@ def _run_action(
     *,
     hit: bool = True,
 ) -> list[PathState]:
-    """Run one of a table's actions; without `args`, with any that the control plane may give."""
+    """Return the states after one of a table's actions; if `args` is None, for any arguments of an entry."""
     table = e.program.tables[s.table]
     names = [ref.action for ref in table.actions]
     if s.hit is not None:
@@ -167,7 +167,7 @@ def _run_action(
 
 
 def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
-    """Apply a statement that continues with the next one, except for parser errors."""
+    """Apply a statement after which the next one follows, unless there is a parser error."""
     e.paths.steps += 1
     match s:
         case ir.Assign():
@@ -197,21 +197,21 @@ def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> N
         case ir.Extern():
             _extern(e, s, state)
         case ir.If() | ir.Switch() | ir.Apply() | ir.Call() | ir.Inlined() | ir.Loop() | ir.Return():
-            raise TypeError(f"{s.pos}: not straight")
+            raise TypeError(f"{s.pos}: this statement branches or jumps")
         case ir.Exit() | ir.Break() | ir.Continue() | ir.Verify() | ir.Extract():
-            raise TypeError(f"{s.pos}: not straight")
+            raise TypeError(f"{s.pos}: this statement branches or jumps")
         case _:
             assert_never(s)
 
 
 def _may_fail(e: Exploration, expr: ir.Expr, state: PathState, leaves: Leaves) -> None:
-    """Record the packets that are too short for the reads of an expression."""
+    """Record in `leaves` that the packet may be too short for a lookahead or ``last`` in an expression."""
     if any(isinstance(part, ir.Lookahead | ir.Last) for part in subexpressions(expr)):
         leaves.stopped.append(state.copy())
 
 
 def _verify(e: Exploration, s: ir.Verify, states: list[PathState], leaves: Leaves) -> list[PathState]:
-    """Return the paths on which a condition holds."""
+    """Return the paths on which the condition of ``verify`` holds; the others are added to `leaves`."""
     after = []
     for state in states:
         e.reader.reads(s.condition, state)
@@ -245,7 +245,7 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 
 
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-    """Extract a header, and return True if parsing continues."""
+    """Apply an extract to the state of one path; return False if it always fails, as the stack is full."""
     if size is not None:
         e.reader.reads(size, state)
     leaves.stopped.append(state.copy())
@@ -265,23 +265,23 @@ def _emit(e: Exploration, header: ir.Expr, pos: ir.Position, state: PathState) -
         below = place + "/"
         for name, since in state.unset.items():
             if name.startswith(below) and state.valid.get(place) is not False:
-                e.reader.report(f"{shown(name)} leaves in the packet, but nothing has set it", since)
+                e.reader.report(f"{shown(name)} is sent in the packet, but nothing has set it", since)
 
 
 def _is_full(stack: ir.Expr, state: PathState) -> bool:
-    """Return True if a stack has no next element."""
+    """Return True if a stack certainly has no next element."""
     assert isinstance(stack.type, ir.Stack)
     return state.following(stack).low >= stack.type.size
 
 
 MOST_ROUNDS = 20
-"""Maximum number of rounds to follow in a loop; after more rounds, values are unknown."""
+"""Maximum number of rounds of a loop to explore; after them, all values are taken as unknown."""
 
 
 def _body(
     e: Exploration, body: Iterable[ir.Stmt], states: list[PathState], leaves: Leaves
 ) -> list[PathState]:
-    """Return the paths that reach the end of a body; the others are added to `leaves`."""
+    """Return the paths that reach the end of a body; paths that leave it earlier are added to `leaves`."""
     for statement in body:
         if not states:
             break
@@ -384,7 +384,7 @@ def _round(e: Exploration, s: ir.Loop, states: list[PathState], inner: Leaves) -
 
 
 def _parse(e: Exploration) -> list[PathState]:
-    """Return the states in which packets leave the parser, with its error."""
+    """Return the states in which packets leave the parser, with the parser's error as a value."""
     program = e.program
     first = PathState({}, {}, {})
     clear_metadata(program, first)
@@ -398,7 +398,7 @@ def _parse(e: Exploration) -> list[PathState]:
     work = [("start", first)]
     while work:
         name, state = work.pop()
-        if name in ("accept", "reject"):  # neither is an error
+        if name in ("accept", "reject"):  # neither sets a parser error
             state.values[PARSER_ERROR] = constant(0)
             accepted.append(state)
             continue
@@ -415,7 +415,7 @@ def _parse(e: Exploration) -> list[PathState]:
 
 
 def _widened(e: Exploration, state: PathState) -> PathState:
-    """Return the state of a parser after more rounds than the analysis follows."""
+    """Return a state that covers all later visits of a parser state: most values are unknown."""
     kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
     return PathState({place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
 
@@ -439,12 +439,12 @@ def _parser_state(
                 for state in rest
                 for left in not_matching(state, transition.subjects, patterns, split=True)
             ]
-        leaves.stopped += rest  # NoMatch
+        leaves.stopped += rest  # no case matches: error NoMatch
     return following
 
 
 def clear_metadata(program: ir.Program, state: PathState) -> None:
-    """Set user metadata to zero, except fields possibly kept by field lists."""
+    """Set user metadata in `state` to zero, except fields that a field list may preserve."""
     kept = {"/".join(path) for paths in program.field_lists.values() for path in paths}
     for place in scalars_below(program.meta, "meta"):
         if place not in kept:
@@ -454,12 +454,12 @@ def clear_metadata(program: ir.Program, state: PathState) -> None:
 
 
 def _anything_like(value: Bounds) -> Bounds:
-    """Return all values possibly assigned to a place with this value."""
+    """Return bounds for later values of a metadata field: anything from its smallest known value upwards."""
     return Bounds(value.low, 1 << 64)
 
 
 def find(program: ir.Program) -> list[Finding]:
-    """Return the places where a program made by `lower` depends on undefined behaviour, in source order."""
+    """Return the places where a program from `lower` depends on undefined behaviour, in source order."""
     exploration = Exploration(program, Reader(), PathSet())
     _run(exploration)
     found = exploration.reader.found
@@ -467,7 +467,7 @@ def find(program: ir.Program) -> list[Finding]:
 
 
 def _run(e: Exploration) -> None:
-    """Follow a packet from the parser to the deparser."""
+    """Explore all paths from the parser to the deparser; findings are added to ``e.reader``."""
     program = e.program
     parsed = _parse(e)
     states = _block(e, program.verify, [state.copy() for state in parsed])
@@ -482,13 +482,13 @@ def _run(e: Exploration) -> None:
 
 
 def _leaving(e: Exploration, states: list[PathState]) -> list[PathState]:
-    """Return the states of packets after egress, except dropped ones."""
+    """Return the states of packets after egress, without dropped packets."""
     states = _block(e, e.program.egress, states)
     return [state for state in states if state.values.get(SPEC) != constant(DROP_PORT)]
 
 
 def _departing(e: Exploration, state: PathState) -> PathState:
-    """Return a packet at the beginning of egress, where variables and standard metadata are new."""
+    """Return a packet's state at the start of egress: variables and standard metadata are new."""
     for facts in state.all_facts():
         for name in [name for name in facts if name.partition("/")[0] not in ("hdr", "meta")]:
             del facts[name]
@@ -505,7 +505,7 @@ def _block(e: Exploration, body: Sequence[ir.Stmt], states: list[PathState]) -> 
 
 
 def _cloned(e: Exploration, parsed: Iterable[PathState]) -> list[PathState]:
-    """Return the states of clones, which are parsed again, and keep some metadata."""
+    """Return the states of clones at the start of egress: as after the parser, with metadata reset."""
     clones = []
     for state in parsed:
         state.drop(ir.Var(e.program.meta, "meta", pos=NOWHERE))
@@ -515,5 +515,5 @@ def _cloned(e: Exploration, parsed: Iterable[PathState]) -> list[PathState]:
 
 
 def _goes_on(state: PathState) -> bool:
-    """Return False for a packet that ingress has dropped."""
+    """Return False if ingress has certainly dropped the packet; else True."""
     return not (state.values.get(SPEC) == constant(DROP_PORT) and state.values.get(GROUP) == constant(0))

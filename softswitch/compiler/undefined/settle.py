@@ -1,16 +1,16 @@
-"""The program with one choice for all undefined behaviour built in, so that all back ends agree.
+"""Replace undefined behaviour in a program according to one choice, so that all back ends agree.
 
 ==========  ==================================  =========================  ==================================
 choice      fields of invalid headers           values never set           reads of registers beyond the end
 ==========  ==================================  =========================  ==================================
-none        their old values                    zero, or the old value     zero
+None        their old values                    zero, or the old value     zero
 ``zero``    zero, also after ``setValid``       zero                       zero
-``random``  drawn, also after ``setValid``      drawn                      drawn
+``random``  random, also after ``setValid``     random                     random
 ``bmv2``    their old values; zero in keys      zero, or the old value     leave the target unchanged
 ==========  ==================================  =========================  ==================================
 
-An element beyond the end of a stack is an invalid header. Random values come from ``random``'s generator, a
-new one for each possible use. Values of more than 128 bits and varbits stay undefined.
+An element beyond the end of a stack is an invalid header. Random values come from the generator of the extern
+``random``; each possible read gets a new value. Values of more than 128 bits and varbits stay undefined.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from softswitch.compiler.ir.walk import with_expressions, with_operands, with_pa
 
 _BOOL = ir.Bool()
 _DRAW = 32
-"""Number of bits drawn at once."""
+"""Number of bits of one random number."""
 _TARGETS = ("register.read", "meter.execute_meter", "hash", "random")
 
 
 def settled(program: ir.Program, choice: Choice | None) -> ir.Program:
-    """Return `program`, as made by `lower`, without undefined behaviour."""
+    """Return a program from `lower` without undefined behaviour; the module's docstring lists the choices."""
     return _Settler(program, choice).program()
 
 
@@ -40,7 +40,7 @@ class _Settler:
         self._program = program
         self._choice = choice
         self._variables = dict(program.variables)
-        self._draws: list[ir.Stmt] = []  # statements needed before the present expression
+        self._draws: list[ir.Stmt] = []  # statements that the current expression needs before it
         self._keys: dict[str, tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]] = {}
 
     def program(self) -> ir.Program:
@@ -58,7 +58,7 @@ class _Settler:
         return self._choice in (Choice.ZERO, Choice.RANDOM)
 
     def _undefined(self, type_: ir.Scalar, pos: ir.Position) -> ir.Expr:
-        """Return an undefined value; it may need the statements in `_draws`."""
+        """Return the value chosen for an undefined one; random values add statements to `_draws`."""
         if self._choice is not Choice.RANDOM:
             return ir.Const(type_, 0, pos=pos)
         match type_:
@@ -102,7 +102,7 @@ class _Settler:
     # ----------------------------------------------------------------- expressions
 
     def _expr(self, expr: ir.Expr) -> ir.Expr:
-        """Return a value for a read, with undefined parts replaced."""
+        """Return an expression that is read, with undefined values in it replaced."""
         if not self._guards:
             return expr
         expr = self._inside(expr)
@@ -112,7 +112,7 @@ class _Settler:
         return expr
 
     def _inside(self, expr: ir.Expr) -> ir.Expr:
-        """Return an expression with its reads defined, except the named place itself."""
+        """Return an expression with the reads in its operands defined, but not the read of the place."""
         names = isinstance(expr, ir.Member | ir.IsValid | ir.Next | ir.Last | ir.LastIndex)
 
         def changed(field: str, operand: ir.Expr) -> ir.Expr:
@@ -122,7 +122,7 @@ class _Settler:
         return with_operands(expr, changed)
 
     def _target(self, expr: ir.Expr) -> ir.Expr:
-        """Return a place that is written, with the indices in it defined."""
+        """Return a place that is written, with undefined values in its indices replaced."""
         if not self._guards:
             return expr
         if isinstance(expr, ir.Slice):
@@ -130,7 +130,7 @@ class _Settler:
         return self._inside(expr)
 
     def _table_keys(self, table: ir.Table) -> tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]:
-        """Return the keys of a table, and the statements before its application."""
+        """Return a table's keys with undefined values replaced, and the statements that they need before."""
         if self._choice is not Choice.BMV2:
             keys = tuple(replace(key, expr=self._expr(key.expr)) for key in table.keys)
         else:
@@ -207,7 +207,7 @@ class _Settler:
         yield ir.If(was, (), tuple(reset), pos=pos)
 
     def _read_register(self, s: ir.Extern) -> Iterator[ir.Stmt]:
-        """Yield the read of a register's cell, and the handling of a missing cell."""
+        """Yield the read of a register, with the chosen behaviour if the index is out of range."""
         (target,), (index,) = s.args
         target, index = self._target(target), self._expr(index)
         read = replace(s, args=((target,), (index,)))

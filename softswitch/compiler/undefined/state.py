@@ -1,6 +1,6 @@
-"""Knowledge of a packet on one path through the program.
+"""Facts about a packet on one path through the program.
 
-For a scalar: its bounds, excluded values, and whether packets can influence it.
+For a scalar, these are its bounds, excluded values, and whether the content of packets can influence it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ _MOST_HOLES = 16
 
 
 class Bounds(NamedTuple):
-    """Values low to high except `holes`; `trusted`: only the program and the control plane determine them."""
+    """A set of values: `low` to `high` except `holes`.
+
+    `trusted` is True if only the program and the control plane determine the value, not packets.
+    """
 
     low: int
     high: int
@@ -25,11 +28,11 @@ class Bounds(NamedTuple):
 
     @property
     def only(self) -> int | None:
-        """The value, if there is only one."""
+        """The value if there is only one, else None."""
         return self.low if self.low == self.high else None
 
     def meet(self, low: int, high: int) -> Bounds | None:
-        """Return the values from low to high; None if there are none."""
+        """Return the values of this set from `low` to `high`; None if there are none."""
         low, high = max(self.low, low), min(self.high, high)
         while low in self.holes:
             low += 1
@@ -38,20 +41,20 @@ class Bounds(NamedTuple):
         return Bounds(low, high, self.trusted, self.holes) if low <= high else None
 
     def without(self, value: int) -> Bounds | None:
-        """Return all values except one; None if there are none."""
+        """Return the values of this set except `value`; None if there are none."""
         if len(self.holes) >= _MOST_HOLES and self.low < value < self.high:
             return self
         return Bounds(self.low, self.high, self.trusted, self.holes | {value}).meet(self.low, self.high)
 
     def join(self, other: Bounds) -> Bounds:
-        """Return bounds that contain both sets of values."""
+        """Return bounds that contain all values of both sets."""
         trusted = self.trusted and other.trusted
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Bounds(low, high, trusted, self.holes & other.holes)
 
 
 def anything(type_: ir.Type, *, trusted: bool = False) -> Bounds:
-    """Return all values of a scalar type."""
+    """Return the bounds of all values of a scalar type."""
     match type_:
         case ir.Bits():
             return Bounds(*fold.limits(type_), trusted)
@@ -62,18 +65,18 @@ def anything(type_: ir.Type, *, trusted: bool = False) -> Bounds:
 
 
 def constant(value: int) -> Bounds:
-    """Return one value determined by the program."""
+    """Return the bounds of one value that the program determines."""
     return Bounds(value, value, True)
 
 
 def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Bounds:
-    """Return a result of arithmetic, or all values of the type if it may have wrapped around."""
+    """Return the bounds of a result from `low` to `high`: all values of the type if it may wrap around."""
     full = anything(type_, trusted=trusted)
     return Bounds(low, high, trusted) if full.low <= low and high <= full.high else full
 
 
 def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
-    """Return the values of an operation on numbers."""
+    """Return the bounds of the result of an operation on numbers."""
     trusted = left.trusted and right.trusted
     full = anything(expr.type, trusted=trusted)
     a, b = left.only, right.only
@@ -114,11 +117,11 @@ def _all_ones(value: int) -> int:
 
 
 def compared(op: str, left: Bounds, right: Bounds) -> Bounds:
-    """Return the outcome of a comparison of numbers: 0, 1 or either."""
+    """Return the bounds of the result of a comparison of numbers: 0, 1, or 0 to 1."""
     apart = left.high < right.low or right.high < left.low
     apart |= (right.only in left.holes) if right.only is not None else False
     same = left.only is not None and left.only == right.only
-    sure: dict[str, tuple[bool, bool]] = {  # conditions for certainly true, certainly false
+    sure: dict[str, tuple[bool, bool]] = {  # certainly true, certainly false
         "==": (same, apart),
         "!=": (apart, same),
         "<": (left.high < right.low, left.low >= right.high),
@@ -132,7 +135,7 @@ def compared(op: str, left: Bounds, right: Bounds) -> Bounds:
 
 
 def joined(values: Iterable[Bounds]) -> Bounds:
-    """Return bounds that include all these sets of values."""
+    """Return bounds that contain all values of one or more sets."""
     first, *others = values
     for other in others:
         first = first.join(other)
@@ -143,10 +146,10 @@ _NEXT = "/next"
 
 
 class PathState:
-    """Facts by place (``hdr/ina/kind``); a place without facts is unknown.
+    """Facts about a packet by place (``hdr/ina/kind``); for a place without facts, nothing is known.
 
-    `values` are scalars' values, `valid` states the validity of headers, and `unset` are scalars with
-    undefined values, each with the position that made it undefined.
+    `values` has the bounds of scalars, `valid` the validity of headers, and `unset`, for each scalar with an
+    undefined value, the position in the source that made it undefined.
     """
 
     __slots__ = ("unset", "valid", "values")
@@ -163,17 +166,17 @@ class PathState:
         return PathState(self.values.copy(), self.valid.copy(), self.unset.copy())
 
     def all_facts(self) -> tuple[dict[str, Any], ...]:
-        """Return the facts of each kind."""
+        """Return the three dictionaries of facts: `values`, `valid`, `unset`."""
         return self.values, self.valid, self.unset
 
     def key(self) -> tuple[frozenset[object], ...]:
-        """Return a key that is equal for equal states."""
+        """Return a hashable key that is equal for states with equal facts."""
         return frozenset(self.values.items()), frozenset(self.valid.items()), frozenset(self.unset.items())
 
     # ----------------------------------------------------------------- places
 
     def place(self, expr: ir.Expr) -> str | None:
-        """Return the place of a path; None if that is not known, as for an index at run time."""
+        """Return the place of a path; None if it is not known, for example because of a run-time index."""
         match expr:
             case ir.Var(name=name):
                 return name
@@ -198,7 +201,7 @@ class PathState:
         return element(parent, index)
 
     def following(self, stack: ir.Expr) -> Bounds:
-        """Return the index of the stack's next element."""
+        """Return the bounds of the index of the stack's next element."""
         parent = self.place(stack)
         assert isinstance(stack.type, ir.Stack)
         unknown = Bounds(0, stack.type.size)
@@ -213,7 +216,7 @@ class PathState:
     # ----------------------------------------------------------------- values
 
     def value(self, expr: ir.Expr) -> Bounds:
-        """Return the known values of a scalar."""
+        """Return the bounds of the value of a scalar expression."""
         match expr:
             case ir.Const(value=value):
                 return constant(value)
@@ -272,7 +275,7 @@ class PathState:
             self.values[place] = value
 
     def assign(self, target: ir.Expr, value: Bounds | None) -> None:
-        """Give a scalar a value; None: an unknown value."""
+        """Record the value that a scalar gets (None: unknown); it is no longer undefined."""
         if isinstance(target, ir.Slice):
             place = self.place(target.base)
             if place is not None:
@@ -303,7 +306,7 @@ class PathState:
         return known.pop() if len(known) == 1 else None
 
     def set_valid(self, header: ir.Expr, valid: bool) -> None:
-        """Make a header valid or invalid."""
+        """Record that a header is valid or invalid."""
         place = self.place(header)
         if place is not None:
             self.valid[place] = valid
@@ -311,7 +314,7 @@ class PathState:
             self.drop(header.base)
 
     def forget_fields(self, header: ir.Expr, pos: ir.Position | None) -> None:
-        """Forget all facts about a header's fields; with `pos`, they are undefined."""
+        """Remove all facts about a header's fields; unless `pos` is None, record that they are undefined."""
         place = self.place(header)
         assert isinstance(header.type, ir.Header)
         if place is None:
@@ -326,7 +329,7 @@ class PathState:
     # ----------------------------------------------------------------- whole values
 
     def drop(self, expr: ir.Expr) -> None:
-        """Forget all facts about a struct, header or stack."""
+        """Remove all facts about a struct, header or stack."""
         place = self.place(expr)
         if place is not None:
             self._drop_below(place)
@@ -338,7 +341,7 @@ class PathState:
                 del facts[name]
 
     def copy_tree(self, source: str, target: str) -> None:
-        """Copy the knowledge of `source` to `target`."""
+        """Copy all facts about place `source` and the places in it to place `target`."""
         cut = len(source)
         below = source + "/"
         found = [
@@ -354,7 +357,7 @@ class PathState:
             facts.update(new)
 
     def shift(self, stack: ir.Expr, count: int) -> None:
-        """Move a stack's elements, as ``push_front`` does for a positive `count`."""
+        """Move the facts about a stack's elements, for ``push_front`` or, if `count` < 0, ``pop_front``."""
         place = self.place(stack)
         assert isinstance(stack.type, ir.Stack)
         size, following = stack.type.size, self.following(stack).only
@@ -376,7 +379,7 @@ def element(stack: str, index: int) -> str:
 
 
 def scalars_below(type_: ir.Type, place: str) -> Iterator[str]:
-    """Yield the places of all scalars of a struct that are not in headers."""
+    """Yield the places of all scalars outside headers in a value of `type_` at `place`."""
     match type_:
         case ir.Struct(_, members):
             for name, member in members:
@@ -388,7 +391,7 @@ def scalars_below(type_: ir.Type, place: str) -> Iterator[str]:
 
 
 def headers_below(type_: ir.Type, place: str) -> Iterator[str]:
-    """Yield the places of all headers."""
+    """Yield the places of all headers in a value of `type_` at `place`."""
     match type_:
         case ir.Struct(_, members):
             for name, member in members:
@@ -403,7 +406,7 @@ def headers_below(type_: ir.Type, place: str) -> Iterator[str]:
 
 
 def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
-    """Yield the places of the next indices of all stacks."""
+    """Yield the places that hold the next indices of all stacks in a value of `type_` at `place`."""
     match type_:
         case ir.Struct(_, members):
             for name, member in members:
@@ -415,7 +418,7 @@ def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
 
 
 def merged(states: Iterable[PathState]) -> PathState:
-    """Return the facts common to these paths."""
+    """Return a state with only those facts that hold in all `states`; undefined in one is undefined."""
     first, *others = states
     values, valid, unset = first.values.copy(), first.valid.copy(), first.unset.copy()
     for other in others:
@@ -428,9 +431,9 @@ def merged(states: Iterable[PathState]) -> PathState:
 
 
 MOST_STATES = 512
-"""Maximum number of paths at one point."""
+"""Maximum number of paths at one point of the program; further paths are merged."""
 MOST_IN_LOOPS = 16
-"""Maximum number of paths at one point of a loop, or anywhere after `MOST_STEPS` statements."""
+"""Maximum number of paths at one point of a loop and, after `MOST_STEPS` statements, at any point."""
 MOST_STEPS = 150_000
 
 DROP_PORT = 511
@@ -453,18 +456,18 @@ class Leaves:
 
 
 class PathSet:
-    """Keeps paths few; `steps` counts statements applied so far, once for each path."""
+    """The limit on the number of paths; `steps` counts the statements applied so far, on all paths."""
 
     def __init__(self) -> None:
         self.steps = 0
 
     def few(self, states: list[PathState], most: int = MOST_STATES) -> list[PathState]:
-        """Return the distinct states; if there are too many, merge states with the same headers."""
+        """Return the distinct states; if there are more than `most`, merge those with equal valid headers."""
         if len(states) < 2:
             return states
         different = {state.key(): state for state in states}
         most = most if self.steps < MOST_STEPS else MOST_IN_LOOPS
-        for facts in (2, 1, 0):  # the same headers valid and values unset, the same headers, anything
+        for facts in (2, 1, 0):  # merge states equal in valid and unset, then equal in valid, then all
             if len(different) <= most:
                 break
             alike: dict[tuple[object, ...], list[PathState]] = {}
@@ -475,7 +478,7 @@ class PathSet:
 
 
 def fresh(seen: Seen, state: PathState) -> bool:
-    """Return True if a state is not yet among the seen states, and add it."""
+    """Add a state to the seen states; return False if it was among them already."""
     key = state.key()
     if key in seen:
         return False

@@ -165,7 +165,7 @@ def test_a_register_that_a_packet_meets_twice_is_remarked_on() -> None:
     assert program(ingress_locals=counting, ingress=either).remarks == ()
     twice = source(ingress_locals=counting, ingress=either + " count.execute(3);")
     (remark,) = compile_source(twice).remarks
-    assert "a packet may meet register 'Ingress.cells' 2 times" in remark.message
+    assert "a packet may access register 'Ingress.cells' 2 times" in remark.message
     with pytest.raises(CompileError, match=r"register 'Ingress\.cells' 2 times"):
         compile_source(twice, single_access=True)
     assert compile_source(source(ingress_locals=counting, ingress=either), single_access=True)
@@ -279,7 +279,9 @@ def test_a_direct_filter_passes_values_and_says_so() -> None:
         """,
         ingress="tm.ucast_egress_port = 2; passing.apply();",
     )
-    assert any("nothing can set the direct filter" in remark.message for remark in compiled.remarks)
+    assert any(
+        "no control plane can configure the direct filter" in remark.message for remark in compiled.remarks
+    )
     (left,) = Pair(compiled).send(frame(src=77), 1)
     assert left.frame == frame(src=77)
 

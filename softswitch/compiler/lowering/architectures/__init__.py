@@ -1,8 +1,8 @@
-"""Architectures: a program's packages determine its architecture, and each is a module or folder here.
+"""Architectures: each is a module or folder here; a program's declarations determine its architecture.
 
-Each provides an `Architecture` (`unit`). This module has the common parts: packages, their blocks, and the
-blocks' parameters. For packages of unknown architectures, arguments are checked against parameters ("Package
-types"), but not lowered.
+Each module provides an `Architecture` (see `unit`). This module has the common parts: packages, their blocks,
+and the blocks' parameters. For packages of unknown architectures, arguments are checked against parameters
+("Package types" in the P4_16 specification), but not lowered.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ from softswitch.compiler.lowering.values import (
 )
 
 Stored = Callable[["BlockSlot", str, ir.Position], tuple[t.Type, ir.Expr]]
-"""Gives the type of a slot parameter's storage, and its place."""
+"""A function that returns the type of a storage and the storage as an expression.
+
+Its arguments are the block, the name of the storage, and the position for errors."""
 _Types = dict[str, t.Type]
 _BlockType = ast.ControlTypeDecl | ast.ParserTypeDecl
 
 
 def package_of(unit: Unit, decl: ast.Instantiation) -> ast.PackageDecl:
-    """Return the declaration of an instance's package."""
+    """Return the declaration of the package that `decl` instantiates."""
     assert isinstance(decl.type, ast.NamedType)
     symbol = unit.globals.lookup(decl.type.name, decl.type.pos, absolute=decl.type.absolute)
     assert isinstance(symbol, Signature)
@@ -89,14 +91,18 @@ def _check_argument(
         if isinstance(param.type, ast.NamedType) and param.type.name in names:
             return
         raise CompileError(
-            f"{kind} {name!r} for parameter {param.name!r}", arg.pos, "an argument of its type"
+            f"{kind} {name!r} does not fit parameter {param.name!r}",
+            arg.pos,
+            "an argument of the parameter's type",
         )
     _check_construction(unit, found, arg)
     block = wanted.decl
     if isinstance(block, ast.PackageDecl) or isinstance(block, ast.ParserTypeDecl) != (kind == "parser"):
         expected = {ast.PackageDecl: "package", ast.ParserTypeDecl: "parser"}.get(type(block), "control")
         raise CompileError(
-            f"{kind} {name!r} for parameter {param.name!r}", arg.pos, f"a {expected} of type {block.name}"
+            f"{kind} {name!r} does not fit parameter {param.name!r}",
+            arg.pos,
+            f"a {expected} of type {block.name}",
         )
     if not found.decl.type_params:
         assert isinstance(param.type, ast.NamedType)
@@ -108,7 +114,7 @@ def _check_construction(unit: Unit, found: BlockDef, arg: ast.CallExpr) -> None:
     try:
         make_block(constant_body(unit, unit.globals), found, arg.args, arg.pos)
     finally:
-        unit.instantiated = before  # its body is yet to be checked
+        unit.instantiated = before  # its body is checked later
 
 
 def _check_package_shape(
@@ -120,7 +126,10 @@ def _check_package_shape(
     found: BlockDef,
     pos: ir.Position,
 ) -> None:
-    """Compare the parameters of a block with its type's; this may bind type parameters of the type."""
+    """Raise CompileError if the parameters of the block `found` do not fit the type `wanted`.
+
+    Type parameters of the package that the parameters determine are added to `bound`.
+    """
     own = constant_body(unit, Scope(found.scope))
     have = [(param.direction, type_at(own, param.type)) for param in found.decl.params]
     if all(param.default is not None or is_optional(param) for param in wanted.params[len(have) :]):
@@ -139,7 +148,7 @@ def _check_package_shape(
 def _resolved(
     unit: Unit, names: Sequence[str], bound: _Types, ref: ast.NamedType, wanted: _BlockType
 ) -> list[tuple[str, t.Type]]:
-    """Return directions and types of a block type's parameters, with the package's `bound` types."""
+    """Return (direction, type) of each parameter of block type `wanted`, with `bound` types inserted."""
     outer = Scope(unit.globals)
     for name in names:
         outer.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos=wanted.pos))
@@ -161,7 +170,11 @@ def _shown(params: Sequence[tuple[str, t.Type]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BlockSlot:
-    """One block of a pipeline: each parameter as (direction, storage), and its gress if there are two."""
+    """One block of an architecture's pipeline.
+
+    `params` are the parameters as (direction, name of the storage); `gress` is "" in architectures without
+    separate parsers and deparsers for ingress and egress.
+    """
 
     stage: Stage
     kind: str
@@ -173,12 +186,12 @@ class BlockSlot:
 
 
 def block_of(unit: Unit, slot: BlockSlot, arg: ast.Expr) -> Block:
-    """Return the parser or control that a package's argument names.
+    """Return the parser or control of the program that is the argument for a block of the architecture.
 
     Args:
         unit: The compilation.
-        slot: The argument's block in the architecture.
-        arg: The argument.
+        slot: The block in the architecture.
+        arg: The argument of the package.
 
     Raises CompileError.
     """
@@ -212,16 +225,16 @@ def formals_of_block(unit: Unit, block: Block) -> list[Formal]:
 
 
 def check_shape(slot: BlockSlot, block: Block, formals: list[Formal], *, least: int, of: str = "") -> None:
-    """Compare the number and directions of a block's parameters with the architecture's.
+    """Raise CompileError if the number or directions of a block's parameters differ from the architecture's.
 
     Args:
         slot: The block in the architecture.
-        block: The program's.
-        formals: Its parameters.
+        block: The program's block.
+        formals: The parameters of the program's block.
         least: Minimum number of parameters.
-        of: The slot's kind, for a message.
+        of: Text after the name of `slot` in the message, such as " of V1Switch".
 
-    In an architecture with two gresses, a block may declare its headers read-only. Raises CompileError.
+    In an architecture with separate ingress and egress parsers, a block may declare its headers ``in``.
     """
     decl = block.decl
     wanted = f"({', '.join(f'{direction} {what}'.strip() for direction, what in slot.params)})"
@@ -244,7 +257,7 @@ def lower_block(
     stored: Stored,
     bodies: dict[Stage, tuple[ir.Stmt, ...]],
 ) -> None:
-    """Lower a block of a pipeline: a parser becomes states of the unit, a control an entry of `bodies`."""
+    """Lower a block of the pipeline: a parser adds states to `unit`, a control adds an entry to `bodies`."""
     values = {
         formal.name: _value(unit, slot, block, formal, what, stored)
         for formal, (_, what) in zip(formals, slot.params, strict=False)

@@ -1,7 +1,7 @@
 """The v1model architecture: the parameters of its six blocks, and the parameters' storages.
 
 The target sets and reads some fields of ``standard_metadata_t`` by name, so a program's copy of v1model.p4
-may have them in another order, and have additional fields.
+may list the fields in another order and add fields.
 """
 
 from __future__ import annotations
@@ -56,10 +56,13 @@ _WIDTHS = {
 
 
 def standard_metadata(unit: Unit, pos: ir.Position) -> t.StructType:
-    """Return the program's ``standard_metadata_t``. Raises CompileError, Unsupported if it does not serve."""
+    """Return the program's ``standard_metadata_t``.
+
+    Raises CompileError if there is none, Unsupported if it lacks a field that the target needs.
+    """
     found = unit.globals.lookup(NAME, pos)
     if not isinstance(found, TypeName) or not isinstance(found.type, t.StructType):
-        raise Unsupported(f"a {NAME} that is no struct", found.pos, "v1model.p4 as it comes")
+        raise Unsupported(f"a {NAME} that is no struct", found.pos, "the published v1model.p4")
     has = dict(found.type.ir.fields)
     needed: dict[str, ir.Bits | ir.Enum] = {name: ir.Bits(width) for name, width in _WIDTHS.items()}
     for name, wanted in {**needed, "parser_error": unit.errors}.items():
@@ -74,7 +77,7 @@ def standard_metadata(unit: Unit, pos: ir.Position) -> t.StructType:
 
 
 WHOLE = "(whole)"
-"""The field of the struct around a header that is a parameter of the pipeline, not a name in any source."""
+"""The name of the only field of a struct made for a single header; no source can contain this name."""
 
 
 _STANDARD = ("inout", "standard_metadata")
@@ -95,7 +98,7 @@ SLOTS = (
 class Storages:
     """The types of the storages that live as long as the packet.
 
-    If a program's headers or metadata are a single header, they are a struct of that header alone.
+    If a program's headers or metadata are a single header, the storage is a struct of that header alone.
     """
 
     hdr: t.StructType
@@ -109,7 +112,7 @@ class Storages:
         return only if isinstance(only, t.HeaderType) else struct
 
     def stored(self, slot: BlockSlot, name: str, pos: ir.Position) -> tuple[t.Type, ir.Expr]:
-        """Return the type of a storage, and the storage as an expression of it."""
+        """Return the type of a storage, and the storage as an expression."""
         struct, type_ = self._struct(name), self.type(name)
         whole = ir.Var(struct.ir, name, pos=pos)
         return type_, whole if type_ is struct else ir.Member(type_.ir, whole, WHOLE, pos=pos)
@@ -149,7 +152,7 @@ def _check(unit: Unit, main: ast.Instantiation) -> None:
         raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")
     blocks = len(package_of(unit, main).params)
     if blocks != len(SLOTS):
-        raise Unsupported(f"a {PACKAGE} of {blocks} blocks", main.pos, "v1model.p4 as it comes")
+        raise Unsupported(f"a {PACKAGE} of {blocks} blocks", main.pos, "the published v1model.p4")
     if main.name != "main":
         raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
 
@@ -174,13 +177,15 @@ def _storage(formal: Formal) -> t.StructType:
 
 
 def _check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storages) -> None:
-    """Compare the type arguments of the package, if any, with its blocks."""
+    """Raise CompileError if type arguments of the package differ from the types in its blocks."""
     assert isinstance(main.type, ast.NamedType)
     body = constant_body(unit, Scope(unit.globals))
     for ref, wanted in zip(main.type.args, (storages.type("hdr"), storages.type("meta")), strict=False):
         given = type_at(body, ref)
         if not isinstance(given, t.Infer) and not t.same(given, wanted):
-            raise CompileError(f"{PACKAGE} of {t.describe(given)}", ref.pos, t.describe(wanted))
+            raise CompileError(
+                f"{PACKAGE} has the type argument {t.describe(given)}", ref.pos, t.describe(wanted)
+            )
 
 
 V1MODEL = Architecture(

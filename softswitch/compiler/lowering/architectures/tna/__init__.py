@@ -5,14 +5,14 @@ module                content
 ====================  =====================================================================
 `switch`              the six blocks of a pipeline, and the storages of their parameters
 `objects`             instances of the externs
-`calls`               their methods, and the extern functions; hashes and checksums
+`calls`               methods of the externs, and extern functions; hashes and checksums
 `filters`             `Lpf`, `Wred` and `MathUnit`
 `stateful`            registers, register actions, and registers that a packet accesses more than once
 ====================  =====================================================================
 
-A packet passes the ingress parser, ingress and the ingress deparser; the deparser's output, with the payload
-behind it, are the bytes that the traffic manager keeps and the egress parser gets. No other state passes to
-egress, so ``hdr``, ``meta`` and ``standard_metadata`` are structs with a part for each gress.
+A packet passes the ingress parser, ingress and the ingress deparser. The deparser's output, followed by the
+payload, is what the traffic manager stores and the egress parser gets. No other state passes to egress,
+so ``hdr``, ``meta`` and ``standard_metadata`` are structs with a part for ingress and one for egress.
 """
 
 from softswitch.compiler.lowering.architectures.tna.calls import call_function, call_object

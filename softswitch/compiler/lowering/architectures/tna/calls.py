@@ -1,6 +1,7 @@
-"""Methods of Tofino's externs, and its extern functions.
+"""Lower calls of methods of Tofino's externs, and of its extern functions.
 
-Of hashes, identity and XOR are expressions, a CRC is a call with its polynomial in its name.
+Hashes by identity and XOR become expressions; a CRC becomes a ``hash`` call with the polynomial in the name
+of the algorithm.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from softswitch.compiler.lowering.values import (
 
 _XORS = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 _RANDOM = "CRC32"
-"""The algorithm used for a random hash function: programs must not rely on a certain one."""
+"""The algorithm used for ``HashAlgorithm_t.RANDOM``: programs must not rely on a certain one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """Results of a meter's execute for green, yellow and red."""
+    """The values that ``execute`` of a meter returns for green, yellow and red."""
 
     green: int = 0
     yellow: int = 1
@@ -72,7 +73,7 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
         raise Unsupported(f"HashAlgorithm_t.{how.name} without a polynomial", pos, "a CRCPolynomial")
     own = min(width, crc.width)
     variable = body.temporary(ir.Bits(own), "hash", pos)
-    # if the values are not whole bytes, padding zeros come first; in v1model's algorithms they come last
+    # pad to whole bytes in front; v1model's algorithms pad at the end
     if lacking := -sum(_unsigned(each)[1] for each in data) % 8:
         data = (ir.Const(ir.Bits(lacking), 0, pos=pos), *data)
     body.out.append(_hash_into(variable, crc.name, data, own, pos))
@@ -80,7 +81,10 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
 
 
 def _repeated(value: ir.Expr, width: int, wanted: int, pos: ir.Position) -> ir.Expr:
-    """Repeat a value's bits up to a width, as p4testgen's tests do with a wider CRC."""
+    """Return a value whose bits are repeated up to the width `wanted`.
+
+    p4testgen's tests expect this of a hash that is wider than its CRC.
+    """
     whole, have = value, width
     while have < wanted:
         more = min(width, wanted - have)
@@ -92,7 +96,7 @@ def _repeated(value: ir.Expr, width: int, wanted: int, pos: ir.Position) -> ir.E
 def _hash_into(
     target: ir.Var, algorithm: str, data: Sequence[ir.Expr], width: int, pos: ir.Position
 ) -> ir.Extern:
-    """Return the statement ``target = H(data)`` of a hash of this width."""
+    """Return the statement ``target = H(data)`` for a hash of `width` bits."""
     return hash_into(target, algorithm, data, ir.Const(ir.Bits(72), 1 << min(width, 64), pos=pos), pos)
 
 
@@ -122,7 +126,10 @@ def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
 
 
 def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
-    """Return the exclusive or of the words of the concatenated values, padded with zero bits at the end."""
+    """Return the exclusive or of the words of the concatenated values.
+
+    Words have `width` bits; the values are padded with zero bits at the end.
+    """
     word = ir.Bits(width)
     total: ir.Expr = ir.Const(word, 0, pos=pos)
     at = 0
@@ -190,7 +197,7 @@ def _accumulate(call: MethodCall, data: tuple[ir.Expr, ...]) -> None:
 
 
 def _whole(data: tuple[ir.Expr, ...], pos: ir.Position) -> tuple[ir.Expr, ...]:
-    """Return data in whole words, padded with zero bits at the end."""
+    """Return data padded with zero bits at the end to whole 16-bit words."""
     bits = sum(expr.type.width if isinstance(expr.type, ir.Bits) else 1 for expr in data)
     return (*data, ir.Const(ir.Bits(-bits % 16), 0, pos=pos)) if bits % 16 else data
 
@@ -228,7 +235,7 @@ _Known = Mapping[str, t.Type]
 def call_object(
     body: Body, base: Object, prototype: ast.Prototype, expr: ast.CallExpr, known: _Known
 ) -> Value:
-    """Emit a call of a method. Raises CompileError."""
+    """Emit a call of a method of one of Tofino's externs; return its result. Raises CompileError."""
     what, method = base.type.name, prototype.name
     handler = _METHODS.get(what)
     if handler is None:
@@ -272,7 +279,7 @@ def _count_directly(call: MethodCall) -> Value:
     return call.emit("direct_counter.count", instance=call.on.name)
 
 
-_BLIND = "the meter is blind to the packet's colour, and counts its bytes unchanged"
+_BLIND = "the meter ignores the packet's colour and the adjustment of its bytes"
 
 
 def _meter(call: MethodCall) -> Value:
@@ -291,7 +298,7 @@ def _meter_directly(call: MethodCall) -> Value:
 
 
 def _colour(base: Object, found: ir.Expr, pos: ir.Position) -> Run:
-    """Return the program's value of a colour: 0 green, 1 yellow, 2 red."""
+    """Return the value that the meter `base` returns for the colour `found` (0 green, 1 yellow, 2 red)."""
     colours = base.details
     assert isinstance(colours, Colours)
     result: ir.Expr = ir.Const(_BYTE, colours.red, pos=pos)
@@ -336,11 +343,11 @@ def _counted(call: MethodCall) -> ir.Expr:
 
 
 def _from_field(call: MethodCall) -> ir.Expr:
-    """Return min(max, (field rotated right & mask) + add); mask 3 has 4 ones, for example."""
+    """Return min(maximum, (field rotated right & ones) + add); a mask argument of 3 stands for 4 ones."""
     pos, numbers = call.pos, []
     for value in call.values[1:]:
         if not isinstance(value, Run) or not isinstance(value.expr, ir.Const):
-            raise CompileError(f"{show(value)} in the setting of a counter", pos, "a constant")
+            raise CompileError(f"{show(value)} cannot be an argument of ParserCounter.set", pos, "a constant")
         numbers.append(value.expr.value)
     maximum, rotate, mask, add = numbers
     field = _cast(_BYTE, scalar(call.body, call.values[0], pos, "the field"), pos)
@@ -357,7 +364,7 @@ def _from_field(call: MethodCall) -> ir.Expr:
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return a number in another width, padded with zero bits in front."""
+    """Return a number converted to `type_`, padded with zero bits in front if it is narrower."""
     assert isinstance(expr.type, ir.Bits)
     plain = ir.Bits(type_.width)
     wide = expr if expr.type == plain else ir.Cast(plain, expr, pos=pos)
@@ -413,7 +420,7 @@ _METHODS: Mapping[str, Callable[[MethodCall], Value]] = {
 
 
 def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name: str) -> Value:
-    """Emit a call of one of Tofino's extern functions. Raises CompileError."""
+    """Emit a call of one of Tofino's extern functions; return its result. Raises CompileError."""
     if name == "port_metadata_unpack":
         return _port_metadata(body, expr)
     handler = _FUNCTIONS.get(name)
@@ -424,7 +431,7 @@ def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name
 
 
 def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
-    """Emit the read of the port's metadata, and advance past it."""
+    """Emit the read of the port's metadata and the advance past it; return the metadata."""
     size = body.scope.root().lookup("PORT_METADATA_SIZE", expr.pos)
     assert isinstance(size, Variable)
     assert isinstance(size.value, Run)
@@ -441,7 +448,7 @@ def _extreme(call: ExternCall) -> Value:
     first = next((value for value in call.values if isinstance(value, Run)), None)
     scalar_type = None if first is None else t.lowered(first.type)
     if first is None or not isinstance(scalar_type, ir.Bits):
-        raise CompileError(f"{call.name} of {show(call.values[0])}", call.pos, "bit<W> or int<W>")
+        raise CompileError(f"{call.name} does not take {show(call.values[0])}", call.pos, "bit<W> or int<W>")
     left, right = (call.expression(number) for number in range(len(call.values)))
     test = ir.Binary(t.BOOL, ">" if call.name == "max" else "<", left, right, pos=call.pos)
     return Run(first.type, ir.Mux(scalar_type, test, left, right, pos=call.pos))
@@ -450,17 +457,19 @@ def _extreme(call: ExternCall) -> Value:
 def _size(call: ExternCall) -> Value:
     bits = t.width(type_of(call.values[0]))
     if bits is None:
-        raise CompileError(f"{call.name} of {show(call.values[0])}", call.pos, "a header or struct")
+        raise CompileError(
+            f"{call.name} does not take {show(call.values[0])}", call.pos, "a header or struct"
+        )
     return constant(t.BIT32, bits if call.name == "sizeInBits" else (bits + 7) // 8, call.pos)
 
 
 def _invalidate(call: ExternCall) -> Value:
-    """Emit the assignment of an invalid port; for other fields the call has no meaning here."""
+    """Emit the assignment of an invalid port number; for other fields, warn that the call has no effect."""
     target, pos = call.values[0], call.pos
     if isinstance(target, Run) and target.expr.type == ir.Bits(9) and isinstance(target.expr, ir.Member):
         call.body.out.append(ir.Assign(target.expr, ir.Const(ir.Bits(9), _NO_PORT, pos=pos), pos=pos))
     else:
-        remark("invalidate of something else than a port does nothing", pos)
+        remark("invalidate has no effect here: its argument is not a port", pos)
     return Nothing()
 
 
@@ -468,7 +477,7 @@ def _funnel_shift(call: ExternCall) -> Value:
     target, high, low, amount = call.values
     pos = call.pos
     if not isinstance(target, Run) or not isinstance(amount, Number):
-        raise CompileError("the amount of a shift is not known", pos, "a number")
+        raise CompileError("the amount of the shift is not known at compile time", pos, "a number")
     type_ = t.lowered(target.type)
     assert isinstance(type_, ir.Bits)
     plain, wide = ir.Bits(type_.width), ir.Bits(2 * type_.width)

@@ -1,26 +1,27 @@
-"""`Lpf` and `Wred`: filters of a value in time, each in registers that the control plane sets and reads.
+"""`Lpf` and `Wred`: moving averages over time, kept in registers that the control plane sets and reads.
 
-A filter moves its average towards each value by a part that grows with the time since the last one, up to
-all of it: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends
-compute the same. This is the first-order approximation of the chip's exponential. P4Runtime has no
-entity for filters; their settings are registers named after them, one cell for each filter:
+A filter moves its average towards each new value, by a fraction that grows with the time since the last
+value: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends compute
+the same result. This is the first-order approximation of the chip's exponential. P4Runtime has no entity for
+filters; the settings of a filter NAME are in the following registers, with one cell for each filter:
 
 ``NAME.rise``, ``NAME.fall``   2**48 / the time constant in ns, for values above and below the average;
-                               a `rise` of 0: not set, each value passes unchanged
-``NAME.rate``                  1: the average decays by `fall`, and every value is added to it
+                               if `rise` is 0, the filter is off and each value passes unchanged
+``NAME.rate``                  if 1, the average decays by `fall`, and every value is added to it
 ``NAME.shift``                 the result is the average shifted down by this many bits
-``NAME.gain``                  (Wred) 2**48 / the time constant in ns; 0: not set, nothing is dropped
-``NAME.low``, ``NAME.high``    (Wred) up to average `low` no packet is dropped, from `high` on every one
+``NAME.gain``                  (Wred) 2**48 / the time constant in ns; if 0, no packet is dropped
+``NAME.low``, ``NAME.high``    (Wred) up to an average of `low` no packet is dropped, from `high` on every one
 ``NAME.slope``                 (Wred) 2**32 * the probability of a drop for each unit above `low`
 ``NAME.average``, ``NAME.last``    2**16 * the average, and when it was computed in ns
 
-A direct filter has these for each entry of its table, always zero: they cannot be set.
+For a direct filter, which belongs to a table, all of these are zero and cannot be set.
 
 `MathUnit`: an approximation of powers and reciprocals that a register's action may use.
 
 The four leading bits of a number x choose an entry of a table, which is then shifted by x's exponent: with
 x = i/8 * 2**e, i the leading bits, the result is ``table[i] * 2**(scale + e * 2**shift)``, the exponent
-negated by `invert`. For square roots e must be even; an odd one takes three leading bits and the next e.
+negated by `invert`. For square roots e must be even: if it is odd, i has only three leading bits, and e
+is one more.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ _RESULT = ir.Bits(64)
 
 @dataclass(frozen=True, slots=True)
 class MathTable:
-    """The settings of a math unit: `shift` is -1 (roots), 0 or 1 (squares); `entries` by leading bits."""
+    """The settings of a math unit: `shift` is -1 (roots), 0 or 1 (squares); see the module's docstring.
+
+    `entries` are the table's 16 entries, indexed by the four leading bits of the operand.
+    """
 
     invert: bool
     shift: int
@@ -74,7 +78,7 @@ _OPERATIONS: Mapping[str, _Operation] = {
 
 
 def table_of(operation: str, factor: float) -> MathTable:
-    """Return the table for ``factor * operation(x)``, scaled to the largest entries that fit in 8 bits."""
+    """Return the table for ``factor * operation(x)``, scaled so that the largest entry fills 8 bits."""
     op = _OPERATIONS[operation]
     values = {i: factor * op.of(i / 8) for i in range(4 if op.shift < 0 else 8, _ENTRIES)}
     most = max(values.values())
@@ -85,7 +89,7 @@ def table_of(operation: str, factor: float) -> MathTable:
 
 
 def execute_math(call: MethodCall) -> Value:
-    """Emit a math unit's operation on a number. Raises CompileError."""
+    """Emit a math unit's operation on a number, and return its result. Raises CompileError."""
     body, unit, result, pos = call.body, call.on.details, call.on.type.args[0], call.pos
     assert isinstance(unit, MathTable)
     assert isinstance(result, ir.Bits)
@@ -107,7 +111,7 @@ def execute_math(call: MethodCall) -> Value:
 
 
 def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tuple[ir.Expr, ir.Expr]:
-    """Emit the search for the leading one; return the entry's number (32 bits) and the exponent (8 bits)."""
+    """Emit the search for the leading one bit; return the entry's number (32 bits), the exponent (8 bits)."""
     rest, exponent = body.temporary(_INPUT, "rest", pos), body.temporary(_EXPONENT, "exponent", pos)
     body.out += [
         ir.Assign(rest, number, pos=pos),
@@ -128,7 +132,7 @@ def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tu
 
 
 def _chosen(entries: Sequence[int], number: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return the entry of this number: a tree of choices by the number's bits, the highest first."""
+    """Return the entry with this number, as a tree of ``?:`` on the number's bits, the highest bit first."""
     if len(entries) == 1:
         return ir.Const(ir.Bits(8), entries[0], pos=pos)
     half = len(entries) // 2
@@ -144,7 +148,7 @@ def _op(op: str, left: ir.Expr, number: int, pos: ir.Position) -> ir.Expr:
 
 
 def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return a number as 32 bits without a sign."""
+    """Return a number as ``bit<32>``."""
     assert isinstance(number.type, ir.Bits)
     plain = bits_cast(ir.Bits(number.type.width), number, pos) if number.type.signed else number
     return bits_cast(_INPUT, plain, pos)
@@ -152,19 +156,19 @@ def _plain(number: ir.Expr, pos: ir.Position) -> ir.Expr:
 
 _WORD, _FLAG, _BYTE, _HALF, _WIDE = ir.Bits(64), ir.Bits(1), ir.Bits(8), ir.Bits(32), ir.Bits(128)
 _ALL = 1 << 48
-"""The fraction that stands for the whole value."""
+"""The fraction 1, in units of 2**-48."""
 _FRACTION = 16
-"""Fraction bits of an average."""
+"""Number of fraction bits of an average."""
 
 _STATE = {"average": _WORD, "last": _WORD}
 LPF = {"rise": _WORD, "fall": _WORD, "rate": _FLAG, "shift": _BYTE, **_STATE}
 WRED = {"gain": _WORD, "low": _HALF, "high": _HALF, "slope": _HALF, **_STATE}
-"""The registers of either filter."""
+"""The registers of `Lpf` and of `Wred`: the type of each register's cells, by the end of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter: the widths of its registers, and for Wred its results."""
+    """A filter: the types of its registers' cells and, for Wred, the results for "drop" and "pass"."""
 
     cells: Mapping[str, ir.Bits]
     drop: int = 0
@@ -178,7 +182,7 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
 
 
 def execute_lpf(call: MethodCall) -> Value:
-    """Emit a low-pass filter's operation on a value."""
+    """Emit a low-pass filter's update by a value, and return the filtered value."""
     found, value = _FilterCells(call), _value(call)
     pos, result = call.pos, call.on.type.args[0]
     assert isinstance(result, ir.Bits)
@@ -199,7 +203,7 @@ def execute_lpf(call: MethodCall) -> Value:
 
 
 def execute_wred(call: MethodCall) -> Value:
-    """Emit the decision whether to drop a packet, by the average of a value."""
+    """Emit a Wred filter's update by a value; return its result, which says whether to drop the packet."""
     what, pos = call.on.details, call.pos
     found, value = _FilterCells(call), _value(call)
     assert isinstance(what, Filter)
@@ -223,7 +227,7 @@ def execute_wred(call: MethodCall) -> Value:
 
 
 def _value(call: MethodCall) -> ir.Expr:
-    """Return the value with `_FRACTION` fraction bits, in a variable."""
+    """Return a variable that holds the call's value with `_FRACTION` fraction bits."""
     pos = call.pos
     variable = call.body.temporary(_WORD, "value", pos)
     number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
@@ -236,7 +240,7 @@ def _value(call: MethodCall) -> ir.Expr:
 
 
 class _FilterCells:
-    """The cells of one filter in variables, while a packet passes it."""
+    """Variables that hold a filter's cells while one packet is processed."""
 
     def __init__(self, call: MethodCall) -> None:
         body, base, pos = call.body, call.on, call.pos
@@ -257,7 +261,7 @@ class _FilterCells:
                 body.out.append(ir.Assign(variable, ir.Const(type_, 0, pos=pos), pos=pos))
 
     def write(self) -> None:
-        """Emit the write of the average and its time."""
+        """Emit the writes of the average and its time to the registers."""
         if self._index is not None:
             for name in _STATE:
                 instance = f"{self._call.on.name}.{name}"
@@ -268,19 +272,19 @@ class _FilterCells:
         self._body.out.append(ir.Assign(self.cell[name], value, pos=self._pos))
 
     def compare(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return a comparison of two values."""
+        """Return ``left op right``."""
         return ir.Binary(t.BOOL, op, left, right, pos=self._pos)
 
     def both(self, left: ir.Expr, right: ir.Expr) -> ir.Expr:
-        """Return a conjunction."""
+        """Return ``left && right``."""
         return ir.Binary(t.BOOL, "&&", left, right, pos=self._pos)
 
     def choose(self, type_: ir.Bits, condition: ir.Expr, then: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-        """Return one of two values."""
+        """Return ``condition ? then : otherwise``."""
         return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
 
     def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
-        """Emit the move of the average towards `target`, by `gain` for each ns since the last update."""
+        """Emit the move of the average towards `target`, by a fraction of `gain` for each elapsed ns."""
         body, pos = self._body, self._pos
         gress = "ingress" if body.stage is Stage.INGRESS else "egress"
         now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)

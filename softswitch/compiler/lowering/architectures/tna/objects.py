@@ -1,4 +1,4 @@
-"""Instances of Tofino's externs: add them to the program, and keep the data for their methods."""
+"""Lower instances of Tofino's externs: add them to the program, and keep data for calls of their methods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROFILES = ("ActionProfile", "ActionSelector")
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """The arguments of a constructor by parameter name, and the place of the object's declaration."""
+    """The construction of an object: its declaration, and the constructor's arguments by parameter name."""
 
     body: Body
     object: Object
@@ -51,33 +51,37 @@ class Making:
     annotations: tuple[ir.Annotation, ...]
 
     def value(self, name: str) -> Value:
-        """Return an argument that must be known at compile time."""
+        """Return the value of an argument. Raises CompileError if it is not known at compile time."""
         return known(self.body, self.args[name])
 
     def number(self, name: str) -> int:
-        """Return an argument that is a number."""
+        """Return the value of an argument that must be a number. Raises CompileError if it is not."""
         value = self.value(name)
         number = _constant(value)
         if number is None:
-            raise CompileError(f"{show(value)} for {name!r}", self.args[name].pos, "a number")
+            raise CompileError(
+                f"{show(value)} does not fit parameter {name!r}", self.args[name].pos, "a number"
+            )
         return number
 
     def other(self, name: str, *types: str) -> Object:
-        """Return an argument that is an object of one of the given externs."""
+        """Return an argument that must be an object of one of the externs `types`. Raises CompileError."""
         found = evaluate(self.body, self.args[name])
         if not isinstance(found, Object) or found.type.name not in types:
-            raise CompileError(f"{show(found)} for {name!r}", self.args[name].pos, " or ".join(types))
+            raise CompileError(
+                f"{show(found)} does not fit parameter {name!r}", self.args[name].pos, " or ".join(types)
+            )
         return found
 
 
 def make_object(
     body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
 ) -> Object:
-    """Return an object of one of Tofino's externs, which is added to the program. Raises CompileError."""
+    """Add an object of one of Tofino's externs to the program and return it. Raises CompileError."""
     maker = _MAKERS.get(symbol.decl.name)
     if maker is None:
         body.unit.refuse(Unsupported(f"extern {symbol.decl.name!r}", decl.pos, ", ".join(sorted(_MAKERS))))
-    with body.unit.scratch():  # its methods are lowered at their calls
+    with body.unit.scratch():  # the bodies of its methods are lowered at their calls
         plain = checked_instance(body, symbol, ref, decl, name)
     if maker is None:
         return plain
@@ -120,7 +124,7 @@ def _action(making: Making) -> Object:
     }
     for name in functions:
         if name != "apply":
-            raise Unsupported(f"{name!r} of a register's action", functions[name].pos, "apply")
+            raise Unsupported(f"{name!r} as a method of a register's action", functions[name].pos, "apply")
     register = making.other("reg", "Register", "DirectRegister")
     making.body.unit.instantiated.add(id(functions["apply"]))
     details = RegisterAction(register, functions["apply"], Scope(making.body.scope))
@@ -198,7 +202,7 @@ def _direct_meter(making: Making) -> Object:
 
 
 def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
-    """Return the maker of a filter with these registers; a direct filter has no registers."""
+    """Return a function that makes a filter with these registers; a direct filter gets none."""
 
     def make(making: Making) -> Object:
         results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
@@ -208,7 +212,7 @@ def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
             size = cells(making.body, making.args["size"])
             make_filter_registers(making.body, made.details, size, making.decl, made.name)
         else:
-            remark(f"nothing can set the direct filter {made.name!r}", making.decl.pos)
+            remark(f"no control plane can configure the direct filter {made.name!r}", making.decl.pos)
         return made
 
     return make
@@ -229,7 +233,9 @@ def _math_unit(making: Making) -> Object:
     numbers = [making.number(name) for name in names]
     if min(numbers) < 1:
         name = names[numbers.index(min(numbers))]
-        raise CompileError(f"{min(numbers)} for {name!r}", making.args[name].pos, "at least 1")
+        raise CompileError(
+            f"{min(numbers)} does not fit parameter {name!r}", making.args[name].pos, "at least 1"
+        )
     factor = numbers[0] / numbers[1] if len(numbers) > 1 else float(numbers[0])
     return replace(made, details=table_of(kind.expr.type.members[kind.expr.value], factor))
 
@@ -246,11 +252,13 @@ def _given_table(making: Making) -> MathTable:
     entries = [number for leaf in data if (number := _constant(leaf)) is not None]
     shift, scale = making.number("shift"), making.number("scale")
     if shift not in (-1, 0, 1):
-        raise CompileError(f"{shift} for 'shift'", making.args["shift"].pos, "-1, 0 or 1")
+        raise CompileError(f"{shift} does not fit parameter 'shift'", making.args["shift"].pos, "-1, 0 or 1")
     if not -32 <= scale < 32:
-        raise CompileError(f"{scale} for 'scale'", making.args["scale"].pos, "-32 to 31")
+        raise CompileError(f"{scale} does not fit parameter 'scale'", making.args["scale"].pos, "-32 to 31")
     if len(entries) != 16 or not all(0 <= entry < 256 for entry in entries):
-        raise CompileError("the data of a math unit", making.args["data"].pos, "16 numbers of 0 to 255")
+        raise CompileError(
+            "the data of the math unit is wrong", making.args["data"].pos, "16 numbers, each from 0 to 255"
+        )
     return MathTable(bool(making.number("invert")), shift, scale, tuple(reversed(entries)))
 
 
@@ -258,7 +266,7 @@ def _given_table(making: Making) -> MathTable:
 
 
 def _variable(type_: ir.Bits) -> Callable[[Making], Object]:
-    """Return the maker of an extern with a single variable, named by `Object.colour`."""
+    """Return a function that makes an extern with one variable, whose name is in `Object.colour`."""
 
     def make(making: Making) -> Object:
         name = making.body.unit.variable(f"{making.object.name}.value", type_)
@@ -288,7 +296,7 @@ def _profile(making: Making) -> Object:
 
 
 def _selector(making: Making) -> Object:
-    """Make a selector of its profile, which it replaces."""
+    """Add an action selector to the program, in place of the action profile that it extends."""
     made, profiles = making.object, making.body.unit.action_profiles
     if "action_profile" in making.args:
         size = profiles.pop(making.other("action_profile", "ActionProfile").name).size

@@ -1,7 +1,7 @@
-"""Registers, and the actions that a packet runs on one of their cells: read, the action's body, write.
+"""Registers and register actions: an action reads a cell, runs its body, and writes the cell.
 
-This module also counts a packet's accesses to each register, as a chip allows only one. The count is an upper
-bound: conditions that exclude each other are not compared.
+This module also counts a packet's accesses to each register, because the chip allows only one. The count is
+an upper bound: it ignores that conditions may exclude each other.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def check_accesses(
     """Warn about registers that a packet may access more than once, or raise CompileError.
 
     Args:
-        blocks: The blocks that a packet runs, in one gress or the other.
+        blocks: All blocks that a packet passes, in ingress and egress.
         actions: The program's actions.
-        tables: Its tables.
-        arrays: Its registers.
-        refuse: Raise CompileError for the first such register.
+        tables: The program's tables.
+        arrays: The program's registers.
+        refuse: Raise CompileError for the first such register; otherwise warn about each.
     """
     register_of = {part: name for name, array in arrays.items() for part in array.parts}
     counting = _Meetings(actions, tables, register_of)
@@ -56,10 +56,10 @@ def check_accesses(
         total += counting.of(body)
     for name, times in total.items():
         if times > 1:
-            message = f"a packet may meet register {name!r} {times} times"
+            message = f"a packet may access register {name!r} {times} times"
             if refuse:
-                raise CompileError(message, arrays[name].pos, "once, as on a chip")
-            remark(f"{message}: a chip lets it do so once", arrays[name].pos)
+                raise CompileError(message, arrays[name].pos, "one access, as on a chip")
+            remark(f"{message}: a chip allows one access", arrays[name].pos)
 
 
 class _Meetings:
@@ -71,7 +71,7 @@ class _Meetings:
         self._register_of = register_of
 
     def of(self, body: Iterable[ir.Stmt]) -> Counter[str]:
-        """Return the number of accesses to each register, at most, on any path through `body`."""
+        """Return, for each register, the maximum number of accesses on any path through `body`."""
         total: Counter[str] = Counter()
         calls: set[tuple[str, ir.Position]] = set()
         for s in body:
@@ -108,7 +108,7 @@ class RegisterCells:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RegisterAction:
-    """An action on a register: its ``apply``, in the scope of its declaration."""
+    """A register action: its register, its method ``apply``, and the scope in which ``apply`` is lowered."""
 
     register: Object
     apply: ast.FunctionDecl
@@ -131,7 +131,11 @@ def call_register(call: MethodCall) -> Value:
 
 
 def execute(call: MethodCall) -> Value:
-    """Emit ``execute``: its first argument is the index, the others receive the further results."""
+    """Emit ``execute`` of a register action, and return the action's first result.
+
+    The call's first argument is the index, unless the register is direct; the further arguments receive the
+    action's further results. Raises CompileError.
+    """
     body, base, values, pos = call.body, call.on, call.values, call.pos
     action = base.details
     assert isinstance(action, RegisterAction)
@@ -153,14 +157,16 @@ def execute(call: MethodCall) -> Value:
     own.declare("this", Variable(base, pos=base.pos))
     lower_body(body, action.apply, own, formals, passed, pos)
     if _changes(body.out[mark:], index):
-        raise Unsupported(f"{base.name!r} changes its own index", pos, "results by way of parameters")
+        raise Unsupported(
+            f"{base.name!r} changes its own index", pos, "results that are returned in parameters"
+        )
     if not direct:
         _write(body, action.register, cell, index, pos)
     if len(targets) > len(results) - 1 and targets:
         raise CompileError(
             f"{base.name!r} gives {len(results)} results",
             pos,
-            f"at most {len(results)}, the first as the call's value",
+            f"at most {len(results)} results, of which the first is the value of the call",
         )
     for target, result in zip(targets, results[1:], strict=False):
         assert isinstance(target, Run)
@@ -169,7 +175,7 @@ def execute(call: MethodCall) -> Value:
 
 
 def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
-    """Return True if statements assign to a place that `expr` is read from."""
+    """Return True if statements assign to storage from which `expr` is read."""
     place = path_of(expr)
     if place is None:
         return False
@@ -189,7 +195,7 @@ def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
 
 
 def _nothing(base: Object, pos: ir.Position) -> Value:
-    """Return the result of an action that sets no result: zero, if its type is known."""
+    """Return the result of an action that sets no result: zero, or nothing if the type is not a scalar."""
     type_ = base.type.args[-1] if base.type.args else t.VOID
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
@@ -211,7 +217,7 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
         value = convert(value, t.BIT32, pos, "the index")
     assert isinstance(value, Run)
     if isinstance(value.expr, ir.Const) or path_of(value.expr) is not None:
-        return value.expr  # unchanged, as registers with the same index are stored side by side
+        return value.expr  # without a copy: registers with the same index are stored side by side
     if not isinstance(t.lowered(value.type), ir.Bits):
         raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
     variable = body.temporary(value.type, "index", pos)
@@ -220,7 +226,10 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
 
 
 def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tuple[ir.DirectCell, ...]:
-    """Return the scalars of a direct register, which are in its variable while an action runs."""
+    """Return the cells of a direct register, one for each scalar of its type.
+
+    While an action runs, the register's variable holds them.
+    """
     cell = _direct(register, type_, register.pos)
     places = [leaf.expr for leaf in leaves(cell, register.pos) if isinstance(leaf, Run)]
     starts = initial or (0,) * len(places)
@@ -249,7 +258,7 @@ def _write(body: Body, register: Object, value: Value, index: ir.Expr, pos: ir.P
 
 
 def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tuple[int, ...]:
-    """Return the initial value of each scalar of a register; () if none is given.
+    """Return the initial value of each scalar of a register's cells; () if `value` is None.
 
     Raises CompileError for values that are not constant.
     """
@@ -258,6 +267,6 @@ def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tupl
     numbers = []
     for leaf in leaves(convert(value, type_, pos, "the initial value"), pos):
         if not isinstance(leaf, Run) or not isinstance(leaf.expr, ir.Const):
-            raise CompileError(f"{show(leaf)} as the initial value", pos, "a constant")
+            raise CompileError(f"{show(leaf)} cannot be an initial value", pos, "a constant")
         numbers.append(leaf.expr.value)
     return tuple(numbers)

@@ -146,9 +146,9 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields
 
 
 def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
-    """Return the states with ``accept`` for ``reject``, as in p4c's back end: both end a parser.
+    """Return the states with ``accept`` in place of ``reject``: as in p4c's back end, both end the parser.
 
-    A select without a case that fits is an error, and so is a frame that ends too early.
+    A select without a matching case remains an error, and so does a frame that ends too early.
     """
     changed = {}
     for state in states.values():
@@ -161,14 +161,14 @@ def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
 
 
 def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
-    """Return the pipeline that a switch runs in all of its pipes."""
+    """Return the pipeline that the switch runs; all pipes of the switch must run the same one."""
     assert isinstance(main.type, ast.NamedType)
     if main.type.name != SWITCH:
         raise Unsupported(f"package {main.type.name!r}", main.type.pos, f"{SWITCH} of {PIPELINE}s")
     if main.name != "main":
         raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
     if not main.args:
-        raise CompileError("a switch without a pipeline", main.pos, f"{SWITCH}(pipe) main;")
+        raise CompileError("the switch has no pipeline", main.pos, f"{SWITCH}(pipe) main;")
     pipelines = [_pipeline_of(unit, arg.value) for arg in main.args]
     for number, (arg, pipeline) in enumerate(zip(main.args, pipelines, strict=True)):
         if pipeline is not pipelines[0] and not _same_blocks(pipeline, pipelines[0]):
@@ -183,7 +183,7 @@ def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
 
 
 def _same_blocks(one: ast.Instantiation, other: ast.Instantiation) -> bool:
-    """Return True if two pipelines surely have the same blocks: each made of one type, without arguments."""
+    """Return True if two pipelines certainly have the same blocks: of the same types, without arguments."""
     names = [[_block_name(arg.value) for arg in pipeline.args] for pipeline in (one, other)]
     return None not in names[0] and names[0] == names[1]
 
@@ -210,7 +210,7 @@ def _blocks(unit: Unit, pipeline: ast.Instantiation) -> list[Block]:
     package = package_of(unit, pipeline)
     params = [param for param in package.params if not is_optional(param)]
     if len(params) != len(SLOTS):
-        raise Unsupported(f"a {PIPELINE} of {len(params)} blocks", pipeline.pos, "tna.p4 as it comes")
+        raise Unsupported(f"a {PIPELINE} of {len(params)} blocks", pipeline.pos, "the published tna.p4")
     if len(pipeline.args) > len(params):
         remark("the ghost thread of the pipeline does not run", pipeline.args[len(params)].pos)
     args = bind(PIPELINE, params, pipeline.args[: len(params)], pipeline.pos)
@@ -218,7 +218,7 @@ def _blocks(unit: Unit, pipeline: ast.Instantiation) -> list[Block]:
 
 
 def _own(formals: Mapping[Stage, list[Formal]], place: int, name: str) -> t.StructType:
-    """Return a struct of both gresses' headers or metadata."""
+    """Return a struct with the headers (or the metadata) of ingress and of egress."""
     fields: dict[str, t.Type] = {}
     for gress, stage in (("ingress", Stage.PARSER), ("egress", Stage.EGRESS_PARSER)):
         formal = formals[stage][place]
@@ -250,7 +250,7 @@ def _intrinsic(unit: Unit, pos: ir.Position) -> dict[str, t.Type]:
 
 
 def intrinsic_place(unit: Unit, struct: str, field: str, pos: ir.Position) -> ir.Member:
-    """Return a field of ``standard_metadata``, of the struct of that name in `INTRINSIC`."""
+    """Return the field `field` of a struct of intrinsic metadata; `struct` is a key of `INTRINSIC`."""
     types = _intrinsic(unit, pos)
     outer = t.lowered(types[struct])
     assert isinstance(outer, ir.Struct)
