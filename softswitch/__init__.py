@@ -1,4 +1,4 @@
-"""The embedded switch: compiles P4 programs for v1model or Tofino and runs them, under P4Runtime.
+"""The embedded switch: compiles P4 programs for v1model or Tofino and runs them, with a P4Runtime service.
 
 A switch in a few lines::
 

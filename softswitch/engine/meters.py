@@ -106,7 +106,9 @@ class PortStatistics:
     rx_corrupted: int = _counter("Arriving frames that an impairment corrupted.")
     rx_duplicated: int = _counter("Arriving frames that an impairment duplicated.")
     rx_reordered: int = _counter("Arriving frames that an impairment held back.")
-    rx_queue_full: int = _counter("Arriving frames dropped while waiting for the port's rate.")
+    rx_queue_full: int = _counter(
+        "Arriving frames dropped because the queue of the port's rate limit was full."
+    )
     rx_malformed: int = _counter(
         "Frames that were empty, longer than 9216 bytes, or offloaded superframes that cannot be split."
     )
@@ -139,8 +141,8 @@ class SwitchStatistics:
 
     no_port: int = _counter("Packets sent to a port that does not exist.")
     no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")
-    loops: int = _counter("Packets that were resubmitted, recirculated or cloned without end.")
-    overruns: int = _counter("Delayed frames dropped because no memory is set aside for more.")
+    loops: int = _counter("Packets dropped because they were resubmitted, recirculated or cloned too often.")
+    overruns: int = _counter("Delayed frames dropped because the memory for delayed frames was full.")
     unloaded: int = _counter("Packets dropped from egress queues when another program was loaded.")
 
 

@@ -41,7 +41,7 @@ class StreamStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Notify `client` of its status; `highest` is the highest election id of any primary so far."""
+    """A notification to `client` of its status; `highest` is the highest election id of a primary so far."""
 
     client: Hashable
     role: str
@@ -68,10 +68,10 @@ class Arbitration:
         self._role_of: dict[Hashable, str] = {}
 
     def update(self, client: Hashable, role_name: str, election_id: int | None) -> list[Notification]:
-        """Process a MasterArbitrationUpdate; None is an unset election id, which never becomes primary.
+        """Process a MasterArbitrationUpdate; a client without an election id never becomes primary.
 
-        Returns the notifications with their clients. Raises RequestError if the client's stream must end;
-        the client then has to `leave`.
+        Returns the notifications to send. Raises RequestError if the client's stream must end; call `leave`
+        for the client then.
         """
         known = self._role_of.get(client)
         if known is not None and known != role_name:
@@ -133,7 +133,7 @@ class Arbitration:
         return role_name is not None and self._roles[role_name].primary() == client
 
     def _tell_all(self, role_name: str) -> list[Notification]:
-        """Notify every client of the role, the primary last: the others first learn that they are not."""
+        """Return a notification for each client of the role, the primary last, after the backups know."""
         role = self._roles[role_name]
         primary = role.primary()
         others = [self._tell(role_name, c) for c in role.clients if c != primary]
@@ -168,7 +168,7 @@ _ID_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """A role's permissions: ids that it may write, exclusively or shared, its packets, and others."""
+    """A role's permissions: ids that it may write (exclusive or shared), packets in, and loading programs."""
 
     exclusive: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
@@ -177,7 +177,10 @@ class RoleConfig:
     loads_programs: bool = False
 
     def check_write(self, entity: Any) -> None:
-        """Raise PermissionDenied if an entity belongs to another role. Groups and sessions belong to all."""
+        """Raise PermissionDenied if this role may not write an entity.
+
+        Every role may write multicast groups and clone sessions.
+        """
         kind = entity.WhichOneof("entity")
         if kind in ("direct_counter_entry", "direct_meter_entry"):
             id_ = getattr(entity, kind).table_entry.table_id
@@ -228,7 +231,7 @@ def check_apart(name: str, config: RoleConfig | None, others: dict[str, RoleConf
         both = config.exclusive & (other.exclusive | other.shared) | config.shared & other.exclusive
         if both:
             raise InvalidArgument(
-                f"roles '{name}' and '{other_name}' both claim 0x{min(both):08x}, one of them alone"
+                f"roles '{name}' and '{other_name}' both claim 0x{min(both):08x}, at least one exclusively"
             )
 
 

@@ -1,4 +1,4 @@
-"""Convert P4Runtime messages to the checked input of pipelines, and back.
+"""Check P4Runtime messages and convert them to the entries and frames of pipelines, and back.
 
 A program that exchanges packets with the controller declares headers ``@controller_header("packet_in")`` and
 ``("packet_out")``. On the CPU port they precede the frame; in P4Runtime their fields are metadata.
@@ -22,7 +22,7 @@ def encode(value: int) -> bytes:
 
 
 def decode(data: bytes, width: int, what: str) -> int:
-    """Decode the value of `what`, which is `width` bits wide; leading zero bytes are allowed.
+    """Decode a value of `width` bits, which errors call `what`; leading zero bytes are allowed.
 
     Raises InvalidArgument if the string is empty or its value does not fit.
     """
@@ -150,7 +150,7 @@ def priority(table: TableSchema, value: int) -> int:
         )
     if not table.takes_priority and value != 0:
         raise InvalidArgument(
-            f"priority is {value}; entries of '{table.name}' cannot overlap by priority, it must be 0"
+            f"priority is {value}; entries of '{table.name}' have no priorities, so it must be 0"
         )
     return value
 
@@ -291,7 +291,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def from_packet_out(schema: Schema, message: Any) -> bytes:
-    """Build the frame that enters at the CPU port. Raises InvalidArgument if the metadata do not fit."""
+    """Build the frame of a PacketOut, for the CPU port. Raises InvalidArgument if the metadata do not fit."""
     fields = schema.packet_headers.get("packet_out", ())
     by_id = {f.id: f for f in fields}
     values: dict[int, int] = {}

@@ -1,6 +1,6 @@
 """Report controllers' writes to listeners, and carry them over to the next program.
 
-RECONCILE_AND_COMMIT carries them over.
+Writes are carried over by the pipeline config action RECONCILE_AND_COMMIT.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A written entry, or (LOAD) a loaded program, which removes all entries of the program before.
+    """A record of a written table entry or, for kind LOAD, of a loaded program, which starts without entries.
 
-    `match` has the exact fields of the key by name, `params` the action's; for a deleted entry, they have
-    the values before the deletion. `client` is gRPC's name of the peer, with the name in its certificate.
+    `match` maps the names of the key's exact fields to values, `params` those of the action's parameters; a
+    deletion has the deleted entry's values. `client` is gRPC's name of the peer, and its certificate's name.
     """
 
     kind: Literal["INSERT", "MODIFY", "DELETE", "LOAD"]
@@ -43,7 +43,7 @@ Journal = Callable[[Written], None]
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return a log entry for each update; None if it is not a table's. Call it before they are applied."""
+    """Return a log record per update, None if it writes no table entry. Call this before the updates."""
     return [_written(bundle, update, client) for update in updates]
 
 
@@ -90,10 +90,10 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
 
 
 def carry_over(old: Bundle, new: Bundle) -> None:
-    """Write to `new` all state of `old` for objects that both programs have, by name; lock the switch first.
+    """Copy the state of objects that both programs have from `old` to `new`; lock the switch first.
 
     Raises FailedPrecondition if `new` cannot take an entry, for example of a table whose key has
-    changed; `new` is then unusable.
+    changed, or gives an object's id to another object; `new` is then unusable.
     """
     _check_ids(old, new)
     new.groups.update(old.groups)
@@ -109,7 +109,7 @@ def carry_over(old: Bundle, new: Bundle) -> None:
 
 
 def _check_ids(old: Bundle, new: Bundle) -> None:
-    """Raise an error if an id names different objects in both programs, as messages name objects by id."""
+    """Raise FailedPrecondition if an id names different objects in the two programs: messages use ids."""
     kinds = new.schema.by_kind()
     for kind, objects in old.schema.by_kind().items():
         for id_, item in objects.items():

@@ -182,7 +182,7 @@ class Plane(Protocol):
         """Set a cell; see `Pipeline.write_counter`."""
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return packets and bytes that hit an entry."""
+        """Return the number of packets that have hit an entry, and of their bytes."""
 
     def read_register(self, name: str, index: int) -> int:
         """Return a cell."""
@@ -221,15 +221,15 @@ class EmbeddedPlane:
         self._switch = switch
 
     def set_multicast_group(self, group: int, members: Members) -> None:
-        """See `Plane`."""
+        """Define a multicast group of the switch."""
         self._switch.set_multicast_group(group, members)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """See `Plane`."""
+        """Define or remove a clone session of the switch; see `Plane.set_clone_session`."""
         self._switch.set_clone_session(session, members, truncate)
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """See `Plane`."""
+        """Return the rates of a meter's cell, or None if it has no rates."""
         return self._pipeline.read_meter(name, index).rates
 
 
@@ -258,7 +258,7 @@ class Control:
         self._mirrors: dict[int, tuple[str, int]] = {}
 
     def configure(self, statements: Iterable[Statement]) -> None:
-        """Apply a statement that sets up the switch: entry, default action, command. Raises ScriptError."""
+        """Apply the entries, default actions and commands among `statements`. Raises ScriptError."""
         for statement in statements:
             match statement:
                 case Add():
@@ -291,7 +291,7 @@ class Control:
                     self._tell(line, partial(self._plane.delete, name, entry))
 
     def check_counter(self, statement: CheckCounter) -> str | None:
-        """Return the error of a counter, or None. Raises ScriptError."""
+        """Return how a counter differs from its expected value, or None. Raises ScriptError."""
         packets, bytes_ = self._counted(statement)
         value = packets if statement.kind == "packets" else bytes_
         if _RELATIONS[statement.relation](value, statement.number):
@@ -315,7 +315,7 @@ class Control:
         return self._tell(line, lambda: self._plane.read_direct_counter(owner, entry))
 
     def _tell(self, line: int, act: Callable[[], _Result]) -> _Result:
-        """Return the result of `act`; its errors become errors of the script."""
+        """Return the result of `act`; convert its PipelineError to a ScriptError at `line`."""
         try:
             return act()
         except PipelineError as error:
@@ -364,7 +364,10 @@ class Control:
             case _:
                 self._node(rest[0], statement.line)
                 if first not in self._groups:
-                    raise ScriptError(f"no multicast group {first}: mc_mgrp_create {first}", statement.line)
+                    raise ScriptError(
+                        f"there is no multicast group {first}; create it by mc_mgrp_create {first}",
+                        statement.line,
+                    )
                 self._groups[first].append(rest[0])
         self._tell(statement.line, self._configure)
 
