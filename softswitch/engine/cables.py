@@ -57,7 +57,7 @@ _SURVIVES = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)
 
 
 class _Cable(ctypes.Structure):
-    """``struct engine_cable``."""
+    """The C struct ``engine_cable``."""
 
     _fields_ = (
         ("source", ctypes.c_uint32),
@@ -69,7 +69,7 @@ class _Cable(ctypes.Structure):
 
 
 class _End(ctypes.Structure):
-    """``struct engine_end``."""
+    """The C struct ``engine_end``."""
 
     _fields_ = (("engine", ctypes.c_uint32), ("port", ctypes.c_uint16))
 
@@ -145,7 +145,7 @@ class Cabling:
             self._library.cabling_destroy(cabling)
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next event; None: never."""
+        """Return the time of the next event; None: no event is scheduled."""
         due = int(self._library.cabling_next_event(self._cabling))
         return None if due == _NEVER else due
 
@@ -188,7 +188,7 @@ class Cabling:
         return count.value
 
     def ask(self, entrance: int, asks: bool) -> None:
-        """Start or stop calling `survives` for each frame that a cable carries or `send_later` sends."""
+        """Start or stop calling `survives` for the frames of a cable, or of an end's `send_later`."""
         self._library.cabling_ask(self._cabling, entrance, asks)
 
     def _check(self) -> None:
@@ -203,7 +203,7 @@ def connect(
 
     Args:
         switches: The switches, with memory ports other than CPU ports.
-        cables: The cables, in the order of their switches.
+        cables: The cables, sorted by their source switch.
         ends: The hosts' ports.
         survives: Called for frames at the entrances selected with `Cabling.ask`.
 
@@ -215,5 +215,5 @@ def connect(
             if not isinstance(spec, MemoryPort) or spec.cpu:
                 raise SwitchError(f"port {port} of switch {number} is not a memory port for frames")
     if any(after.source < before.source for before, after in itertools.pairwise(cables)):
-        raise SwitchError("cables must come in the order of the switches that they lead from")
+        raise SwitchError("the cables must be sorted by their source switch")
     return Cabling([switch.engine for switch in switches], cables, ends, survives)

@@ -268,7 +268,7 @@ class KeyPart:
     offset: int
     width: int
     full: int
-    """All its bits."""
+    """The mask of all bits of the key."""
     range_index: int | None
 
 
@@ -285,7 +285,7 @@ class TableLayout:
 
     @property
     def match_words(self) -> int:
-        """Words of a match as Python passes it."""
+        """Number of 64-bit words of a match, as Python passes it."""
         match self.kind:
             case "ordered":
                 return 2 * self.words + 2 * RANGE_WORDS * self.ranges
@@ -296,7 +296,7 @@ class TableLayout:
 
     @property
     def bits(self) -> int:
-        """Bits of key."""
+        """Width of the whole key in bits."""
         return sum(part.width for part in self.parts)
 
     @property
@@ -310,7 +310,7 @@ class TableLayout:
         return next((part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
-        """Return the match words of canonical patterns: value, then mask, low and high where kept."""
+        """Return the match words of canonical patterns: values, then (depending on `kind`) masks and ranges."""
         value = mask = 0
         lows = highs = b""
         for part, pattern in zip(self.parts, patterns, strict=True):
