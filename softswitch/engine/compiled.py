@@ -470,7 +470,7 @@ class CompiledPipeline:
         return twin
 
     def lend_packet(self, packet: CompiledPacket) -> CompiledPacket:
-        """Return a copy that reads large headers from `packet`; keep `packet` unchanged while using the copy."""
+        """Return a copy that reads large headers from `packet`, which must not change meanwhile."""
         twin = CompiledPacket(self._ops.packet_size, packet.frame, packet)
         self._ops.lend(twin.address, packet.address)
         return twin

@@ -310,7 +310,7 @@ class TableLayout:
         return next((part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
-        """Return the match words of canonical patterns: values, then (depending on `kind`) masks and ranges."""
+        """Return the match words of canonical patterns: values, then (depending on `kind`) masks, ranges."""
         value = mask = 0
         lows = highs = b""
         for part, pattern in zip(self.parts, patterns, strict=True):

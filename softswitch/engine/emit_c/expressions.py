@@ -33,7 +33,7 @@ from softswitch.engine.emit_c.text import (
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A C expression."""
+    """A C expression; the module's docstring explains `narrow`."""
 
     text: str
     narrow: bool = False
@@ -166,7 +166,7 @@ class Expressions:
         return unparenthesised(self.value(expr).text)
 
     def value(self, expr: ir.Expr) -> Value:
-        """Return `expr`, a scalar of at most 128 bits."""
+        """Return the C expression for `expr`, a scalar of at most 128 bits."""
         match expr:
             case ir.Const(type=type_, value=value):
                 if isinstance(type_, ir.Bool):
@@ -201,7 +201,7 @@ class Expressions:
                 raise TypeError(f"{expr.pos}: no value: {type(expr).__name__}")
 
     def wide(self, expr: ir.Expr) -> str:
-        """Return `expr` as an operand of arithmetic in its own class."""
+        """Return `expr` as an operand of arithmetic, cast to the C type that computes its width."""
         value = self.value(expr)
         if not value.narrow or isinstance(expr, ir.Const):
             return value.text
@@ -233,7 +233,7 @@ class Expressions:
         return self._narrowed(text, ir.width_of(expr.base.type), width)
 
     def _narrowed(self, text: str, from_width: int, to_width: int) -> Value:
-        """Return `text`, which fits `to_width` bits, in the class of `to_width`."""
+        """Return `text`, whose value fits `to_width` bits, cast to the C type that computes that width."""
         if class_bits(from_width) != class_bits(to_width):
             return Value(f"({c_integer(class_bits(to_width))}){text}")
         return Value(text)
@@ -399,7 +399,7 @@ class Expressions:
     # ----------------------------------------------------------------- parser errors
 
     def checks(self, expr: ir.Expr, guards: tuple[str, ...] = ()) -> Iterator[ParserCheck]:
-        """Yield the conditions under which `expr` may be evaluated, in order of evaluation."""
+        """Yield the checks for parser errors that evaluating `expr` requires, in order of evaluation."""
         match expr:
             case ir.Lookahead(type=ir.Bits(width=width)):
                 yield ParserCheck(guards, f"(size_t)(end - at) < {(width + 7) // 8}", "PacketTooShort")

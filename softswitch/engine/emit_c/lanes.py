@@ -48,7 +48,7 @@ MAX_GROUP = 16
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A statement, and separately its array indices."""
+    """A statement: `key` is its structure without array indices, `elements` the array elements it names."""
 
     key: Hashable
     elements: tuple[ArrayRef, ...]
@@ -179,7 +179,7 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 
 
 def _escapes(expr: ir.Expr) -> bool:
-    """Return True if `expr` reads memory that does not contain scalars held in C locals.
+    """Return True if `expr` reads scalars from memory instead of the C locals that hold them in a loop.
 
     While a rolled loop runs, scalars are in locals; whole headers and elements of stacks with run-time
     indices would still have the old values.
@@ -303,7 +303,7 @@ class Lazy:
     element: ArrayRef
     offset: int  # bytes from the header's start to its first lane
     bits: int
-    read: bool  # before they are written
+    read: bool  # lanes are read before they are written
     written: bool
 
 

@@ -76,7 +76,7 @@ def struct(name: str, members: Sequence[str], out: Writer, *, aligned: bool = Fa
 
 
 def declare_flags(unit: Translation, out: Writer) -> None:
-    """Write the state of headers: their validity, and the places of large ones."""
+    """Write the state of headers: validity, next indices of stacks, and the places of large headers."""
     storage = unit.homes.storage
     struct("valid", storage.valid.lines, out)
     struct("next", storage.next.lines, out)

@@ -1,6 +1,6 @@
 """Match-action tables as C: entry structs, lookups, descriptions for the control plane.
 
-The data for a packet's look-ups is fetched while other packets are processed, as waiting for memory takes
+The data for a packet's look-ups is fetched into the cache while other packets are processed, as memory takes
 longer than all other work on a packet. Most keys are fields of the received packet, known before the packet's
 turn: parsing finds them, and the C compiler keeps only the parts of the parser that lead to a key. If the
 program changes a key, the wrong entry is fetched; no result depends on the fetch.
@@ -262,7 +262,7 @@ def _emit_dispatch(body: BodyWriter, layout: TableLayout, number: str, args: str
 
 
 def _emit_code(body: BodyWriter, layout: TableLayout) -> None:
-    """Write constant entries as one test after the other, the winner first."""
+    """Write constant entries as one test after the other, in the order of precedence."""
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
     state = TableEntries(body.unit.program, table)
@@ -320,7 +320,7 @@ def _find_call(layout: TableLayout, name: str, number: int) -> str:
 
 
 def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
-    """Yield a line for each cell of an entry: its place, number and initial value (stored as zero)."""
+    """Yield `template` with each cell's place, number and initial value, which entries store as zero."""
     for number, cell in enumerate(table.cells):
         initial = literal(cell.initial, ir.width_of(cell.place.type))
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
@@ -346,7 +346,7 @@ def _key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
 
 
 def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
-    """Write ``p4_waits`` and ``p4_ahead``; return their names, NULL if no key is known in advance."""
+    """Write ``p4_waits`` and ``p4_ahead``, which fetch entries early; return their names, or NULL twice."""
     program = unit.program
     if unit.architecture.by_gress or not _only_parses(program):
         return "NULL", "NULL"

@@ -114,7 +114,7 @@ def is_signed(type_: ir.Type) -> bool:
 
 
 def storage_bits(width: int) -> int:
-    """Return the size of the C integer that holds `width` bits."""
+    """Return the size in bits of the smallest C integer that holds `width` bits."""
     return next(bits for bits in (8, 16, 32, 64, 128) if width <= bits)
 
 
@@ -129,7 +129,7 @@ def storage_type(type_: ir.Scalar) -> str:
 
 
 def class_bits(width: int) -> int:
-    """Return the size of the C integer in which a `width`-bit value is computed."""
+    """Return the size in bits of the C integer in which a `width`-bit value is computed."""
     return max(32, storage_bits(width))
 
 

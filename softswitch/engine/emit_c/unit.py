@@ -63,7 +63,7 @@ class Registers:
             self._lay_out(registers, names)
 
     def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
-        """Return the cells in order: single cells from wide to narrow, to avoid padding, then arrays.
+        """Lay out a group's cells: single cells from wide to narrow, to avoid padding, then arrays.
 
         A packet reads a slot's single cells before it works on the arrays; by then the processor, which
         prefetches in the order of addresses, has begun to load the arrays.
@@ -149,7 +149,7 @@ def _grouped(program: ir.Program) -> list[list[ir.Register]]:
 
 
 def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
-    """Yield neighbours of the same width, lanes separately, so that an array of lanes begins a line.
+    """Yield runs of neighbours of the same width; lanes are a run of their own, which begins a cache line.
 
     Lanes are `RUN` registers or more whose names differ in digits only.
     """
@@ -278,13 +278,13 @@ class CArchitecture:
 
     Attributes:
         by_gress: True if a packet's state belongs to one gress; else it lives from parser to deparser.
-        counted: The bytes counted for a packet, as C.
+        counted: C text of the bytes that counters and meters count for a packet.
         options: Lines at the beginning of the C text.
         blocks: Controls except deparsers, in the order of the text.
         deparsers: Deparsers.
         declare_packet: Writes ``struct p4_packet`` and ``p4_state``.
         emit_packet_functions: Writes the functions that start, copy and lend packets.
-        emit_entries: Writes the engine's entry points for a packet; `timed`: some code needs the time.
+        emit_entries: Writes the engine's entry points; the bool states whether the program needs the time.
     """
 
     by_gress: bool

@@ -75,7 +75,7 @@ class ReorderWindow:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The source of each byte, for loading and for storing."""
+        """For each byte, the index of the byte from which it comes; the same for loading and storing."""
         order = list(range(self.size))
         for block in self.blocks:
             begin = block.at - self.blocks[0].at
@@ -474,7 +474,7 @@ def _address(at: str, bits: int) -> str:
 def checksum_terms(parts: Sequence[BitPart], position: int = 0) -> list[str]:
     """Return C terms whose sum has the same Internet checksum as the concatenation of `parts`.
 
-    They begin at bit `position` of the summed data.
+    `parts` begin at bit `position` of the summed data.
 
     A 16-bit word counts the same at any position in a larger number, because 2**16 is 1 modulo
     2**16 - 1; so each value is added unchanged, shifted to its end in its word.

@@ -207,7 +207,7 @@ def _binary(expr: ir.Binary) -> Evaluate:
 
 
 def divide(dividend: int, divisor: int) -> tuple[int, int]:
-    """Return quotient (towards zero) and remainder; both 0 if the divisor is."""
+    """Return quotient (rounded towards zero) and remainder; both are 0 if the divisor is 0."""
     if divisor == 0:
         return 0, 0
     quotient = abs(dividend) // abs(divisor)
