@@ -67,7 +67,7 @@ _MESSAGES = {
 UNSPECIFIED, INSERT, MODIFY, MODIFY_INC, DELETE, INSERT_OR_MODIFY, RESET = range(7)
 """Kinds of updates."""
 CONTINUE_ON_ERROR, ROLLBACK_ON_ERROR, DATAPLANE_ATOMIC = range(3)
-"""Handling of a batch in which an update fails."""
+"""Ways to handle a batch of updates in which one fails."""
 BIND = 0
 """The only action on programs that does not need the chip's compiler."""
 

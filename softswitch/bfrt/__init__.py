@@ -125,7 +125,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ programs
 
     def set_config(self, request: Any, context: Any) -> Any:
-        """Bind a client to the running program; this call cannot load one."""
+        """Bind a client to the running program; a program cannot be loaded by this call."""
         if request.action != bfruntime.BIND:
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
@@ -134,7 +134,7 @@ class _BfrtServicer:
             )
         names = [config.p4_name for config in request.config]
         if len(names) != 1 or not names[0]:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "bind to one program, by its p4_name")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "want one config, with the p4_name to bind to")
         if self._name is not None and names[0].lower() != self._name.lower():
             context.abort(
                 grpc.StatusCode.NOT_FOUND, f"program '{names[0]}' does not run here; '{self._name}' does"

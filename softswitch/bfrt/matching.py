@@ -47,7 +47,7 @@ def cells(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
 
 
 class _Cells:
-    """A table with an entry for each index, which always exists."""
+    """A table with one entry for each index; the entries always exist."""
 
     table: TableSpec
 
@@ -297,7 +297,7 @@ class _Matching:
         given = field.WhichOneof("match_type")
         wanted = column.match.lower()
         if given != wanted:
-            raise InvalidArgument(f"'{column.name}' matches {wanted}, not {given or 'nothing'}")
+            raise InvalidArgument(f"'{column.name}' takes a match of kind {wanted}, not {given or 'nothing'}")
         full = (1 << column.bits) - 1
         match wanted:
             case "exact":
@@ -372,7 +372,7 @@ class _Matching:
     # ------------------------------------------------------------------ reading
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry with a key, the default entry, or all entries except the default one."""
+        """Yield the entry with the given key, the default entry, or all entries except the default one."""
         request = self._key(entry) if entry.HasField("key") else p4.TableEntry(table_id=self._own.id)
         request.is_default_action = entry.is_default_entry
         if self.table.data:

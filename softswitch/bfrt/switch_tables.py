@@ -113,7 +113,7 @@ class _Ports(Stored):
         _check_port(self._switch, key[0])
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return a port's configuration, with its name and the state up."""
+        """Return a port's configuration with its name, its place and its state, which is always up."""
         connector, lane = key[0] // LANES + 1, key[0] % LANES
         told: Row = {
             "$PORT_UP": True,
@@ -165,7 +165,7 @@ class _Handles:
         self._switch = switch
 
     def write(self, kind: int, entry: Any) -> None:
-        """Raise an error, as the positions of ports are fixed."""
+        """Raise PermissionDenied, as the positions of ports are fixed."""
         raise PermissionDenied(f"'{HANDLE.name}' can only be read")
 
     def read(self, entry: Any) -> Iterator[Any]:

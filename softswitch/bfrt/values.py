@@ -131,7 +131,7 @@ def number(data: bytes, column: Column) -> int:
 
 
 def column_of(columns: Iterable[Column], field_id: int, table: TableSpec) -> Column:
-    """Return the field of this number. Raises InvalidArgument."""
+    """Return the field with this number. Raises InvalidArgument if there is none."""
     known = tuple(columns)
     for column in known:
         if column.id == field_id:
@@ -215,7 +215,7 @@ def exact_key(entry: Any, table: TableSpec) -> tuple[int, ...] | None:
 
 
 def exact_entry(table: TableSpec, key: Sequence[int], values: Mapping[str, Value]) -> Any:
-    """Return the message of an entry of a table with exact fields."""
+    """Encode an entry of a table with exact fields."""
     entry = bfruntime.TableEntry(table_id=table.id)
     for column, value in zip(table.key, key, strict=True):
         entry.key.fields.add(field_id=column.id).exact.value = bytes_of(value, column)
@@ -236,7 +236,7 @@ class Rows(Protocol):
         """Apply an update of one entry or, without a key, of all entries."""
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry of a key or, without a key, all entries."""
+        """Yield the entry with the given key or, without a key, all entries."""
 
     def usage(self) -> int:
         """Return the number of entries."""

@@ -176,7 +176,7 @@ def _ended(status: int) -> str:
 
 
 def _first_error(stderr: str) -> str:
-    """Return the line with the error."""
+    """Return the first line of a compiler's output that states an error."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return next(
         (line for line in lines if "error" in line.lower()), lines[0] if lines else "it printed no message"
@@ -219,7 +219,7 @@ def find_compiler() -> str:
 
 
 def content_hash(text: str, flags: tuple[str, ...]) -> str:
-    """Return the hash of a C text, its flags and the runtime headers; comments (the source) do not count."""
+    """Return the hash of a C text without its comments, of its flags, and of the runtime headers."""
     plain = _COMMENT.sub(lambda found: found[1] or " ", text)
     return hashed(plain, " ".join(flags), _runtime_text())
 

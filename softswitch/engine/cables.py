@@ -1,7 +1,7 @@
 """Several switches in virtual time, and the cables between their memory ports.
 
-A port's impairments are its link: rate, queue and loss belong to the sending port. A cable adds its delay, as
-a frame must enter the receiving switch at the right time. A frame sent now cannot reach another switch sooner
+The rate, queue and loss of a link are impairments of the sending port. The delay belongs to the cable, as a
+frame must enter the receiving switch at the right time. A frame sent now cannot reach another switch sooner
 than the shortest delay of a cable. So all switches advance by steps of at most this
 delay, one after the other, and exchange their frames in between: each packet enters in the right
 microsecond. Frames that enter at the same microsecond are ordered by the step in which they were sent, then
@@ -30,7 +30,7 @@ Survives = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """One direction of a link: frames that leave a switch by a port enter another switch, given by number."""
+    """One direction of a link: frames that leave switch `source` by `port` enter switch `target`."""
 
     source: int
     port: int
@@ -176,7 +176,7 @@ class Cabling:
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
     def waiting(self) -> Sequence[int]:
-        """Return the ends at which frames have arrived since the last call; drain them at the switch."""
+        """Return the ends at which frames have arrived since the last call; drain the frames at the switch."""
         count = self._library.cabling_waiting(self._cabling, self._told)
         return self._told[:count] if count else ()
 

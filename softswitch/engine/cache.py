@@ -6,7 +6,7 @@ folders with the sticky bit, such as ``/tmp``. The first suitable one of these f
 
 1. ``$XDG_CACHE_HOME/ina``, or ``~/.cache/ina``,
 2. ``ina-UID`` in the folder for temporary files,
-3. a folder of this process, gone when it ends.
+3. a folder of this process, removed when the process ends.
 
 Files are sealed: their digest stands at their end, which loaders ignore. A file cut off by a full
 disk or a crash would end the process that loads it; it is not `whole`, and is built again.

@@ -1,7 +1,7 @@
 """The control-plane side of one table: its entries, and their checks.
 
 Both back ends keep a `TableEntries` per table and update their data plane only afterwards, so they refuse
-the same entries for the same reasons. Entries come out canonical: each match has one form.
+the same entries for the same reasons. Stored entries are canonical: each match has one form.
 
 `TableLayout` is the representation of a table in C: for the declarations in C and for packing entries.
 """
@@ -254,10 +254,10 @@ MAX_CODE_ENTRIES = 64
 """Maximum number of constant entries that become code; more become a table that is filled when loaded."""
 
 ARG_WORDS = 2
-"""64-bit words of an action argument passed from Python."""
+"""Number of 64-bit words in which Python passes an action argument."""
 
 RANGE_WORDS = 2
-"""64-bit words of each end of a range."""
+"""Number of 64-bit words for each end of a range."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,14 +91,14 @@ class TokenMeter:
 
 
 def _counter(meaning: str) -> int:
-    """Return a dataclass field that starts at 0, with a sentence about its count for `meanings`."""
+    """Return a dataclass field that starts at 0; `meaning` is the sentence that `meanings` returns for it."""
     count: int = field(default=0, metadata={"meaning": meaning})
     return count
 
 
 @dataclass(slots=True)
 class PortStatistics:
-    """Frames at one port by their fate. Only the two ``packets`` counters have byte counters, too."""
+    """Counters of the frames at one port. Bytes are counted only beside ``rx_packets`` and ``tx_packets``."""
 
     rx_packets: int = _counter("Frames that arrived, before impairments.")
     rx_bytes: int = _counter("Bytes of the frames that arrived.")
@@ -119,8 +119,8 @@ class PortStatistics:
     rx_stranger: int = _counter(
         "Datagrams dropped because they did not come from the UDP port's peer; not in rx_packets."
     )
-    ingress_dropped: int = _counter("Packets that came in here and were dropped by the program.")
-    egress_dropped: int = _counter("Packets dropped by the program on their way out here.")
+    ingress_dropped: int = _counter("Packets that arrived at this port and were dropped by the program.")
+    egress_dropped: int = _counter("Packets for this port that the program dropped in egress.")
     tx_packets: int = _counter("Frames that left the port.")
     tx_bytes: int = _counter("Bytes of the frames that left the port.")
     tx_lost: int = _counter("Leaving frames that an impairment dropped.")
@@ -129,10 +129,10 @@ class PortStatistics:
     tx_reordered: int = _counter("Leaving frames that an impairment held back.")
     tx_queue_full: int = _counter("Frames dropped because the port's egress queue was full.")
     tx_blocked: int = _counter(
-        "Frames that the socket did not accept, or that were not taken from this memory port."
+        "Frames dropped because the socket did not accept them, or because this memory port was full."
     )
     tx_no_peer: int = _counter("Frames dropped because no peer has sent to this UDP port yet.")
-    tx_too_long: int = _counter("Frames longer than the interface's MTU.")
+    tx_too_long: int = _counter("Frames dropped because they were longer than the interface's MTU.")
 
 
 @dataclass(slots=True)
@@ -151,5 +151,5 @@ SWITCH_COUNTERS = [f.name for f in fields(SwitchStatistics)]
 
 
 def meanings(statistics: type[PortStatistics] | type[SwitchStatistics]) -> dict[str, str]:
-    """Return a sentence for each counter, by its name, in their order."""
+    """Return a sentence that describes each counter, by the counter's name, in the order of the fields."""
     return {each.name: each.metadata["meaning"] for each in fields(statistics)}

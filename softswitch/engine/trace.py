@@ -34,7 +34,7 @@ class Event:
     pos: Position | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return the step for JSON; numbers are plain, whatever their width."""
+        """Return the step as an object for JSON; values of any width are numbers."""
         place = {} if self.pos is None else {"file": self.pos.file, "line": self.pos.line}
         return {"kind": self.kind, "name": self.name, **self.details, **place}
 

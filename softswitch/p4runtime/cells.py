@@ -92,7 +92,7 @@ def write_counter(bundle: Bundle, kind: int, message: Any) -> None:
         return
     packets, bytes_ = message.data.packet_count, message.data.byte_count
     if packets < 0 or bytes_ < 0:
-        raise InvalidArgument(f"counters start at 0; got {packets} packets, {bytes_} bytes")
+        raise InvalidArgument(f"a counter must be 0 or more; got {packets} packets, {bytes_} bytes")
     for cell in cells:
         bundle.pipeline.write_counter(counter.name, cell, packets, bytes_)
 

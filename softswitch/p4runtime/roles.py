@@ -168,7 +168,11 @@ _ID_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """A role's permissions: ids that it may write (exclusive or shared), packets in, and loading programs."""
+    """A role's permissions.
+
+    The role may write the entities of `exclusive` ids, as no other role, and of `shared` ids. If
+    `receives_packets`, it receives all PacketIns, or those with the metadata (id, value) `packet_filter`.
+    """
 
     exclusive: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()

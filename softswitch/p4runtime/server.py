@@ -235,7 +235,7 @@ class _Stream:
         self.responses.put(response)
 
     def take(self) -> Any:
-        """Wait for the next response."""
+        """Wait for the next response and return it."""
         response = self.responses.get()
         if isinstance(response, p4.StreamMessageResponse) and not response.HasField("arbitration"):
             with self._lock:

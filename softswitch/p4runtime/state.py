@@ -95,7 +95,7 @@ class ProfileState:
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry; `told_us` is the time of the last hit before the last report, or None."""
+    """The idle timeout of an entry; `told_us` is the time of the hit whose timeout was reported, or None."""
 
     entry: ir.ConstEntry
     timeout_ns: int
@@ -246,7 +246,7 @@ class Device:
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle that reads and writes refer to. Raises FailedPrecondition before any program."""
+        """The bundle that reads and writes refer to. Raises FailedPrecondition if no program is loaded."""
         found = self._saved or self._running
         if found is None:
             raise FailedPrecondition("no program is loaded; set a forwarding pipeline config first")
@@ -268,15 +268,17 @@ class Device:
         return bundle is self._running
 
     def preload(self, source: str) -> None:
-        """Load a preprocessed program, like a controller's request. Raises CompileError or PipelineError."""
+        """Load and run a preprocessed program, as VERIFY_AND_COMMIT does.
+
+        Raises CompileError or PipelineError.
+        """
         self._commit(self._own(source))
 
     def reload(self, source: str) -> None:
-        """Load a preprocessed program, but keep entries and cells of objects that the old program has, too.
+        """Load and run a preprocessed program; objects in both programs keep their entries and cells.
 
-        RECONCILE_AND_COMMIT does the same. Raises CompileError or PipelineError.
-
-        Also raises FailedPrecondition if the new program cannot take an entry; the old program then stays.
+        RECONCILE_AND_COMMIT does the same. Raises CompileError or PipelineError, or FailedPrecondition if the
+        new program cannot take an entry; the old program then stays.
         """
         self._reconcile(self._own(source))
 
@@ -366,7 +368,7 @@ def members(entry: Any) -> list[tuple[int, int]]:
 
 
 def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
-    """Raise AlreadyExists or NotFound if an update does not fit, InvalidArgument if it has no type.
+    """Raise an error if an update inserts an existing entry, changes a missing one, or has no type.
 
     Args:
         kind: The update's type.

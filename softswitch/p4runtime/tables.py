@@ -40,7 +40,7 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
     if message.is_default_action:
         _write_default(bundle, table, kind, message)
     elif not table.fields:
-        raise InvalidArgument(f"'{table.name}' has no key, so it has no entries but its default")
+        raise InvalidArgument(f"'{table.name}' has no key, so it can have only a default entry")
     elif kind == _INSERT:
         entry = _insert(bundle, table, message)
     elif kind == _MODIFY:
@@ -119,7 +119,7 @@ def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the rates of the meter of one table entry; without a config all packets are green."""
     table = _owner(bundle, message, "meter")
     if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct meter lives as long as its entry; it can only be modified")
+        raise InvalidArgument("a direct meter exists as long as its entry; it can be modified only")
     cells.refuse_counts(message)
     configured = cells.rates(message.config) if message.HasField("config") else None
     bundle.pipeline.configure_direct_meter(table.name, _target(bundle, table, message), configured)
@@ -140,7 +140,7 @@ def write_direct_counter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the counter of one table entry."""
     table = _owner(bundle, message, "counter")
     if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct counter lives as long as its entry; it can only be modified")
+        raise InvalidArgument("a direct counter exists as long as its entry; it can be modified only")
     entry = _target(bundle, table, message)
     if message.HasField("data"):
         _check_counts(message.data)
@@ -409,7 +409,7 @@ def _counter(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None) ->
 def _check_counts(data: Any) -> None:
     if data.packet_count < 0 or data.byte_count < 0:
         raise InvalidArgument(
-            f"counters start at 0; got {data.packet_count} packets, {data.byte_count} bytes"
+            f"a counter must be 0 or more; got {data.packet_count} packets, {data.byte_count} bytes"
         )
 
 

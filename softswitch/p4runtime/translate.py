@@ -103,7 +103,7 @@ _KEPT, _KEPT_BYTES = 4096, 256
 
 
 def table(schema: Schema, table_id: int) -> TableSchema:
-    """Look up the table of a request."""
+    """Return the table with this id. Raises InvalidArgument if there is none."""
     if table_id not in schema.tables:
         raise InvalidArgument(schema.describe_unknown("table", table_id))
     return schema.tables[table_id]

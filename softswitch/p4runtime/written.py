@@ -39,11 +39,11 @@ class Written:
 
 
 Journal = Callable[[Written], None]
-"""Receives each write after it is applied."""
+"""A function that is called with the record of each write, after the write is applied."""
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return a log record per update, None if it writes no table entry. Call this before the updates."""
+    """Return a record for each update, None if it writes no table entry; call this before the updates."""
     return [_written(bundle, update, client) for update in updates]
 
 

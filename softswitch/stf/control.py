@@ -48,7 +48,7 @@ def find(what: str, name: str, names: Iterable[str], line: int) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ScriptError(f"{what} {name!r} may be {' or '.join(found)}", line)
+        raise ScriptError(f"{what} {name!r} is ambiguous: want {' or '.join(found)}", line)
     raise ScriptError(f"no {what} {name!r}; the program has {', '.join(known) or 'none'}", line)
 
 
@@ -135,12 +135,14 @@ def _pattern(key: ir.Key, operand: ScriptOperand | None, line: int) -> ir.Patter
         raise ScriptError(f"{operand.value:#x} does not fit in the {width} bits of key {key.name}", line)
     if operand.high is not None:
         if key.match != "range" or not operand.value <= operand.high <= full:
-            raise ScriptError(f"a range for key {key.name}, which is {key.match} of {width} bits", line)
+            raise ScriptError(
+                f"the range does not fit key {key.name}, which is {key.match} of {width} bits", line
+            )
         return ir.Pattern("range", operand.value, operand.high)
     if key.match == "lpm":
         return _prefix(operand, width, line)
     if operand.prefix is not None:
-        raise ScriptError(f"a prefix length for key {key.name}, which is {key.match}", line)
+        raise ScriptError(f"a prefix length does not fit key {key.name}, which is {key.match}", line)
     if key.match == "ternary":
         mask = full if operand.digits == 0 else operand.mask & full
         return ir.Pattern("mask", operand.value & mask, mask)
@@ -161,7 +163,7 @@ def _prefix(operand: ScriptOperand, width: int, line: int) -> ir.Pattern:
 
 
 class Plane(Protocol):
-    """Entries, counters, meters, registers and replication of one switch. All may raise PipelineError."""
+    """Entries, counters, meters, registers and replication of one switch; methods may raise PipelineError."""
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
         """Add an entry."""
@@ -176,25 +178,25 @@ class Plane(Protocol):
         """Set the action that runs on a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of a cell."""
+        """Return packets and bytes of a counter's cell."""
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set a cell; see `Pipeline.write_counter`."""
+        """Set packets and bytes of a counter's cell; see `Pipeline.write_counter`."""
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
         """Return the number of packets that have hit an entry, and of their bytes."""
 
     def read_register(self, name: str, index: int) -> int:
-        """Return a cell."""
+        """Return the value of a register's cell."""
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        """Set a cell."""
+        """Set the value of a register's cell."""
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
         """Return the rates of a meter's cell, or None if it has no rates."""
 
     def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
-        """Set the rates of a cell."""
+        """Set the rates of a meter's cell."""
 
     def set_multicast_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""

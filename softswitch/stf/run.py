@@ -107,7 +107,7 @@ def run_script(
 
 
 def ports_of(statements: Sequence[Statement]) -> list[int]:
-    """Return the ports that a script checks: the ports that it names or, with ``no_packet``, all.
+    """Return the ports that a script checks: the ports that it names or, with ``no_packet``, all ports.
 
     Raises ScriptError for an impossible port.
     """

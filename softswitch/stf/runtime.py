@@ -225,7 +225,7 @@ def _table_entry(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
         matches.append((key.name, _matched(key, value)))
     priority = entry.get("priority")
     if has_priorities(described) and (not isinstance(priority, int) or priority < 1):
-        raise ScriptError(f"priority is {priority!r}; table {name} needs one of 1 or more", _LINE)
+        raise ScriptError(f"priority is {priority!r}; table {name} needs a priority of 1 or more", _LINE)
     adding = Add(_LINE, name, priority and priority - 1, _closed(matches), action, args)
     return lambda control, plane: control.add(adding)
 

@@ -282,7 +282,7 @@ class _Tokens:
         return _operand(self.take("number", "a number"), self.line).value
 
     def operand(self) -> ScriptOperand:
-        """Return a value to match."""
+        """Parse and return a value to match, with a prefix length or as a range if it has one."""
         value = _operand(self.take("number", "a value"), self.line)
         if self.sign("/"):
             return ScriptOperand(value.value, value.mask, value.digits, self.integer())

@@ -26,7 +26,7 @@ _BOOL = ir.Bool()
 
 
 def with_joint_decisions(program: ir.Program) -> ir.Program:
-    """Return a program in which runs of tables that decide alike are conditions with their actions inside."""
+    """Return `program` with one decision in place of each run of tables that decide alike."""
     joiner = _Joiner(program)
     ingress, egress = joiner.body(program.ingress), joiner.body(program.egress)
     return replace(program, variables=joiner.variables, ingress=ingress, egress=egress)

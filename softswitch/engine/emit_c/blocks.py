@@ -292,7 +292,7 @@ def _transition(body: BodyWriter, transition: ir.Transition, labels: dict[str, s
 
 
 def pattern_tests(patterns: Sequence[ir.Pattern], values: Sequence[tuple[str, ir.Type]]) -> list[str]:
-    """Return the C conditions under which values, as text and type, match; none if they always match."""
+    """Return the C conditions under which `values` (C text and type) match; none if they always match."""
     tests = (_test(pattern, *value) for pattern, value in zip(patterns, values, strict=True))
     return [test for test in tests if test is not None]
 

@@ -60,7 +60,7 @@ class HeaderPlace:
 
 @dataclass(frozen=True, slots=True)
 class ParserCheck:
-    """A condition under which evaluating an expression is a parser error, given `guards`."""
+    """The parser error `error` in an expression: it occurs if all `guards` and `condition` hold, as C."""
 
     guards: tuple[str, ...]
     condition: str
@@ -79,19 +79,19 @@ class Expressions:
     # ----------------------------------------------------------------- places
 
     def scalar(self, expr: ir.Expr) -> Scalar:
-        """Return the place of a scalar path."""
+        """Return the C lvalue of an expression that names a scalar."""
         place = self._resolve(expr)
         assert isinstance(place, Scalar), f"{expr.pos}: no scalar"
         return place
 
     def header(self, expr: ir.Expr) -> HeaderPlace:
-        """Return the place of a header path."""
+        """Return the C lvalue of an expression that names a header."""
         place = self._resolve(expr)
         assert isinstance(place, HeaderPlace), f"{expr.pos}: no header"
         return place
 
     def stack(self, expr: ir.Expr) -> StackHome:
-        """Return the place of a stack path."""
+        """Return the C storage of an expression that names a stack."""
         place = self._resolve(expr)
         assert isinstance(place, StackHome), f"{expr.pos}: no stack"
         return place
@@ -147,7 +147,7 @@ class Expressions:
         return Scalar(slot.type, self.aliases.get(text, text), header.guard, array, owner)
 
     def _index(self, index: ir.Expr) -> str:
-        """Return an index as text that compares correctly with a size, signed or not."""
+        """Return the C text of an index, signed or not, that compares correctly with a size."""
         value = self.value(index)
         if is_signed(index.type):
             width = ir.width_of(index.type)

@@ -266,7 +266,7 @@ def _digest(
             pending.append(expr)
             continue
         if sum(ir.width_of(other.type) for other in pending) % 8:
-            raise Unsupported("a hash over a varbit that does not start a byte", expr.pos)
+            raise Unsupported("a hash over a varbit that does not begin at a whole byte", expr.pos)
         flush()
         place = body.expressions.scalar(expr)
         out.line(

@@ -398,7 +398,7 @@ def _array_of(body: BodyWriter, expr: ir.Expr) -> ArrayRef | None:
 
 
 def _write_run(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> None:
-    """Write one loop.
+    """Write a run as a loop.
 
     Inside the loop the packet's scalars are in C locals, so that the loop accesses only
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
@@ -581,7 +581,7 @@ def _hoisted(
 
 
 def _names(body: BodyWriter) -> Names:
-    """Return names that are unused in the scope."""
+    """Return an object that hands out names that are unused in the scope."""
     names = Names()
     expressions = body.expressions
     for taken in (*RESERVED, *expressions.locals.values(), *expressions.aliases.values()):

@@ -47,7 +47,7 @@ class Uses:
     whole: set[Path] = field(default_factory=set)  # used as a whole, with all its parts
 
     def is_by_field(self, header: Path) -> bool:
-        """Return True if only fields of a header are used."""
+        """Return True if the program uses a header only field by field, not as a whole."""
         return not any(header[:end] in self.whole for end in range(1, len(header) + 1))
 
     def _mention(self, expr: ir.Expr, *, written: bool = False) -> None:
@@ -285,7 +285,7 @@ class StackHome:
 
 @dataclass(frozen=True, slots=True)
 class ScalarHome:
-    """A scalar of metadata or a variable."""
+    """A scalar of metadata, or a scalar variable: its type and its C lvalue."""
 
     type: ir.Scalar | ir.VarBits
     text: str
@@ -451,7 +451,7 @@ def whole_bytes(slots: Sequence[FieldSlot]) -> Iterator[tuple[FieldSlot, ...]]:
 
 
 def packet_roots(program: ir.Program) -> dict[str, ir.Type]:
-    """Return the storages that live as long as the packet."""
+    """Return the types of the structs that live as long as a packet, by name."""
     return {
         "standard_metadata": program.standard_metadata,
         "meta": program.meta,

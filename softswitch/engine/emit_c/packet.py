@@ -160,7 +160,7 @@ def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
 
 
 def emit_raw(home: HeaderHome, out: Writer) -> None:
-    """Write the functions that load a header from the frame, and lend it to another packet."""
+    """Write the functions that load a header's used fields from the frame, and that deparse the header."""
     raw, layout = home.raw, home.layout
     assert raw is not None
     name = raw_name(raw)

@@ -163,14 +163,14 @@ def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
 
 
 def action_members(layout: TableLayout) -> list[str]:
-    """Return the members of a table's arguments, one for each of its actions."""
+    """Return the C member names in the union of a table's arguments, one for each action."""
     names = Names()
     names.unique("none")
     return [names.unique(action.rsplit(".", 1)[-1]) for action in layout.actions]
 
 
 def param_names(unit: Translation, action: str) -> dict[str, str]:
-    """Return the members of an action's arguments by the names of its parameters."""
+    """Return the C member name for each parameter of an action, by the parameter's name."""
     names = Names()
     return {param.name: names.unique(param.name) for param in unit.program.actions[action].params}
 

@@ -33,7 +33,7 @@ RESERVED = (
     *("s", "p", "v", "i", "at", "end", "error", "to", "out", "words", "data", "digest", "max", "length"),
     *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes", "done"),
 )
-"""Names of the variables of generated functions, reserved for them."""
+"""Names that generated functions use themselves, reserved so that no P4 variable gets one of them."""
 
 
 PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
@@ -158,5 +158,5 @@ def unparenthesised(text: str) -> str:
 
 
 def comment(pos: ir.Position) -> str:
-    """Return a position for a C comment."""
+    """Return the text of a source position, made safe for a C comment."""
     return str(pos).replace("*/", "* /").replace("/*", "/ *")

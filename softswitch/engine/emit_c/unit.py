@@ -53,7 +53,7 @@ class RegisterGroup:
 
 
 class Registers:
-    """The groups of a program and each register's cell."""
+    """The register groups of a program, and each register's place in its group."""
 
     def __init__(self, program: ir.Program) -> None:
         self.groups: list[RegisterGroup] = []
@@ -194,7 +194,7 @@ def _c_type(bits: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One program being translated."""
+    """A program with the layouts and C names that all parts of its translation share."""
 
     program: ir.Program
     architecture: CArchitecture

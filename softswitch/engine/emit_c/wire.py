@@ -1,9 +1,9 @@
 """Convert headers to and from bytes, and lists of values to the bytes for a hash.
 
 A cell is a C integer: one field of 8, 16, 32 or 64 bits, or neighbouring smaller fields that fill 8 or 16
-bits, as its bit fields. If cells are as contiguous in storage as on the wire, one instruction reorders up to
-16 bytes: the bytes of a cell are reversed, and so are two one-byte cells that form a 16-bit word of the wire.
-So a word of the wire is a number in storage, and checksums can add words there.
+bits, as its bit fields. Where cells follow each other both in storage and on the wire, one instruction
+converts up to 16 bytes: it reverses the bytes of each cell, and of two one-byte cells that form a 16-bit word
+on the wire. So each such word is a number in storage, and checksums can add these numbers.
 """
 
 from __future__ import annotations
