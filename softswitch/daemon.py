@@ -57,7 +57,7 @@ class StopSignal:
         self._told.setblocking(False)  # if the socket is full, the event is set already
 
     def __enter__(self) -> Self:
-        """Take over the two signals. Raises ValueError in any thread except the main one."""
+        """Take over SIGTERM and SIGINT. Raises ValueError in any thread except the main one."""
         self._woke = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _only_wake) for number in SIGNALS}
         return self

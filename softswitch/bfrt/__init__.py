@@ -137,7 +137,8 @@ class _BfrtServicer:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "want one config, with the p4_name to bind to")
         if self._name is not None and names[0].lower() != self._name.lower():
             context.abort(
-                grpc.StatusCode.NOT_FOUND, f"program '{names[0]}' does not run here; '{self._name}' does"
+                grpc.StatusCode.NOT_FOUND,
+                f"this switch does not run program '{names[0]}' but '{self._name}' only",
             )
         with self._device.mutex:
             self._bound[request.client_id] = names[0]

@@ -36,7 +36,7 @@ class Column(Numbered):
 
     @property
     def bits(self) -> int:
-        """Bits of a number."""
+        """Width in bits of the field, if it is a number."""
         return NUMBERS.get(self.type, self.width)
 
 
@@ -243,7 +243,7 @@ class Rows(Protocol):
 
 
 class Stored:
-    """A table with an exact key whose entries are kept here; subclasses update the switch."""
+    """A table with an exact key that keeps its entries in `rows`; subclasses update the switch."""
 
     def __init__(self, table: TableSpec) -> None:
         self.table = table

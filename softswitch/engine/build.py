@@ -94,7 +94,7 @@ def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
 
 
 def _built_elsewhere(content: str, here: str) -> Path | None:
-    """Return an object that another compiler built here, or one supplied with the package."""
+    """Return a shared object that another compiler built on this machine, or that the package supplies."""
     with suppress(NoCache):
         for file in find_folder().path.glob(f"pipeline-{here}-*.so"):
             if whole(file):

@@ -163,7 +163,7 @@ class Cabling:
         Args:
             end: The end.
             data: The frames, back to back.
-            lengths: Bytes of each, as ``array("I")``.
+            lengths: Bytes of each frame, as ``array("I")``.
             now_us: The time, equal to the last step's.
         """
         address, count = lengths.buffer_info()
@@ -176,7 +176,7 @@ class Cabling:
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
     def waiting(self) -> Sequence[int]:
-        """Return the ends at which frames have arrived since the last call; drain the frames at the switch."""
+        """Return the ends at which frames have arrived since the last call, to be drained at the switch."""
         count = self._library.cabling_waiting(self._cabling, self._told)
         return self._told[:count] if count else ()
 

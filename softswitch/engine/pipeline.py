@@ -197,7 +197,7 @@ class Pipeline(Protocol):
         """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Count the entry as hit at `now_us`, so that its idle time starts there."""
+        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Remove and return the waiting digests: names and values, in the order of the program's calls."""

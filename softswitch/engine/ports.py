@@ -124,7 +124,7 @@ class Impairments:
     """Impairments of one direction of a port.
 
     A frame first waits for the rate limit, then may be lost or corrupted, then is delayed. Corruption
-    is modelled as on Ethernet: the frame check fails and the frame is dropped, under a counter of its own.
+    is modelled as on Ethernet: the frame check fails, so the frame is dropped and counted as corrupted.
     """
 
     loss: float = 0.0

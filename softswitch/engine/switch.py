@@ -252,7 +252,10 @@ class Switch:
         return [frame for _, frame in self.drain_timed(port)]
 
     def drain_timed(self, port: int) -> list[tuple[int, bytes]]:
-        """Like `drain`, with the time in microseconds when each frame arrived at the far end of the link."""
+        """Remove and return the frames that have left by a memory port, as (arrival time, frame).
+
+        The time is when the frame arrived at the far end of the link, in microseconds.
+        """
         data, lengths, times = self.drain_batch(port)
         frames = []
         at = 0
@@ -262,7 +265,7 @@ class Switch:
         return frames
 
     def drain_batch(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Like `drain_timed`, without splitting: frames back to back, their lengths, their times in µs."""
+        """Return the frames of `drain_timed` unsplit: frames back to back, their lengths, their times, µs."""
         if not isinstance(self._ports.get(port), MemoryPort):
             raise PortError(f"port {port} is not a memory port")
         return self._engine.drain(port)

@@ -210,7 +210,7 @@ _INTERFACES = "openconfig-interfaces"
 _MODULES = {"id": "openconfig-p4rt"}
 _LEFT_OUT = {1: "state", 2: "config", 3: "config"}
 """Containers to leave out, by the type of data that a Get requests."""
-_READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI only reads them"
+_READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI can only read them"
 
 
 def handlers(switch: Switch, writes: Callable[[], int]) -> Any:

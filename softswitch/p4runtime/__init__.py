@@ -3,7 +3,7 @@
 ======================  =============================================================
 `server`                gRPC: decodes requests, maps errors to status codes
 `state`                 the loaded program and everything written to it, as one bundle
-`entities`              one update or read of any entity; `tables`, `cells`, `replication`
+`entities`              one update or read of any entity, by `tables`, `cells`, `replication`
 `translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
 `schema`                the objects of a P4Info, by id and by name
 `roles`                 the primary controllers, and the permissions of roles

@@ -95,7 +95,7 @@ class Arbitration:
         return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
-        """Remove a client whose stream has ended; if it was the primary, return the others' notifications."""
+        """Remove a client whose stream has ended; if it was the primary, return notifications for its role."""
         role_name = self._role_of.pop(client, None)
         if role_name is None:
             return []
@@ -111,7 +111,9 @@ class Arbitration:
             raise NotFound(f"no controller has role '{role_name}'")
         primary = role.primary() if role else None
         if role is None or primary is None:
-            raise PermissionDenied("there is no primary controller; become it on a StreamChannel first")
+            raise PermissionDenied(
+                "there is no primary controller; become the primary on a StreamChannel first"
+            )
         if election_id != role.highest:
             raise PermissionDenied(f"election id {election_id} is not the primary's, which is {role.highest}")
 

@@ -73,7 +73,7 @@ def entry_of(program: ir.Program, statement: Add) -> tuple[str, ir.ConstEntry]:
 def invocation_of(
     program: ir.Program, table: ir.Table, name: str, args: tuple[tuple[str, int], ...], line: int
 ) -> ir.Invocation:
-    """Return the call of one of a table's actions.
+    """Return the invocation of a table's action `name` with `args`.
 
     Args:
         program: The program.
@@ -286,7 +286,7 @@ class Control:
         self._tell(statement.line, lambda: self._plane.set_default(name, called))
 
     def remove_all(self, line: int) -> None:
-        """Remove all entries but constant ones. Raises ScriptError."""
+        """Remove all entries except constant ones. Raises ScriptError."""
         for name, table in self._program.tables.items():
             if not table.const_entries:
                 for entry in self._plane.entries(name):

@@ -217,7 +217,7 @@ def _packet(keyword: str, words: list[str], line: int) -> PacketLine | Expect:
 
 
 class _Tokens:
-    """The tokens (words, numbers, signs) of the rest of a line."""
+    """The tokens (words, numbers, signs) of a line after its keyword, read one after the other."""
 
     def __init__(self, text: str, line: int) -> None:
         self.line = line

@@ -564,7 +564,7 @@ def _assigned(body: BodyWriter, group: Sequence[ir.Stmt]) -> set[str]:
 def _hoisted(
     body: BodyWriter, group: Sequence[ir.Stmt], assigned: set[str]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the slots that stay constant in the loop: (group, index) to (pointer, guard)."""
+    """Return the register slots whose index is constant in the loop: (group, index) to (pointer, guard)."""
     names = _names(body)
     slots: dict[tuple[str, str], tuple[str, str]] = {}
     for statement in all_statements(group):

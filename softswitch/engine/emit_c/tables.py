@@ -320,7 +320,10 @@ def _find_call(layout: TableLayout, name: str, number: int) -> str:
 
 
 def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
-    """Yield `template` with each cell's place, number and initial value, which entries store as zero."""
+    """Yield `template`, filled in for each cell: its C place, its number in the entry, its initial value.
+
+    Entries store a cell XOR its initial value, so that cleared memory has the initial values.
+    """
     for number, cell in enumerate(table.cells):
         initial = literal(cell.initial, ir.width_of(cell.place.type))
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)

@@ -159,7 +159,7 @@ class Interpreter:
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Count the entry as hit at `now_us`, so that its idle time starts there."""
+        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
         self._table(table).write_last_hit(entry, now_us)
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:

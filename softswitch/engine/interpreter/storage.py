@@ -302,7 +302,7 @@ class TableState(TableEntries):
         return self._last_hits.get(self.owner("idle timeout", entry), 0)
 
     def write_last_hit(self, entry: ir.ConstEntry, now_us: int) -> None:
-        """Count the entry as hit at `now_us`."""
+        """Record a hit of the entry at `now_us`."""
         self._last_hits[self.owner("idle timeout", entry)] = now_us
 
     def _refresh(self) -> None:
