@@ -33,7 +33,7 @@ from softswitch.p4runtime.schema import ArrayInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, Device
 
 COUNTER_BYTES, COUNTER_PACKETS, COUNTER_INDEX, REGISTER_INDEX = 65553, 65554, 65556, 65557
-"""Numbers of fields, different from all action parameters' numbers."""
+"""Field ids for counters and registers; no action parameter has one of these ids."""
 BYTES = Column(COUNTER_BYTES, "$COUNTER_SPEC_BYTES", "uint64")
 PACKETS = Column(COUNTER_PACKETS, "$COUNTER_SPEC_PKTS", "uint64")
 

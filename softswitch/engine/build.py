@@ -55,7 +55,7 @@ _ADVICE = (
     ("No space left", "free some space, or set XDG_CACHE_HOME to another directory"),
     ("cannot execute", "a part of it is missing; install it again (Debian: gcc)"),
 )
-"""Advice for words that occur in a compiler's first error."""
+"""Pairs of words that may occur in a compiler's first error, and the advice for this case."""
 
 Backend = Literal["auto", "compiled", "interpreter"]
 

@@ -57,7 +57,7 @@ _SURVIVES = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)
 
 
 class _Cable(ctypes.Structure):
-    """The C struct ``engine_cable``."""
+    """The C struct ``engine_cable``, with the fields of `Cable`."""
 
     _fields_ = (
         ("source", ctypes.c_uint32),
@@ -69,7 +69,7 @@ class _Cable(ctypes.Structure):
 
 
 class _End(ctypes.Structure):
-    """The C struct ``engine_end``."""
+    """The C struct ``engine_end``, with the fields of `End`."""
 
     _fields_ = (("engine", ctypes.c_uint32), ("port", ctypes.c_uint16))
 

@@ -35,7 +35,7 @@ from softswitch.engine.ports import (
 )
 
 PATH_BYTES: Final = 107
-"""Longest path that a socket address can hold."""
+"""Maximum length in bytes of the path in a Unix socket's address."""
 
 
 def make_socket_folder(longest: str) -> Path:
@@ -126,7 +126,7 @@ class _Member(ctypes.Structure):
 
 
 class _CaptureConfig(ctypes.Structure):
-    """The C struct ``engine_capture_config``."""
+    """The C struct ``engine_capture_config``, with the fields of `CaptureSettings`."""
 
     _fields_ = (
         ("epoch_ns", ctypes.c_uint64),

@@ -44,7 +44,7 @@ class CaptureSettings:
 
 
 def file_header(interface: str, snap: int) -> bytes:
-    """Return the beginning of a file about one interface: its section, and the interface."""
+    """Return the beginning of a file for one interface: the section block and the interface's block."""
     section = struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1) + _option(_APPLICATION, b"ina") + _END
     options = _option(_NAME, interface.encode()) + _option(_RESOLUTION, bytes([_NANOSECONDS])) + _END
     return _block(_SECTION, section) + _block(_INTERFACE, struct.pack("<HHI", _ETHERNET, 0, snap) + options)

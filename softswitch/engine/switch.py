@@ -222,7 +222,7 @@ class Switch:
         if port not in self._ports:
             raise PortError(f"there is no port {port}")
         if sum(lengths) > len(data):
-            raise ValueError(f"{len(data)} bytes for frames of {sum(lengths)} bytes in all")
+            raise ValueError(f"{len(data)} bytes of data for frames of {sum(lengths)} bytes together")
         self._engine.inject(port, data, lengths, self._engine.now_us() if now_us is None else now_us)
         self._deliver_unless_running()
 

@@ -45,7 +45,7 @@ MODELS = (
     ("openconfig-system", "OpenConfig working group", "2.0.0"),
     ("ina-p4runtime", "INA", "1.0.0"),
 )
-"""Name, organisation and version of each model with leaves here."""
+"""Name, organisation and version of each YANG model whose leaves this service offers."""
 
 LISTS = {"interface": "name"}
 """Names of the lists in a tree, with the name of each list's key."""
@@ -205,7 +205,7 @@ VERSION = "0.10.0"
 _ENCODINGS = ("JSON", "PROTO", "JSON_IETF")
 _JSON, _PROTO, _IETF = (gnmi.ENCODINGS[name] for name in _ENCODINGS)
 _TOP = {"system": "openconfig-system", "p4runtime": "ina-p4runtime"}
-"""Modules of top nodes; other nodes belong to `_INTERFACES`."""
+"""YANG modules of top nodes; other nodes belong to the module `_INTERFACES`."""
 _INTERFACES = "openconfig-interfaces"
 _MODULES = {"id": "openconfig-p4rt"}
 _LEFT_OUT = {1: "state", 2: "config", 3: "config"}

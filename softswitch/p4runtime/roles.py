@@ -135,7 +135,10 @@ class Arbitration:
         return role_name is not None and self._roles[role_name].primary() == client
 
     def _tell_all(self, role_name: str) -> list[Notification]:
-        """Return a notification for each client of the role, the primary last, after the backups know."""
+        """Return a notification for each client of the role, the primary's last.
+
+        So backups learn that they are not the primary before the new primary knows of its status.
+        """
         role = self._roles[role_name]
         primary = role.primary()
         others = [self._tell(role_name, c) for c in role.clients if c != primary]

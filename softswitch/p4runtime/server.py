@@ -100,15 +100,15 @@ _GRACE_S = 2.0
 """Time for requests in progress when the service closes, seconds."""
 
 _STATUS_BYTES = 5000
-"""Space for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
+"""Bytes for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
 
 _ERROR_BYTES = 60
-"""Space for one error of a batch, without its text."""
+"""Bytes of one error of a batch, without its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files for an encrypted port, in PEM; with `client_ca`, clients must show a certificate of that CA."""
+    """Files for TLS, in PEM format; with `client_ca`, clients must show a certificate of this CA."""
 
     certificate: Path
     key: Path

@@ -146,7 +146,7 @@ def priority(table: TableSchema, value: int) -> int:
     """Check an entry's priority: positive where entries may overlap, zero where they cannot."""
     if table.takes_priority and value <= 0:
         raise InvalidArgument(
-            f"priority is {value}; entries of '{table.name}' can overlap and need one above zero"
+            f"priority is {value}; entries of '{table.name}' can overlap and need a priority above 0"
         )
     if not table.takes_priority and value != 0:
         raise InvalidArgument(

@@ -247,14 +247,14 @@ class _Tokens:
         return text
 
     def sign(self, sign: str) -> bool:
-        """Skip a sign if it comes next."""
+        """Skip `sign` if it comes next; return True if it did."""
         if self.peek() != ("sign", sign):
             return False
         self._at += 1
         return True
 
     def want(self, sign: str) -> None:
-        """Skip a sign that must come next."""
+        """Skip `sign`, which must come next. Raises ScriptError."""
         if not self.sign(sign):
             raise ScriptError(
                 f"{self.peek()[1] or 'the end of the line'} where {sign} is expected", self.line

@@ -416,7 +416,7 @@ class Homes:
         return f"{path[1].partition('_')[0]}_{path[0]}"
 
     def _raw(self, path: Path, layout: HeaderLayout) -> Raw | None:
-        """Return how a header passes as bytes; None if the program uses all its fields, or it as a whole."""
+        """Return the `Raw` of a header; None if the program uses all its fields, or the header as a whole."""
         uses = self._uses
         if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
             return None

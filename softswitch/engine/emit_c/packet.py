@@ -114,7 +114,7 @@ def _scalar_member(unit: Translation, variable: str) -> str:
 
 
 def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
-    """Write the functions that load a large header into storage, and emit it from its place."""
+    """Write the functions that load a large header into storage, and deparse it from storage or the frame."""
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
     lends = not unit.architecture.by_gress

@@ -349,7 +349,10 @@ def _key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
 
 
 def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
-    """Write ``p4_waits`` and ``p4_ahead``, which fetch entries early; return their names, or NULL twice."""
+    """Write the functions ``p4_waits`` and ``p4_ahead``, which prefetch entries, and return their names.
+
+    The names are "NULL" if no key is known before a packet's turn.
+    """
     program = unit.program
     if unit.architecture.by_gress or not _only_parses(program):
         return "NULL", "NULL"

@@ -408,7 +408,7 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
 
 
 def _first_structs() -> tuple[str, ...]:
-    """Return the first structs of each gress, and the struct after both."""
+    """Return the names of the first struct of each gress, and of the struct after both gresses'."""
     return (*(struct for struct in GRESS_STRUCTS if struct.endswith("standard_metadata")), LARGE_STRUCT)
 
 

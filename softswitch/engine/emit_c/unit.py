@@ -119,7 +119,7 @@ class Registers:
         return lines
 
     def describe(self, out: Writer) -> None:
-        """Write the table for the control plane's reads and writes of cells."""
+        """Write the C table by which the control plane reads and writes cells."""
         with out.block("static const struct p4_register p4_registers[] =", "};"):
             for name, cell in self.cells.items():
                 where = f"offsetof(struct {cell.group}, {cell.member})"

@@ -33,7 +33,7 @@ OPTIONS = """\
 
 ROOT = "standard_metadata"
 _OURS = frozenset(("ingress_port", "egress_spec", "mcast_grp", "priority"))
-"""Fields read by the functions that the engine calls."""
+"""Fields of standard metadata that the engine's entry points read."""
 
 
 def told_fields(program: ir.Program) -> frozenset[str]:

@@ -52,12 +52,12 @@ class CellBlock:
 
     @property
     def at(self) -> int:
-        """The first byte on the wire."""
+        """Position of the first byte on the wire, from the header's start."""
         return self.cells[0].at
 
     @property
     def place(self) -> int:
-        """The first byte in storage."""
+        """Position of the first byte in storage, from the start of the C struct."""
         return self.cells[-1].place
 
     @property
