@@ -177,7 +177,7 @@ def _oneof(column: Column) -> str:
 
 
 def write_data(to: Any, values: Mapping[str, Value], columns: Iterable[Column]) -> None:
-    """Add the fields of `columns` that have a value to a message of data."""
+    """Add to the data message `to` a field for each of `columns` that has a value in `values`."""
     for column in columns:
         if column.name not in values:
             continue

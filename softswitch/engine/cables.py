@@ -98,7 +98,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class Cabling:
-    """Switches, their cables and ends: runtime/engine_cables.c. Times are microseconds.
+    """Switches, their cables and ends, run by runtime/engine_cables.c. Times are microseconds.
 
     An *entrance* is a cable's number or, after all cables' numbers, an end's.
     """

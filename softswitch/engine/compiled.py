@@ -344,13 +344,13 @@ class CompiledPipeline:
         _configure_meter(self._meter(name, index), rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Return the meter's reading for this entry, None: the default action. Raises NoSuchEntry."""
+        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         return _read_meter(self._part(table, "direct meter", entry))
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
-        """Set the meter's rates for this entry, None: the default action. Raises NoSuchEntry."""
+        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         _configure_meter(self._part(table, "direct meter", entry), rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:

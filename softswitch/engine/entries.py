@@ -251,7 +251,7 @@ def _show(entry: ir.ConstEntry) -> str:
 
 
 MAX_CODE_ENTRIES = 64
-"""Maximum number of constant entries that become code; more become a table that is filled when loaded."""
+"""Maximum number of constant entries that become code; a larger table is filled when it is loaded."""
 
 ARG_WORDS = 2
 """Number of 64-bit words in which Python passes an action argument."""

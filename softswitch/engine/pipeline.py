@@ -186,12 +186,12 @@ class Pipeline(Protocol):
         """Set the rates of one meter of an array; with None, all packets are green."""
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Return the meter's reading for this entry, None: the default action. Raises NoSuchEntry."""
+        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
-        """Set the meter's rates for this entry, None: the default action. Raises NoSuchEntry."""
+        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
         """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""

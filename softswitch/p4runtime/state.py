@@ -309,7 +309,7 @@ class Device:
                 self._commit(self._prepare(config))
             case request.COMMIT:
                 if config is not None:
-                    raise InvalidArgument("COMMIT takes no config: it commits the one saved before")
+                    raise InvalidArgument("COMMIT takes no config: it commits the saved config")
                 with self.mutex:
                     if self._saved is None:
                         raise NotFound("no config is saved; VERIFY_AND_SAVE one before COMMIT")

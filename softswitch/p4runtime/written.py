@@ -115,7 +115,9 @@ def _check_ids(old: Bundle, new: Bundle) -> None:
         for id_, item in objects.items():
             other = kinds[kind].get(id_)
             if other is not None and other.name != item.name:
-                raise FailedPrecondition(f"{kind} 0x{id_:08x} was '{item.name}' and is '{other.name}' now")
+                raise FailedPrecondition(
+                    f"{kind} 0x{id_:08x} is '{item.name}' in the old program, but '{other.name}' in the new one"
+                )
 
 
 def _all_written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[int, Any]]]]:

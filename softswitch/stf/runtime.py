@@ -41,7 +41,7 @@ SHOWS = re.compile(
 )
 """Commands that only show information: they do nothing here."""
 _FIRST = 1 << 24
-"""Lowest priority of BMv2's own interface, in which smaller numbers win."""
+"""Largest priority number of BMv2's own interface, in which the smallest number wins."""
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 
 _Setting = Callable[[Control, Plane], object]

@@ -73,7 +73,7 @@ class Locals:
 def find_locals(program: ir.Program) -> Locals:
     """Find the functions that use each variable.
 
-    Functions are `ir.Program.parsers` and `ir.Program.blocks`, ``action X`` and ``table X``.
+    Functions are named as in `ir.Program.parsers` and `ir.Program.blocks`, or "action X" and "table X".
     """
     users: dict[str, set[str]] = {
         name: set()

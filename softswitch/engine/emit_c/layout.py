@@ -217,7 +217,7 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: b
             continue
         if is_wide(type_) and (offset % 8 or ir.width_of(type_) % 8):
             raise Unsupported(
-                f"field {name} of header {header.name} is over 128 bits, not in whole bytes", pos
+                f"field {name} of header {header.name} has over 128 bits, so it must be whole bytes", pos
             )
         offset += ir.width_of(type_)
         fixed += ir.width_of(type_)

@@ -307,7 +307,7 @@ def _emit_lookup(body: BodyWriter, layout: TableLayout, number: int) -> None:
 
 
 def _find_call(layout: TableLayout, name: str, number: int) -> str:
-    """Return the call that finds the entry of ``key``, as C; ``ranged`` has the values for ranges."""
+    """Return the C call that looks up the key in C variable ``key`` (for ranges, also in ``ranged``)."""
     find = f"&s->tables[{number}], key, {layout.words}"
     size = f"sizeof(struct {name}_entry)"
     match layout.kind:

@@ -143,14 +143,14 @@ class Interpreter:
         self._meter(name, index).configure(rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Return the meter's reading for this entry, None: the default action. Raises NoSuchEntry."""
+        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         state = self._table(table)
         return state.meter(state.owner("direct meter", entry)).read()
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
-        """Set the meter's rates for this entry, None: the default action. Raises NoSuchEntry."""
+        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         state = self._table(table)
         state.meter(state.owner("direct meter", entry)).configure(rates)
 
