@@ -9,8 +9,8 @@ extract   header                          its fields
 error     of the parser
 table     control-plane name              key, hit, action, arguments
 action    called directly
-read      register                        index, value; a value of null: beyond the end
-write     register                        index, old, value; an old of null: beyond the end, lost
+read      register                        index, value (null: the index is beyond the end)
+write     register                        index, old, value (old is null: beyond the end, lost)
 drop      block
 egress                                    port, bytes
 ========  ==============================  ======================================================

@@ -107,7 +107,7 @@ class ProfileInfo(Numbered):
 
     @property
     def group_limit(self) -> int:
-        """Maximum number of members, by weight, of a group."""
+        """Maximum sum of the members' weights in a group."""
         return self.max_group_size or self.size
 
 

@@ -116,7 +116,7 @@ def _check_ids(old: Bundle, new: Bundle) -> None:
             other = kinds[kind].get(id_)
             if other is not None and other.name != item.name:
                 raise FailedPrecondition(
-                    f"{kind} 0x{id_:08x} is '{item.name}' in the old program, but '{other.name}' in the new one"
+                    f"{kind} 0x{id_:08x} is '{item.name}' in the old program, '{other.name}' in the new one"
                 )
 
 

@@ -30,7 +30,7 @@ from softswitch.stf.script import (
 
 
 def find(what: str, name: str, names: Iterable[str], line: int) -> str:
-    """Return the name equal to `name` or, if it is the only one, ending in it.
+    """Return the one of `names` that equals `name`, or the only one that ends in `name`.
 
     Args:
         what: Kind of the object, for error messages.

@@ -233,7 +233,7 @@ class StatementCompiler:
         return run
 
     def scope(self, statements: Sequence[ir.Stmt]) -> Execute:
-        """Return a function that runs statements in order; a ``return`` in them ends only these statements."""
+        """Return a function that runs statements in order; a ``return`` ends only these statements."""
         run = self.body(statements)
         return lambda packet: Leave.BLOCK if run(packet) is Leave.BLOCK else None
 
