@@ -39,9 +39,9 @@ def metric_family(
     """Return the lines of one counter or gauge.
 
     Args:
-        name: Its name.
-        meaning: Its description.
-        values: Its values, by labels as `metric_labels` returns them.
+        name: The metric's name.
+        meaning: The metric's description.
+        values: The metric's values, by labels as `metric_labels` returns them.
         kind: ``counter`` or ``gauge``.
     """
     head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]

@@ -237,7 +237,7 @@ class BodyWriter:
                     self.bring_home(home)
 
     def bring_but(self, exprs: Iterable[ir.Expr], exempt: HeaderHome) -> None:
-        """Load the fields of large headers as `bring` does, except those of `exempt`."""
+        """Load the fields of large headers as `bring` does, but not the header `exempt`."""
         assert exempt.where is not None
         self.brought.add(exempt.where)
         self.bring(exprs)

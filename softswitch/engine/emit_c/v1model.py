@@ -59,7 +59,7 @@ def _mentioned(program: ir.Program) -> frozenset[str]:
 
 
 def tell(unit: Translation, told: Set[str], values: Mapping[str, str]) -> Iterator[str]:
-    """Yield C assignments of `values` to the fields of standard metadata, for the fields in `told`."""
+    """Yield C assignments of `values` to fields of standard metadata that the program may read."""
     fields = dict(unit.program.standard_metadata.fields)
     for name, value in values.items():
         if name not in told:

@@ -68,7 +68,7 @@ class CellBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReorderWindow:
-    """Bytes reordered together: the bytes of `blocks`, some of which the next window may write again."""
+    """`size` bytes that one instruction reorders: the bytes of `blocks`, some also in the next window."""
 
     size: int
     blocks: tuple[CellBlock, ...]
