@@ -27,7 +27,8 @@ class Written:
     """A record of a written table entry or, for kind LOAD, of a loaded program, which starts without entries.
 
     `match` maps the names of the key's exact fields to values, `params` the names of the action's parameters;
-    a deletion has the deleted entry's values. `client` is gRPC's name of the peer, and its certificate's name.
+    a deletion has the deleted entry's values. `client` is gRPC's name of the peer, with its certificate's
+    name.
     """
 
     kind: Literal["INSERT", "MODIFY", "DELETE", "LOAD"]

@@ -508,7 +508,7 @@ class TofinoInterpreter(Interpreter):
         return (headers + packet.payload)[:MAX_FRAME]
 
     def _values(self, told: dict[str, int]) -> dict[str, int]:
-        """Return all fields of the intrinsic metadata header in egress: given values, and 0 for other fields."""
+        """Return all fields of the intrinsic metadata header in egress: given values, 0 for other fields."""
         return {
             name: wrapper(type_)(told.get(name, 0))
             for name, type_ in self._header.fields
