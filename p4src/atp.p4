@@ -1,6 +1,6 @@
 // ATP as published (NSDI'21), for comparison: slots are hashed by the position in the window and hashed
 // again after a collision; a slot stays taken until the server's result passes; the server makes every
-// result. The rest is shared.p4 without preemption (docs/reference/protocol/shared.md).
+// result. Otherwise it equals shared.p4 without preemption (docs/reference/protocol/shared.md).
 #define ADDRESSING SALTED
 #define HELD_SLOTS
 #include <core.p4>

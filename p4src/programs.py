@@ -41,5 +41,5 @@ def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
 
 
 def is_file(program: str) -> bool:
-    """Return True if a program is given by its file, not by a name of this folder."""
+    """Return True if `program` is the path of a file, not the name of a program in this folder."""
     return program.endswith(".p4")

@@ -1,4 +1,4 @@
-"""The embedded switch: compiles P4 programs for v1model or Tofino and runs them, under P4Runtime.
+"""The embedded switch: compiles P4 programs for v1model or Tofino and runs them, with a P4Runtime service.
 
 A switch in a few lines::
 
@@ -136,7 +136,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a name at its first use: a process seldom needs compiler, engine and service."""
+    """Import a public name when it is first used, as few processes need compiler, engine and service."""
     for module, names in _HOMES.items():
         if name in names:
             found: object = getattr(importlib.import_module(f"softswitch.{module}"), name)

@@ -40,7 +40,7 @@ from softswitch.stf.control import EmbeddedPlane
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SOMEBODY: Final = 0
-"""The byte written in place of a signal's number."""
+"""The byte that `StopSignal.set` writes in place of a signal's number."""
 
 
 class StopSignal:
@@ -57,7 +57,7 @@ class StopSignal:
         self._told.setblocking(False)  # if the socket is full, the event is set already
 
     def __enter__(self) -> Self:
-        """Take over the two signals. Raises ValueError in any thread except the main one."""
+        """Take over SIGTERM and SIGINT. Raises ValueError in any thread except the main one."""
         self._woke = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _only_wake) for number in SIGNALS}
         return self
@@ -98,11 +98,11 @@ WATCH_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSettings:
-    """A switch as a process.
+    """Settings of a switch that runs as a process.
 
     Attributes:
         ports: The ports by number.
-        program: The program; None: packets are dropped until a controller loads one.
+        program: File of the P4 program; None: packets are dropped until a controller loads a program.
         defines: Preprocessor definitions of `program`.
         address: Address of P4Runtime, ``host:port`` or ``unix:path``; None: a Unix socket in a private
             folder.
@@ -120,10 +120,10 @@ class SwitchSettings:
             result, or the reason for a failure, to `ready`.
         ready: Receives one line of JSON once everything is open: ``p4runtime`` (its address), ``grpc_port``
             (null for a Unix socket), ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and
-            ``program``; then, with `until_eof`, the answers.
+            ``program``; then, with `until_eof`, the answers to requests.
         until_eof: Stop at the end of standard input.
         capture: Destination of captures; None: no captures.
-        journal: Receives controllers' programs and table writes.
+        journal: Called with each table write and each program load of a controller; None: do not report them.
         runtime: Files with the initial entries of the tables of `program`.
     """
 
@@ -209,7 +209,7 @@ def run_switch(asked: SwitchSettings) -> None:
 
 
 def _fill(device: Device, files: Sequence[Path]) -> None:
-    """Apply the files to the tables. Raises RuntimeFileError, OSError."""
+    """Apply files with initial entries to the program's tables. Raises RuntimeFileError, OSError."""
     if not files:
         return
     # Imported here, because few switches have such files.
@@ -283,7 +283,7 @@ def _watch(asked: SwitchSettings, known: str, service: Service, stop: StopSignal
             service.device.reload(source)
         except (CompileError, PipelineError, RequestError, OSError) as error:
             if str(error) != complaint:
-                _say(asked.ready, {"error": f"the program stays as it was: {error}"})
+                _say(asked.ready, {"error": f"the previous program keeps running: {error}"})
             complaint = str(error)
         else:
             complaint = ""
@@ -291,7 +291,7 @@ def _watch(asked: SwitchSettings, known: str, service: Service, stop: StopSignal
 
 
 def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: StopSignal) -> None:
-    """Run commands until standard input ends, then stop the switch."""
+    """Answer requests from standard input until it ends, then stop the switch."""
     try:
         for line in _lines(sys.stdin.fileno()):
             _say(answers, _execute(switch, captures, line))

@@ -16,11 +16,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4"
 
 
 class MetricsUnknown(Exception):
-    """The numbers are not available now."""
+    """The metrics are not available now; the message states why."""
 
 
 def render(switch: Switch) -> str:
-    """Return the present values of all counters of ports and of the switch."""
+    """Return the present values of all counters of the switch and its ports, in Prometheus's text format."""
     ports = {port: asdict(switch.statistics(port)) for port in switch.ports}
     lines: list[str] = []
     for name, meaning in meanings(PortStatistics).items() if ports else ():
@@ -39,9 +39,9 @@ def metric_family(
     """Return the lines of one counter or gauge.
 
     Args:
-        name: Its name.
-        meaning: Its description.
-        values: Its values, by labels as `metric_labels` returns them.
+        name: The metric's name.
+        meaning: The metric's description.
+        values: The metric's values, by labels as `metric_labels` returns them.
         kind: ``counter`` or ``gauge``.
     """
     head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
@@ -53,7 +53,7 @@ def _number(value: float) -> str:
 
 
 def metric_labels(**values: object) -> str:
-    """Return the labels of a value as text."""
+    """Return a value's labels in Prometheus's text format, such as ``{port="1"}``."""
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
     return "{" + ",".join(f'{name}="{str(value).translate(escapes)}"' for name, value in values.items()) + "}"
 

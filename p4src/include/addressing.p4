@@ -25,7 +25,7 @@ control Addressing(in headers_t hdr, inout metadata_t meta) {
     bit<32> next_size = 0;
     bool has_settled = false;
 
-    // No earlier change of this counter row had this number.
+    // `number` identifies the change: no earlier change of this counter row had it.
     action move(bit<64> number, bit<32> offset, bit<32> size) {
         id = number;
         next_offset = offset;

@@ -118,7 +118,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
             admitted = hdr.ina.node - meta.first_node < meta.node_count;
             meta.outcome = outcome_t.WRONG_RANK;
         } else if (hdr.ina.kind == KIND_RESULT) {
-            // a result is the whole job's, wherever it was kept
+            // a result is the sum of the whole job, whichever node kept it
             admitted = hdr.ina.node == ROOT_NODE && hdr.ina.bitmap == meta.result_bitmap;
             meta.outcome = outcome_t.WRONG_RANK;
         } else if ((hdr.ina.bitmap & meta.member_bitmap) == 0

@@ -1,5 +1,5 @@
 // The IPv4 header checksum, checked on the way in and updated on the way out.
-// Headers with options are passed on as they came.
+// Packets whose headers have options are forwarded unchanged.
 #ifndef INA_CHECKSUMS_P4
 #define INA_CHECKSUMS_P4
 

@@ -37,7 +37,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     bit<8> asked = 0;   // the packet's FLAGS_ASKING on arrival
     bit<8> flags = 0;
 
-    // Find the slot and compare.
+    // Find the slot, and compare its generation and PSN with the packet's.
     action meet() {
         // offset + psn % size: P4 has no `%` on run-time values, so use the identity hash
         hash(meta.index, HashAlgorithm.identity, meta.region_offset,
@@ -152,7 +152,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             (KIND_RESULT, RELATION_SAME,  1): decide(outcome_t.DUPLICATE,   LANES_NONE,      TO_NOBODY, 0);
             // a late copy
             (KIND_RESULT, RELATION_OLDER, _): decide(outcome_t.STALE,       LANES_NONE,      TO_NOBODY, 0);
-            // no slot to keep it in
+            // no slot that could keep the result
             (KIND_RESULT, _,              _): decide(outcome_t.PASSED_DOWN, LANES_NONE,      TO_GROUP,  KIND_RESULT);
         }
     }

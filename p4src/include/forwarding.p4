@@ -52,7 +52,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta,
         size = 64;
     }
 
-    // Frames to these are routed, all others bridged.
+    // The switch's own MAC addresses: frames to them are routed, all other frames are bridged.
     table own_mac {
         key = { hdr.ethernet.dst: exact; }
         actions = { NoAction; }

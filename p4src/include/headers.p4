@@ -54,7 +54,7 @@ header udp_t {
 // down towards the workers.
 const bit<4> KIND_GRADIENT = 1;   // up: a contribution, of a worker or of a switch's whole subtree
 const bit<4> KIND_RESULT   = 2;   // down: the finished sum; up: a copy requested by a reminder
-const bit<4> KIND_STATUS   = 3;   // down: who has contributed so far (no lanes)
+const bit<4> KIND_STATUS   = 3;   // down: the contributors so far (no lanes)
 const bit<4> KIND_PARTIAL  = 4;   // up, to the fallback server: part of a sum, not for a slot
 const bit<4> KIND_REMINDER = 5;   // down, from the fallback server: send up your part of the sum (no lanes)
 
@@ -149,23 +149,23 @@ struct metadata_t {
     bit<32> window;         // PSNs in flight; older ones are finished
     bit<32> max_age_us;
     bit<32> member_bitmap;  // the children behind the port that the packet came from
-    bit<16> first_node;     // the nodes of the tree behind it: a range
-    bit<16> node_count;
-    bit<1>  from_above;     // it came from the switch above, or from the fallback server
-    // The slot that this packet meets (the aggregators).
+    bit<16> first_node;     // the first node of the tree behind that port,
+    bit<16> node_count;     // and the number of nodes, which are consecutive
+    bit<1>  from_above;     // the packet came from the switch above, or from the fallback server
+    // The packet's slot (set by the aggregators).
     bit<32> index;
     bit<3>  lane_operation; // LANES_*
-    bit<1>  bare;           // its lanes hold no values (lane_work.p4)
+    bit<1>  bare;           // the slot's lanes hold no values (lane_work.p4)
     bit<1>  leaves_with_lanes;
     bit<1>  overflow;       // the sum left the int32 range
-    // The packet's fate.
+    // The packet's outcome.
     outcome_t outcome;
     bit<2>  way;            // TO_*
     bit<4>  kind;           // KIND_* on leaving
-    bit<1>  evicted;        // it leaves with an evicted sum
+    bit<1>  evicted;        // the packet leaves with an evicted sum
     bit<1>  is_addressed;   // egress looks up each copy's receiver
-    bit<16> first_rank;     // the ranks behind that receiver: a range
-    bit<16> rank_count;
+    bit<16> first_rank;     // the first rank behind that receiver,
+    bit<16> rank_count;     // and the number of ranks, which are consecutive
     bit<1>  is_flood;
 }
 

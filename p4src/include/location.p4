@@ -23,7 +23,7 @@ control Location(in ina_t ina, inout metadata_t meta) {
         hash(meta.index, HashAlgorithm.identity, meta.region_offset,
              { ina.psn + (bit<32>)ina.job * START_OF_JOB }, meta.region_size);
 #elif ADDRESSING == HASHED
-        // Any PSN in any slot. The byte behind it lets consecutive PSNs use all slots:
+        // Any PSN in any slot. The byte after the PSN lets consecutive PSNs use all slots:
         // without it the low bits of the CRC are linearly dependent in small arrays.
         hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
              { ina.job, ina.psn, 8w0 }, meta.region_size);

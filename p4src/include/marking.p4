@@ -15,7 +15,7 @@ control Marking(inout headers_t hdr, inout metadata_t meta,
                 in standard_metadata_t standard_metadata) {
     bit<19> limit = 0;
 
-    // Packets left in the queue when this one left it.
+    // A packet is marked if it leaves `depth` packets or more in the queue.
     action set_threshold(bit<19> depth) {
         limit = depth;
     }

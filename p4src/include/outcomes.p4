@@ -9,7 +9,7 @@ enum bit<5> outcome_t {
     REPLAYED        = 2,    // sum was complete: cached result to the sender
     DUPLICATE       = 3,    // already counted, no answer needed: dropped
     STATUS          = 4,    // already counted, and the sender asked for the status
-    STALE           = 5,    // older than what the slot holds: dropped
+    STALE           = 5,    // its PSN is older than the slot's: dropped
     // Refused: dropped without touching any slot.
     TRUNCATED       = 6,    // frame ends inside a header
     BAD_CHECKSUM    = 7,    // IPv4 header checksum
@@ -29,7 +29,7 @@ enum bit<5> outcome_t {
     BYPASSED        = 19,   // to the fallback server without trying for a slot
     PREEMPTED       = 20,   // took the slot from a sum of lower priority
     RECLAIMED       = 21,   // took the slot from a sum that was too old
-    EVICTED         = 22,   // in addition to these two, in the row of the job that lost the slot
+    EVICTED         = 22,   // in addition to PREEMPTED or RECLAIMED, in the row of the job that lost the slot
     // Partial sums on their way to the fallback server.
     FLUSHED         = 23,   // a resend took the partial sum out
     PULLED          = 24,   // a reminder took it, or the result
@@ -40,7 +40,7 @@ enum bit<5> outcome_t {
     PASSED_DOWN     = 28,
     // Also refused.
     WRONG_EPOCH     = 29,   // from an earlier admission under the same job id
-    WRONG_DIRECTION = 30,   // this kind of packet cannot come from there
+    WRONG_DIRECTION = 30,   // this kind of packet cannot come from this port
     NO_UPLINK       = 31    // no uplink to send it to; counted in addition to another outcome, or alone
 }
 

@@ -1,4 +1,4 @@
-// Ethernet, ARP, IPv4, UDP and INA in; the same out.
+// Parses and deparses Ethernet, ARP, IPv4, UDP and INA.
 #ifndef INA_PARSER_P4
 #define INA_PARSER_P4
 

@@ -1,5 +1,5 @@
-// The path of a packet, in all programs. They differ in their control Aggregator: the effect of
-// a packet on its slot.
+// The path of a packet, in all programs. The programs differ only in their control Aggregator, which
+// defines the effect of a packet on its slot.
 #ifndef INA_PIPELINE_P4
 #define INA_PIPELINE_P4
 
@@ -15,7 +15,7 @@
 
 control InaIngress(inout headers_t hdr, inout metadata_t meta,
                    inout standard_metadata_t standard_metadata) {
-    // Packets per (job, outcome); row 0 counts those of no admitted job.
+    // Packets per (job, outcome); row 0 counts packets of no admitted job.
     counter((bit<32>)(JOB_ROWS * 32), CounterType.packets) outcomes;
     Admission() admission;
     Passage() passage;

@@ -26,7 +26,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta,
             return;
         }
         if (meta.kind == KIND_RESULT && hdr.ina.kind != KIND_RESULT) {
-            hdr.ina.node = ROOT_NODE;       // a result is the whole job's, wherever it was kept
+            hdr.ina.node = ROOT_NODE;       // a result is the sum of the whole job, whichever node kept it
             hdr.ina.bitmap = meta.result_bitmap;
             hdr.ipv4.ecn = 0;               // marks that the contribution met on its way are in the sum
         } else if (meta.kind == KIND_STATUS) {

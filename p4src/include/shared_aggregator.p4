@@ -36,7 +36,7 @@ const bit<2> RELATION_FREE  = 2;    // it holds no sum that is still needed
 const bit<2> RELATION_OTHER = 3;
 
 // A packet's operation on the slot's state, as LANES_* are for its lanes.
-const bit<3> SLOT_KEEP    = 0;      // nothing
+const bit<3> SLOT_KEEP    = 0;      // change nothing
 const bit<3> SLOT_AGE     = 1;      // record the collision and age the slot: its priority falls
 const bit<3> SLOT_JOIN    = 2;
 const bit<3> SLOT_CLAIM   = 3;
@@ -73,12 +73,12 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     bit<1> final = 0;       // the slot holds the result of this PSN
     bit<1> seen = 0;        // this contributor is already in the slot
     bit<1> full = 0;        // all contributors are in, this packet included
-    bit<1> aged = 0;        // the packet may take another sum's slot: its sum is too old,
+    bit<1> aged = 0;        // the packet may take another sum's slot, because that sum is too old,
     bit<1> outranks = 0;    // or because the packet is more urgent
     bit<8> asked = 0;       // the packet's FLAGS_ASKING on arrival
     bit<3> slot_operation = SLOT_KEEP;
 
-    // Compare with the slot.
+    // Read the slot's state, and compare it with the packet.
     action meet() {
         slot_generation.read(slot.generation, meta.index);
         slot_psn.read(slot.psn, meta.index);
@@ -195,12 +195,12 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             // raw, relation, final, seen, full, resend, query, bypass, aged, outranks, root
             // raw values, which no slot can add
             (1, _,              _, _, _, _, _, _, _, _, _): decide(outcome_t.BYPASSED,   LANES_NONE,      SLOT_KEEP,    TO_UPLINK, KIND_PARTIAL);
-            // the result is here
+            // the slot holds the result
             (_, RELATION_SAME,  1, _, _, _, _, _, _, _, _): decide(outcome_t.REPLAYED,   LANES_FETCH,     SLOT_KEEP,    TO_SENDER, KIND_RESULT);
             // the last contribution
             (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 1): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    WAY_OF_RESULT, KIND_OF_RESULT);
             (_, RELATION_SAME,  0, 0, 1, _, _, _, _, _, 0): decide(outcome_t.COMPLETED,  LANES_ADD,       SLOT_JOIN,    TO_UPLINK, KIND_GRADIENT);
-            // one more; a resend takes the slot's sum along, as the rest may be lost
+            // one more contribution; a resend takes the slot's sum along, as others may be lost
             (_, RELATION_SAME,  0, 0, 0, 1, 0, _, _, _, _): decide(outcome_t.FLUSHED,    LANES_ADD,       SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_SAME,  0, 0, 0, _, _, _, _, _, _): decide(outcome_t.AGGREGATED, LANES_ADD,       SLOT_JOIN,    TO_NOBODY, 0);
             // already counted, the complete sum went up: send it again on request
@@ -223,7 +223,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             // first contribution, which evicts another sum
             (_, RELATION_OTHER, _, _, _, _, _, _, 1, _, _): decide(outcome_t.RECLAIMED,  LANES_EXCHANGE,  SLOT_CLAIM,   TO_UPLINK, KIND_PARTIAL);
             (_, RELATION_OTHER, _, _, _, _, _, _, 0, 1, _): decide(outcome_t.PREEMPTED,  LANES_EXCHANGE,  SLOT_CLAIM,   TO_UPLINK, KIND_PARTIAL);
-            // taken
+            // the slot is taken by another sum
             (_, RELATION_OTHER, _, _, _, _, _, _, 0, 0, _): decide(outcome_t.COLLIDED,   LANES_NONE,      SLOT_AGE,     TO_UPLINK, KIND_PARTIAL);
         }
     }

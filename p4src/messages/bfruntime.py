@@ -67,9 +67,9 @@ _MESSAGES = {
 UNSPECIFIED, INSERT, MODIFY, MODIFY_INC, DELETE, INSERT_OR_MODIFY, RESET = range(7)
 """Kinds of updates."""
 CONTINUE_ON_ERROR, ROLLBACK_ON_ERROR, DATAPLANE_ATOMIC = range(3)
-"""Handling of a batch in which an update fails."""
+"""Ways to handle a batch of updates in which one fails."""
 BIND = 0
-"""The only action on programs that does not need the chip's compiler."""
+"""The only action of SetForwardingPipelineConfig that needs no output of the chip's compiler."""
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:

@@ -37,4 +37,4 @@ Notification, Update, Path_, TypedValue = (
 ENCODINGS: dict[str, int] = {
     value.name: value.number for value in _pool.FindEnumTypeByName("gnmi.Encoding").values
 }
-"""Numbers of encodings by name."""
+"""Numbers of gNMI's encodings, by name."""

@@ -1,13 +1,13 @@
 // The exclusive program for Tofino: a private region of slots for every job (SwitchML, NSDI'21).
 // One pass, and one read-modify-write of every register in it. Its differences from the v1model
-// program, and the tests of it, are in docs/reference/tofino.md.
+// program, and its tests, are in docs/reference/tofino.md.
 //
 // The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //
 //   stage 0     the sender, and the region of its job
 //         1     the PSN of the slot: is this packet's the same, newer or older?
 //         2     the contributors, exponent, flags
-//         3-10  the lanes, four to a stage; beside them, the packet's fate
+//         3-10  the lanes, four to a stage; beside them, the packet's outcome
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
 #include <t2na.p4>
@@ -65,7 +65,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         size = MEMBERS;
     }
 
-    // Of no job: a broken packet could name any job.
+    // Count the packet for no job: a broken packet could name any job.
     action refuse(outcome_t outcome) {
         meta.outcome = outcome;
         meta.counter_row = 0;

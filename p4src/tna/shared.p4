@@ -1,7 +1,7 @@
 // The shared program for Tofino: slots that all jobs compete for (ATP, NSDI'21; preemption as in
 // ESA, ICNP'23). A packet without a slot goes to the job's fallback server. One pass, and one
-// read-modify-write of every register in it. Its differences from the v1model program, and the
-// tests of it, are in docs/reference/tofino.md.
+// read-modify-write of every register in it. Its differences from the v1model program, and its
+// tests, are in docs/reference/tofino.md.
 //
 // The stages of Tofino 1 into which p4c places it (docs/results/chip-fit.md):
 //
@@ -9,7 +9,7 @@
 //         1     the slot's strength: may this packet take it?
 //         2     the slot's owner
 //         3     the contributors, exponent, flags
-//         4-11  the lanes, four to a stage; beside them, the packet's fate
+//         4-11  the lanes, four to a stage; beside them, the packet's outcome
 //
 // A packet cannot return to a register that it has passed, so the packet that empties a slot cannot
 // free it. That packet only clears the bitmap; a copy of it without lanes, sent back into the
@@ -52,7 +52,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         meta.strength = STRENGTH_WITHOUT_PRIORITY;
     }
 
-    // The same, for a job that may preempt.
+    // A contribution of a job that may preempt.
     action contends(bit<8> counter_row, bit<16> mask, bit<16> place, bit<32> others, bit<1> root) {
         locate(counter_row, mask, place);
         meta.others = others;
@@ -104,7 +104,7 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         size = 1024;
     }
 
-    // Of no job: a broken packet could name any job.
+    // Count the packet for no job: a broken packet could name any job.
     action refuse(outcome_t outcome) {
         meta.outcome = outcome;
         meta.counter_row = 0;

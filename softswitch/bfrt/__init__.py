@@ -10,8 +10,8 @@
 controls the switch.
 
 This module is the service on gRPC; it alone in the folder knows gRPC's status codes. A refused update or read
-becomes an error with its position in the batch, and the call ends as UNKNOWN, as clients expect from the
-chip's drivers.
+becomes an error with its position in the batch, and the call ends with status UNKNOWN, as clients expect from
+the chip's drivers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["BfrtService"]
 
 
 PREFIX = "pipe."
-"""The prefix of the names of a program's tables: its pipeline."""
+"""The prefix of a program's table names: the name of its pipeline."""
 
 _THREADS = 20
 _ENTITIES_PER_MESSAGE = 512
@@ -51,8 +51,8 @@ _SHOWN = 20
 class BfrtService:
     """BF Runtime for one device, listening until `close`.
 
-    `address` is ``host:port``; port 0 takes a free port, and `port` is its number. `name` is the program's
-    name; None: any name that clients bind to. Raises OSError if the address is not available.
+    `address` is ``host:port``; port 0 takes a free port, and `port` is its number. Clients must bind to the
+    program as `name`; None: as any name. Raises OSError if the address is not available.
     """
 
     def __init__(self, device: Device, *, address: str = "127.0.0.1:0", name: str | None = None) -> None:
@@ -105,7 +105,7 @@ class BfrtService:
 def _decoded(data: bytes) -> Any:
     """Decode a message of a stream; return the error if it is invalid.
 
-    gRPC treats streams that it cannot decode as alive.
+    If decoding raised the error, gRPC would treat the stream as alive.
     """
     try:
         return bfruntime.StreamMessageRequest.FromString(data)
@@ -125,7 +125,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ programs
 
     def set_config(self, request: Any, context: Any) -> Any:
-        """Bind a client to the running program; this call cannot load one."""
+        """Bind a client to the running program; a program cannot be loaded by this call."""
         if request.action != bfruntime.BIND:
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
@@ -134,17 +134,18 @@ class _BfrtServicer:
             )
         names = [config.p4_name for config in request.config]
         if len(names) != 1 or not names[0]:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "bind to one program, by its p4_name")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "want one config, with the p4_name to bind to")
         if self._name is not None and names[0].lower() != self._name.lower():
             context.abort(
-                grpc.StatusCode.NOT_FOUND, f"program '{names[0]}' does not run here; '{self._name}' does"
+                grpc.StatusCode.NOT_FOUND,
+                f"this switch does not run program '{names[0]}' but '{self._name}' only",
             )
         with self._device.mutex:
             self._bound[request.client_id] = names[0]
         return bfruntime.SetConfigResponse()
 
     def get_config(self, request: Any, context: Any) -> Any:
-        """Describe all tables."""
+        """Return the descriptions (JSON) of all tables of the program and of the switch."""
         try:
             with self._device.mutex:
                 of_program = self._program_rows()
@@ -198,10 +199,12 @@ class _BfrtServicer:
                 if operation.table_operations_type not in known:
                     listing = ", ".join(known) or "none"
                     message = f"operation '{operation.table_operations_type}' of '{table.name}'"
-                    raise errors.Unimplemented(f"{message}; it has {listing}")
+                    raise errors.Unimplemented(f"{message} is unknown; known are {listing}")
                 # Nothing to do: counters and registers have no copies that could be outdated.
             case kind:
-                raise errors.Unimplemented(f"an update of a {kind or 'missing entity'}")
+                raise errors.Unimplemented(
+                    f"this switch does not support an update of a {kind or 'missing entity'}"
+                )
 
     def read(self, request: Any, context: Any) -> Iterator[Any]:
         """Yield the entries that a request selects."""
@@ -225,7 +228,9 @@ class _BfrtServicer:
                 found.table_usage.usage = self._rows(entity.table_usage.table_id).usage()
                 return [found]
             case kind:
-                raise errors.Unimplemented(f"a read of a {kind or 'missing entity'}")
+                raise errors.Unimplemented(
+                    f"this switch does not support a read of a {kind or 'missing entity'}"
+                )
 
     # ------------------------------------------------------------------ streams
 

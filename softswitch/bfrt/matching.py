@@ -33,7 +33,7 @@ from softswitch.p4runtime.schema import ArrayInfo, TableSchema
 from softswitch.p4runtime.state import Bundle, Device
 
 COUNTER_BYTES, COUNTER_PACKETS, COUNTER_INDEX, REGISTER_INDEX = 65553, 65554, 65556, 65557
-"""Numbers of fields, different from all action parameters' numbers."""
+"""Field ids for counters and registers; no action parameter has one of these ids."""
 BYTES = Column(COUNTER_BYTES, "$COUNTER_SPEC_BYTES", "uint64")
 PACKETS = Column(COUNTER_PACKETS, "$COUNTER_SPEC_PKTS", "uint64")
 
@@ -47,7 +47,7 @@ def cells(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
 
 
 class _Cells:
-    """A table with an entry for each index, which always exists."""
+    """A table with one entry for each index; the entries always exist."""
 
     table: TableSpec
 
@@ -56,7 +56,7 @@ class _Cells:
         self._size = size
 
     def write(self, kind: int, entry: Any) -> None:
-        """Set the given fields of a cell; a deletion resets one cell, or all, to the initial value."""
+        """Set the given fields of a cell; a deletion resets a cell or, without a key, all cells."""
         key = exact_key(entry, self.table)
         indices: Sequence[int] = range(self._size) if key is None else [self._checked(key[0])]
         if kind in (bfruntime.DELETE, bfruntime.RESET):
@@ -64,9 +64,9 @@ class _Cells:
                 self.clear(indices)
             return
         if kind not in (bfruntime.INSERT, bfruntime.MODIFY, bfruntime.INSERT_OR_MODIFY):
-            raise Unimplemented(f"an update of kind {kind} of '{self.table.name}'")
+            raise Unimplemented(f"this switch does not support updates of kind {kind} of '{self.table.name}'")
         if key is None:
-            raise InvalidArgument(f"an entry of '{self.table.name}' has a key")
+            raise InvalidArgument(f"an entry of '{self.table.name}' must have a key")
         given = read_data(entry.data.fields, self.table.data, self.table)
         with self._device.switch.locked():
             for index in indices:
@@ -78,7 +78,7 @@ class _Cells:
         return index
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield one cell, or all cells."""
+        """Yield one cell or, without a key, all cells."""
         key = exact_key(entry, self.table)
         for index in range(self._size) if key is None else [self._checked(key[0])]:
             with self._device.switch.locked():
@@ -229,7 +229,7 @@ class _Matching:
             return
         if not entry.HasField("key"):
             if kind != bfruntime.DELETE:
-                raise InvalidArgument(f"an entry of '{self.table.name}' has a key")
+                raise InvalidArgument(f"an entry of '{self.table.name}' must have a key")
             self._delete_all()
             return
         wanted = self._key(entry)
@@ -245,7 +245,9 @@ class _Matching:
             case bfruntime.DELETE:
                 self._apply(p4.Update.DELETE, wanted)
             case _:
-                raise Unimplemented(f"an update of kind {kind} of '{self.table.name}'")
+                raise Unimplemented(
+                    f"this switch does not support updates of kind {kind} of '{self.table.name}'"
+                )
 
     def _write_default(self, kind: int, entry: Any) -> None:
         message = p4.TableEntry(table_id=self._own.id, is_default_action=True)
@@ -295,7 +297,7 @@ class _Matching:
         given = field.WhichOneof("match_type")
         wanted = column.match.lower()
         if given != wanted:
-            raise InvalidArgument(f"'{column.name}' matches {wanted}, not {given or 'nothing'}")
+            raise InvalidArgument(f"'{column.name}' takes a match of kind {wanted}, not {given or 'nothing'}")
         full = (1 << column.bits) - 1
         match wanted:
             case "exact":
@@ -310,7 +312,9 @@ class _Matching:
             case "lpm":
                 length = field.lpm.prefix_len
                 if not 0 <= length <= column.bits:
-                    raise InvalidArgument(f"a prefix of {length} bits for '{column.name}'")
+                    raise InvalidArgument(
+                        f"prefix length {length} is negative or above the width of '{column.name}'"
+                    )
                 mask = full >> (column.bits - length) << (column.bits - length)
                 if length:
                     to = message.match.add(field_id=column.id).lpm
@@ -345,7 +349,7 @@ class _Matching:
     def _action(self, action_id: int, old: Any) -> ActionSpec | None:
         number_ = action_id or (old.action.action.action_id if old is not None else 0)
         if not number_:
-            raise InvalidArgument(f"an entry of '{self.table.name}' names an action")
+            raise InvalidArgument(f"an entry of '{self.table.name}' must name an action")
         if number_ not in self._actions:
             known = ", ".join(f"{a.id} ({a.name})" for a in self._actions.values())
             raise InvalidArgument(f"'{self.table.name}' has no action {number_}; it has {known}")
@@ -368,7 +372,7 @@ class _Matching:
     # ------------------------------------------------------------------ reading
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry of a key, the default entry, or all entries except the default."""
+        """Yield the entry with the given key, the default entry, or all entries except the default one."""
         request = self._key(entry) if entry.HasField("key") else p4.TableEntry(table_id=self._own.id)
         request.is_default_action = entry.is_default_entry
         if self.table.data:

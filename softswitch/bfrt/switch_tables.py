@@ -57,7 +57,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$OctetsTransmittedwithouterror": ("tx_bytes",),
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
-"""Statistics of a chip's port, each the sum of these counters of ours."""
+"""For each statistic of a chip's port, the counters of `PortStatistics` whose sum it is."""
 STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
@@ -95,7 +95,7 @@ def ports(switch: Switch) -> list[Rows]:
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
-    """Return the table of port metadata for a program's ingress parser; here it is zero for all ports."""
+    """Return the table of port metadata, which are always zero here, for a program's ingress parser."""
     if not program.ingress_parser:
         return []
     key = (Column(1, "ingress_port", "uint16", match="Exact"),)
@@ -113,7 +113,7 @@ class _Ports(Stored):
         _check_port(self._switch, key[0])
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return a port's configuration, with its name and the state up."""
+        """Return a port's configuration with its name, its place and its state, which is always up."""
         connector, lane = key[0] // LANES + 1, key[0] % LANES
         told: Row = {
             "$PORT_UP": True,
@@ -125,7 +125,7 @@ class _Ports(Stored):
 
 
 class _PortCounters:
-    """Counters of ports. A counter that is set continues from that number, in this table only."""
+    """Counters of ports. A write resets them to 0 in this table only; the switch's own counters continue."""
 
     def __init__(self, switch: Switch) -> None:
         self.table = STAT
@@ -165,7 +165,7 @@ class _Handles:
         self._switch = switch
 
     def write(self, kind: int, entry: Any) -> None:
-        """Raise an error, as the positions of ports are fixed."""
+        """Raise PermissionDenied, as the positions of ports are fixed."""
         raise PermissionDenied(f"'{HANDLE.name}' can only be read")
 
     def read(self, entry: Any) -> Iterator[Any]:
@@ -298,13 +298,15 @@ class _Groups(Stored):
         if row is None:
             return
         if key[0] == NO_GROUP:
-            raise Unimplemented(f"multicast group {NO_GROUP}: to this switch it means no group")
+            raise Unimplemented(f"multicast group {NO_GROUP} is reserved: in this switch it means no group")
         if row.get("$MULTICAST_ECMP_ID"):
-            raise Unimplemented("nodes that are chosen by ECMP")
+            raise Unimplemented("this switch does not support nodes chosen by ECMP")
         nodes, valid, xids = (_numbers(row, name) for name in (_NODES, _VALID, _XIDS))
         if {len(valid), len(xids)} - {0, len(nodes)}:
             counts = f"{len(nodes)} nodes, {len(valid)} flags and {len(xids)} exclusion ids"
-            raise InvalidArgument(f"multicast group {key[0]} has {counts}: want one for each node")
+            raise InvalidArgument(
+                f"multicast group {key[0]} has {counts}: want one flag and one id for each node"
+            )
         for node in nodes:
             if (node,) not in self._nodes.rows:
                 raise NotFound(f"multicast group {key[0]}: there is no node {node}")
@@ -341,7 +343,7 @@ class _Groups(Stored):
         self._switch.set_multicast_group(group, members, exclusions)
 
     def having(self, node: int) -> list[tuple[int, ...]]:
-        """Return the groups that a node is in."""
+        """Return the keys of the groups that contain a node."""
         return [key for key, row in self.rows.items() if node in _numbers(row, _NODES)]
 
 
@@ -359,7 +361,7 @@ class _Nodes(Stored):
                 )
             return
         if row.get("$MULTICAST_LAG_ID"):
-            raise Unimplemented("link aggregation groups in multicast nodes")
+            raise Unimplemented("this switch does not support link aggregation groups in multicast nodes")
         _check_ports(row)
 
     def changed(self, key: tuple[int, ...]) -> None:
@@ -376,7 +378,7 @@ class _Prune(Stored):
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
         """Raise an error for an invalid port."""
         if key[0] == 0:
-            raise Unimplemented("level 2 exclusion id 0: to this switch it excludes nothing")
+            raise Unimplemented("level 2 exclusion id 0 is reserved: in this switch it excludes nothing")
         _check_ports(row or {})
 
     def changed(self, key: tuple[int, ...]) -> None:
@@ -395,7 +397,7 @@ class _Mirrors(Stored):
         if key[0] == 0:
             raise InvalidArgument("mirror session 0: sessions are 1 to 65535")
         if row and (row.get("$mcast_grp_a_valid") or row.get("$mcast_grp_b_valid")):
-            raise Unimplemented("mirror sessions to multicast groups")
+            raise Unimplemented("this switch does not support mirror sessions to multicast groups")
 
     def changed(self, key: tuple[int, ...]) -> None:
         """Set the clone session in the switch; a session that is not enabled is removed."""

@@ -36,7 +36,7 @@ class Column(Numbered):
 
     @property
     def bits(self) -> int:
-        """Bits of a number."""
+        """Width in bits of the field, if it is a number."""
         return NUMBERS.get(self.type, self.width)
 
 
@@ -49,7 +49,7 @@ class ActionSpec(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class TableSpec(Numbered):
-    """A table: its key, the data of all entries, and the data that belong to an action."""
+    """A table: its key, the data fields of all entries, and its actions with their own data fields."""
 
     kind: str
     size: int
@@ -60,7 +60,7 @@ class TableSpec(Numbered):
 
 
 def described(tables: Iterable[TableSpec]) -> dict[str, Any]:
-    """Return the JSON of some tables."""
+    """Return the description of tables in BF Runtime's JSON format."""
     return {"schema_version": "1.0.0", "tables": [_table(table) for table in tables], "learn_filters": []}
 
 
@@ -118,7 +118,7 @@ Value = int | bool | str | list[int] | list[bool]
 
 
 def bytes_of(value: int, column: Column) -> bytes:
-    """Encode a number for messages: the field's width in whole bytes."""
+    """Encode a number for messages, in as many whole bytes as the field's width takes."""
     return value.to_bytes((column.bits + 7) // 8, "big")
 
 
@@ -126,18 +126,18 @@ def number(data: bytes, column: Column) -> int:
     """Decode a number of a message. Raises InvalidArgument if it does not fit the field."""
     value = int.from_bytes(data, "big")
     if value >> column.bits:
-        raise InvalidArgument(f"{value:#x} for '{column.name}'; it has {column.bits} bits")
+        raise InvalidArgument(f"{value:#x} is too large for '{column.name}'; it has {column.bits} bits")
     return value
 
 
 def column_of(columns: Iterable[Column], field_id: int, table: TableSpec) -> Column:
-    """Return the field of this number. Raises InvalidArgument."""
+    """Return the field with this number. Raises InvalidArgument if there is none."""
     known = tuple(columns)
     for column in known:
         if column.id == field_id:
             return column
     listing = ", ".join(f"{column.id} ({column.name})" for column in known) or "none"
-    raise InvalidArgument(f"'{table.name}' has no field {field_id} there; it has {listing}")
+    raise InvalidArgument(f"'{table.name}' has no such field {field_id}; valid fields are {listing}")
 
 
 def read_data(fields: Iterable[Any], columns: Sequence[Column], table: TableSpec) -> dict[str, Value]:
@@ -177,7 +177,7 @@ def _oneof(column: Column) -> str:
 
 
 def write_data(to: Any, values: Mapping[str, Value], columns: Iterable[Column]) -> None:
-    """Add the fields of `columns` that have a value to a message of data."""
+    """Add to the data message `to` a field for each of `columns` that has a value in `values`."""
     for column in columns:
         if column.name not in values:
             continue
@@ -196,7 +196,7 @@ def write_data(to: Any, values: Mapping[str, Value], columns: Iterable[Column]) 
 
 
 def exact_key(entry: Any, table: TableSpec) -> tuple[int, ...] | None:
-    """Return the key of an entry of a table with exact fields; None: it has none.
+    """Return the key of an entry of a table with exact fields, or None if the entry has no key.
 
     Raises InvalidArgument.
     """
@@ -215,7 +215,7 @@ def exact_key(entry: Any, table: TableSpec) -> tuple[int, ...] | None:
 
 
 def exact_entry(table: TableSpec, key: Sequence[int], values: Mapping[str, Value]) -> Any:
-    """Return the message of an entry of a table with exact fields."""
+    """Encode an entry of a table with exact fields."""
     entry = bfruntime.TableEntry(table_id=table.id)
     for column, value in zip(table.key, key, strict=True):
         entry.key.fields.add(field_id=column.id).exact.value = bytes_of(value, column)
@@ -236,14 +236,14 @@ class Rows(Protocol):
         """Apply an update of one entry or, without a key, of all entries."""
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the entry of a key or, without a key, all entries."""
+        """Yield the entry with the given key or, without a key, all entries."""
 
     def usage(self) -> int:
         """Return the number of entries."""
 
 
 class Stored:
-    """A table with an exact key whose entries are kept here; subclasses update the switch."""
+    """A table with an exact key that keeps its entries in `rows`; subclasses update the switch."""
 
     def __init__(self, table: TableSpec) -> None:
         self.table = table
@@ -254,7 +254,7 @@ class Stored:
         key = exact_key(entry, self.table)
         if key is None:
             if kind != bfruntime.DELETE:
-                raise InvalidArgument(f"an entry of '{self.table.name}' has a key")
+                raise InvalidArgument(f"an entry of '{self.table.name}' must have a key")
             for known in list(self.rows):
                 self._replace(known, None)
             return
@@ -275,7 +275,9 @@ class Stored:
             case bfruntime.DELETE:
                 self._replace(key, None)
             case _:
-                raise Unimplemented(f"an update of kind {kind} of '{self.table.name}'")
+                raise Unimplemented(
+                    f"this switch does not support updates of kind {kind} of '{self.table.name}'"
+                )
 
     def _replace(self, key: tuple[int, ...], row: Row | None) -> None:
         self.check(key, row)
@@ -286,7 +288,7 @@ class Stored:
         self.changed(key)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise RequestError if a row must not change to `row` or, with None, must not be deleted."""
+        """Raise RequestError if the row of `key` must not become `row` or, for None, not be deleted."""
 
     def changed(self, key: tuple[int, ...]) -> None:
         """Update the switch after a row is added, changed or deleted."""
@@ -313,11 +315,11 @@ class Stored:
 
 
 class RefusedRows(Stored):
-    """A table of the chip without a counterpart here: it is empty and refuses entries."""
+    """A table of the chip that this switch does not implement: it is empty and refuses entries."""
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
         """Raise an error for every entry."""
-        raise Unimplemented(f"this switch has no '{self.table.name}': it stays empty")
+        raise Unimplemented(f"this switch does not implement table '{self.table.name}': it stays empty")
 
 
 def _text(key: tuple[int, ...]) -> str:

@@ -1,8 +1,8 @@
 """Compile the C text of a program to a shared object, once per content.
 
 The object's name has the hash of all its inputs: the C text, the runtime headers, the
-flags, the processor that ``-march=native`` selects, and the compiler. A new object is written beside its
-place and renamed. If several processes need it at the same time, one builds it and the others wait. `cache`
+flags, the processor that ``-march=native`` selects, and the compiler. A new object is written to another
+file and renamed. If several processes need it at the same time, one builds it and the others wait. `cache`
 determines the folder, and whether a file there may be loaded. Without a compiler, an object built by another
 compiler, or supplied with the package, is used (`c_compiler.find`).
 
@@ -55,7 +55,7 @@ _ADVICE = (
     ("No space left", "free some space, or set XDG_CACHE_HOME to another directory"),
     ("cannot execute", "a part of it is missing; install it again (Debian: gcc)"),
 )
-"""Advice for words that occur in a compiler's first error."""
+"""Pairs of words that may occur in a compiler's first error, and the advice for this case."""
 
 Backend = Literal["auto", "compiled", "interpreter"]
 
@@ -94,7 +94,7 @@ def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
 
 
 def _built_elsewhere(content: str, here: str) -> Path | None:
-    """Return an object that another compiler built here, or one supplied with the package."""
+    """Return a shared object that another compiler built on this machine, or that the package supplies."""
     with suppress(NoCache):
         for file in find_folder().path.glob(f"pipeline-{here}-*.so"):
             if whole(file):
@@ -128,7 +128,7 @@ def _warn_once(hint: str) -> None:
 def _alone(lock: Path) -> Iterator[Path]:
     """Lock this file against other threads and processes; a lock ends with its holder's process.
 
-    Only for this user's files: any user who may read a file can hold it.
+    Use it for this user's files only: any user who may read a file could keep it locked.
     """
     with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)) as opened:
         os.fchmod(opened.fileno(), 0o600)
@@ -176,7 +176,7 @@ def _ended(status: int) -> str:
 
 
 def _first_error(stderr: str) -> str:
-    """Return the line with the error."""
+    """Return the first line of a compiler's output that states an error."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return next(
         (line for line in lines if "error" in line.lower()), lines[0] if lines else "it printed no message"
@@ -192,7 +192,7 @@ def load(
         program: The program.
         backend: ``auto`` compiles, or, without a C compiler, interprets with a warning.
         seed: Seed of the random numbers of ``random``.
-        trace: Receives all steps of packets. It selects the interpreter, whatever `backend` is.
+        trace: Receives each step of each packet. With it, the program is interpreted, whatever `backend` is.
 
     Raises Unsupported, and with ``compiled`` NoCompiler.
     """
@@ -219,7 +219,7 @@ def find_compiler() -> str:
 
 
 def content_hash(text: str, flags: tuple[str, ...]) -> str:
-    """Return the hash of a C text without its comments, which state its source, and its flags."""
+    """Return the hash of a C text without its comments, of its flags, and of the runtime headers."""
     plain = _COMMENT.sub(lambda found: found[1] or " ", text)
     return hashed(plain, " ".join(flags), _runtime_text())
 
@@ -273,12 +273,12 @@ def build_engine() -> Path:
 
 
 def join_c(parts: Iterable[Path]) -> str:
-    """Return C files as one text."""
+    """Return the concatenated text of C files."""
     return "\n".join(part.read_text(encoding="utf-8") for part in parts)
 
 
 def build_for_others(folder: Path, programs: Sequence[str]) -> None:
-    """Build the engine and others, each "PROGRAM.p4:LANES" or "PART.h+PART.c", for all `LEVELS`."""
+    """Build the engine and each of `programs` ("PROGRAM.p4:LANES" or "PART.h+PART.c") for all `LEVELS`."""
     from concurrent.futures import ProcessPoolExecutor  # a switch builds one object at a time
 
     folder.mkdir(parents=True, exist_ok=True)

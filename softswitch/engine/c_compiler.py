@@ -16,7 +16,7 @@ from typing import Final
 
 
 def compiler_name() -> str:
-    """Return ``$CC``, or ``cc``."""
+    """Return the name of the C compiler: ``$CC`` or, if it is not set, ``cc``."""
     return os.environ.get("CC") or "cc"
 
 

@@ -1,7 +1,7 @@
 """Several switches in virtual time, and the cables between their memory ports.
 
-A port's impairments are its link: rate, queue and loss belong to the sending port. A cable adds its delay, as
-a frame must enter the receiving switch at the right time. A frame sent now cannot reach another switch sooner
+The rate, queue and loss of a link are impairments of the sending port. The delay belongs to the cable, as a
+frame must enter the receiving switch at the right time. A frame sent now cannot reach another switch sooner
 than the shortest delay of a cable. So all switches advance by steps of at most this
 delay, one after the other, and exchange their frames in between: each packet enters in the right
 microsecond. Frames that enter at the same microsecond are ordered by the step in which they were sent, then
@@ -30,7 +30,7 @@ Survives = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """One direction of a link: frames that leave a switch by a port enter another switch, given by number."""
+    """One direction of a link: frames that leave switch `source` by `port` enter switch `target`."""
 
     source: int
     port: int
@@ -57,7 +57,7 @@ _SURVIVES = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)
 
 
 class _Cable(ctypes.Structure):
-    """``struct engine_cable``."""
+    """The C struct ``engine_cable``, with the fields of `Cable`."""
 
     _fields_ = (
         ("source", ctypes.c_uint32),
@@ -69,7 +69,7 @@ class _Cable(ctypes.Structure):
 
 
 class _End(ctypes.Structure):
-    """``struct engine_end``."""
+    """The C struct ``engine_end``, with the fields of `End`."""
 
     _fields_ = (("engine", ctypes.c_uint32), ("port", ctypes.c_uint16))
 
@@ -98,7 +98,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class Cabling:
-    """Switches, their cables and ends: runtime/engine_cables.c. Times are microseconds.
+    """Switches, their cables and ends, run by runtime/engine_cables.c. Times are microseconds.
 
     An *entrance* is a cable's number or, after all cables' numbers, an end's.
     """
@@ -145,7 +145,7 @@ class Cabling:
             self._library.cabling_destroy(cabling)
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next event; None: never."""
+        """Return the time of the next event; None: no event is scheduled."""
         due = int(self._library.cabling_next_event(self._cabling))
         return None if due == _NEVER else due
 
@@ -163,7 +163,7 @@ class Cabling:
         Args:
             end: The end.
             data: The frames, back to back.
-            lengths: Bytes of each, as ``array("I")``.
+            lengths: Bytes of each frame, as ``array("I")``.
             now_us: The time, equal to the last step's.
         """
         address, count = lengths.buffer_info()
@@ -176,7 +176,7 @@ class Cabling:
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
     def waiting(self) -> Sequence[int]:
-        """Return the ends at which frames have arrived since the last call; drain them at the switch."""
+        """Return the ends at which frames have arrived since the last call, to be drained at the switch."""
         count = self._library.cabling_waiting(self._cabling, self._told)
         return self._told[:count] if count else ()
 
@@ -188,7 +188,7 @@ class Cabling:
         return count.value
 
     def ask(self, entrance: int, asks: bool) -> None:
-        """Start or stop calling `survives` for each frame that a cable carries or `send_later` sends."""
+        """Start or stop calling `survives` for the frames of a cable, or of an end's `send_later`."""
         self._library.cabling_ask(self._cabling, entrance, asks)
 
     def _check(self) -> None:
@@ -203,7 +203,7 @@ def connect(
 
     Args:
         switches: The switches, with memory ports other than CPU ports.
-        cables: The cables, in the order of their switches.
+        cables: The cables, sorted by their source switch.
         ends: The hosts' ports.
         survives: Called for frames at the entrances selected with `Cabling.ask`.
 
@@ -215,5 +215,5 @@ def connect(
             if not isinstance(spec, MemoryPort) or spec.cpu:
                 raise SwitchError(f"port {port} of switch {number} is not a memory port for frames")
     if any(after.source < before.source for before, after in itertools.pairwise(cables)):
-        raise SwitchError("cables must come in the order of the switches that they lead from")
+        raise SwitchError("the cables must be sorted by their source switch")
     return Cabling([switch.engine for switch in switches], cables, ends, survives)

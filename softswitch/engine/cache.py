@@ -2,11 +2,11 @@
 
 Loading a shared object runs it, so no other user may be able to write to the folder, or to
 replace it: the folder and all its parents belong to this user or root, and are not writable by others, except
-folders with the sticky bit, such as ``/tmp``. The first suitable folder is used of
+folders with the sticky bit, such as ``/tmp``. The first suitable one of these folders is used:
 
 1. ``$XDG_CACHE_HOME/ina``, or ``~/.cache/ina``,
 2. ``ina-UID`` in the folder for temporary files,
-3. a folder of this process, gone when it ends.
+3. a folder of this process, removed when the process ends.
 
 Files are sealed: their digest stands at their end, which loaders ignore. A file cut off by a full
 disk or a crash would end the process that loads it; it is not `whole`, and is built again.
@@ -21,7 +21,7 @@ file                            content                                   its na
 ``program-….ir``                the IR, a pickle: loading it can run      the text, its name in positions,
                                 code, as loading a shared object can      the choice of undefined values,
                                                                           the compiler, Python
-``p4info-….bin``                its P4Info, serialized                    the same as the IR's
+``p4info-….bin``                the P4Info, serialized                    the same inputs as for the IR
 ``emitted-….c``                 the C text                                the IR's hash, the back end
 ==============================  ========================================  ==============================
 """
@@ -62,7 +62,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder to use."""
+    """The folder of compiled programs that was found suitable."""
 
     path: Path
     hint: str = ""
@@ -70,7 +70,7 @@ class Folder:
 
 
 def find_folder() -> Folder:
-    """Return the folder to use, creating it if necessary. Raises NoCache."""
+    """Return the first suitable folder, creating it if necessary. Raises NoCache if there is none."""
     refused: list[str] = []
     for candidate in (_expected, _by_user, _of_this_process):
         try:
@@ -193,7 +193,7 @@ def _distrust(folder: Path) -> str | None:
 
 
 def _ways(folder: Path) -> Iterator[Path]:
-    """Yield a folder and all its parents, and for each link among them also its target's."""
+    """Yield a folder and all its parents, and the target of each link among them with its parents."""
     path = folder
     for _ in range(_MAX_LINKS):
         yield path

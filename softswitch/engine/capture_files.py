@@ -22,7 +22,7 @@ from softswitch.engine.switch import Switch
 
 _PERIOD_S = 0.05
 _LOOKS = 5
-"""Reads of both clocks, to find their difference; an interrupted read is off by the interruption."""
+"""Number of reads of both clocks to find their difference; the quickest pair counts."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class _File:
 
 
 class CaptureFiles:
-    """Captures from its creation until `close`; a context manager."""
+    """Writes a switch's captures to files, from its creation until `close`; a context manager."""
 
     def __init__(self, switch: Switch, to: CaptureTo) -> None:
         """Create the folder and the files. Raises OSError, with nothing captured, if that fails."""

@@ -37,7 +37,7 @@ MASK_64 = (1 << 64) - 1
 
 
 class CVerdict(ctypes.Structure):
-    """``struct p4_verdict``."""
+    """The C struct ``p4_verdict``: a block's requests to the traffic manager."""
 
     _fields_ = (
         ("egress_spec", ctypes.c_uint16),
@@ -57,7 +57,7 @@ class CVerdict(ctypes.Structure):
 
 
 class CCopy(ctypes.Structure):
-    """``struct p4_copy``."""
+    """The C struct ``p4_copy``: the traffic manager's metadata of a copy for egress."""
 
     _fields_ = (
         ("egress_port", ctypes.c_uint16),
@@ -95,7 +95,7 @@ EGRESS = ctypes.CFUNCTYPE(
 
 
 class CProgram(ctypes.Structure):
-    """``struct p4_program``."""
+    """The C struct ``p4_program``: the functions and sizes of a compiled program."""
 
     _fields_ = (
         ("abi", ctypes.c_uint32),
@@ -124,7 +124,7 @@ def _control(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> A
 
 
 class _Control:
-    """The functions of ``runtime/control.h``."""
+    """The control functions of a compiled program, declared in ``runtime/control.h``."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         u32, u64, packed = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p
@@ -149,7 +149,7 @@ class _CTable:
     entries: TableEntries
     layout: TableLayout
     actions: dict[str, tuple[int, list[int]]]
-    """The number of each action, and masks of its parameters."""
+    """For each action, its number and the masks of its parameters."""
 
     def position(self, entry: ir.ConstEntry) -> int:
         """Return an entry's position: in order of precedence, or, for tables in code, in source order."""
@@ -160,7 +160,7 @@ class _CTable:
 
 
 class CField(ctypes.Structure):
-    """``struct p4_field``."""
+    """The C struct ``p4_field``: name, offset and size in bytes of a metadata field."""
 
     _fields_ = (("name", ctypes.c_char_p), ("offset", ctypes.c_size_t), ("bytes", ctypes.c_size_t))
 
@@ -175,7 +175,7 @@ def _metadata(address: int) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 class CompiledPacket:
-    """A ``struct p4_packet`` and the objects that it points to: its frame, the packet it borrows from."""
+    """A C struct ``p4_packet``, with its frame and the packet from which it borrows headers."""
 
     __slots__ = ("_lender", "_memory", "address", "frame")
 
@@ -195,7 +195,7 @@ class CompiledPipeline:
         library = ctypes.PyDLL(str(path))  # control calls are short: they keep the GIL
         self._ops = CProgram.in_dll(library, "p4_program")
         if self._ops.abi != ABI:
-            raise PipelineError(f"{path} has ABI {self._ops.abi}, not {ABI}")
+            raise PipelineError(f"{path} was built for ABI {self._ops.abi} of the engine; want {ABI}")
         self._control = _Control(library)
         self._metadata = dict(_metadata(self._ops.metadata))
         state = self._ops.create(seed & MASK_64)
@@ -242,14 +242,14 @@ class CompiledPipeline:
             raise PipelineError(f"no memory for an entry of table {table}")
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
         canonical = state.entries.modify(entry)
         match, action, args = self._words(state, canonical)
         self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry of this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
         state = self._table(table)
         position = state.position(state.entries.find(entry))
         found = state.entries.delete(entry)
@@ -260,7 +260,7 @@ class CompiledPipeline:
         return self._table(table).entries.entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
+        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
         return self._table(table).entries.find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -324,7 +324,7 @@ class CompiledPipeline:
         cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
         cell = self._part(table, "direct counter", entry)
         return cell[0], cell[1]
 
@@ -336,7 +336,7 @@ class CompiledPipeline:
         cell[0], cell[1] = packets, bytes_
 
     def read_meter(self, name: str, index: int) -> MeterReading:
-        """Return one meter of an array."""
+        """Return the rates and counts of one meter of an array."""
         return _read_meter(self._meter(name, index))
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
@@ -344,13 +344,13 @@ class CompiledPipeline:
         _configure_meter(self._meter(name, index), rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         return _read_meter(self._part(table, "direct meter", entry))
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
-        """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         _configure_meter(self._part(table, "direct meter", entry), rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
@@ -358,7 +358,7 @@ class CompiledPipeline:
         return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Count the entry as hit at `now_us`, so that its idle time starts there."""
+        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
         self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -407,7 +407,7 @@ class CompiledPipeline:
         return self._control.meter(self._state, self._meters[name], index)
 
     def _part(self, table: str, part: str, entry: ir.ConstEntry | None) -> Any:
-        """Return the words of a part of an entry or, with None, of the default action."""
+        """Return the 64-bit words of a part (see `PARTS`) of an entry or, for None, of the default action."""
         state = self._table(table)
         match, position = None, 0
         if entry is not None:
@@ -470,13 +470,13 @@ class CompiledPipeline:
         return twin
 
     def lend_packet(self, packet: CompiledPacket) -> CompiledPacket:
-        """Return a copy that reads large headers from `packet`; do not change `packet` while it is used."""
+        """Return a copy that reads large headers from `packet`, which must not change meanwhile."""
         twin = CompiledPacket(self._ops.packet_size, packet.frame, packet)
         self._ops.lend(twin.address, packet.address)
         return twin
 
     def clone_packet(self, packet: CompiledPacket, frame: bytes, field_list: int = -1) -> CompiledPacket:
-        """Return the clone of `packet`: `frame` parsed anew, metadata zero except for the field list."""
+        """Return a clone of `packet`: parse `frame` anew, keep only the metadata in the field list."""
         clone = self._packet(frame)
         self._ops.clone(self._state, clone.address, packet.address, clone.frame, len(frame), field_list)
         return clone
@@ -499,7 +499,7 @@ def _array(words: Sequence[int]) -> Any:
 
 
 def _read_meter(words: Any) -> MeterReading:
-    """Read a ``struct p4_meter``."""
+    """Return the reading of a meter from the words of its C struct ``p4_meter``."""
     seen = ((words[10], words[11]), (words[12], words[13]), (words[14], words[15]))
     return MeterReading(MeterRates(words[2], words[3], words[6], words[7]) if words[0] else None, seen)
 

@@ -1,7 +1,7 @@
 """The control-plane side of one table: its entries, and their checks.
 
 Both back ends keep a `TableEntries` per table and update their data plane only afterwards, so they refuse
-the same entries for the same reasons. Entries come out canonical: each match has one form.
+the same entries for the same reasons. Stored entries are canonical: each match has one form.
 
 `TableLayout` is the representation of a table in C: for the declarations in C and for packing entries.
 """
@@ -251,13 +251,13 @@ def _show(entry: ir.ConstEntry) -> str:
 
 
 MAX_CODE_ENTRIES = 64
-"""Maximum number of constant entries that become code; more become a table that is filled when loaded."""
+"""Maximum number of constant entries that become code; a larger table is filled when it is loaded."""
 
 ARG_WORDS = 2
-"""64-bit words of an action argument passed from Python."""
+"""Number of 64-bit words in which Python passes an action argument."""
 
 RANGE_WORDS = 2
-"""64-bit words of each end of a range."""
+"""Number of 64-bit words for each end of a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class KeyPart:
     offset: int
     width: int
     full: int
-    """All its bits."""
+    """The mask of all bits of the key."""
     range_index: int | None
 
 
@@ -285,7 +285,7 @@ class TableLayout:
 
     @property
     def match_words(self) -> int:
-        """Words of a match as Python passes it."""
+        """Number of 64-bit words of a match, as Python passes it."""
         match self.kind:
             case "ordered":
                 return 2 * self.words + 2 * RANGE_WORDS * self.ranges
@@ -296,7 +296,7 @@ class TableLayout:
 
     @property
     def bits(self) -> int:
-        """Bits of key."""
+        """Width of the whole key in bits."""
         return sum(part.width for part in self.parts)
 
     @property
@@ -310,7 +310,7 @@ class TableLayout:
         return next((part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
-        """Return the match words of canonical patterns: value, then mask, low and high where kept."""
+        """Return the match words of canonical patterns: values, then (depending on `kind`) masks, ranges."""
         value = mask = 0
         lows = highs = b""
         for part, pattern in zip(self.parts, patterns, strict=True):

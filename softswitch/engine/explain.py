@@ -12,10 +12,10 @@ from softswitch.engine.entries import TableLayout, lay_out_table
 
 _LOOKUPS = {
     "none": "no key: the default action",
-    "code": "comparisons in code, the winner first",
+    "code": "comparisons in code, in the order of precedence",
     "exact": "hash table",
-    "lpm": "hash table for all prefix lengths, a filter before each",
-    "ordered": "tuple space search; after a change, from the front",
+    "lpm": "one hash table, tried for each prefix length whose filter passes",
+    "ordered": "tuple space search; linear search for a while after a change",
 }
 
 
@@ -46,7 +46,10 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The chosen layout; `lane_loops` counts loops in place of code that the program repeats per lane."""
+    """The chosen layout. `lane_loops` counts loops that replace code repeated per lane in the program.
+
+    `vector_loops` counts the loops that are marked for vectorization.
+    """
 
     memory: tuple[Memory, ...]
     lookups: tuple[Lookup, ...]
@@ -55,7 +58,7 @@ class Explanation:
 
 
 def explain(program: ir.Program, text: str) -> Explanation:
-    """Return the layout of `program`, whose C is `text`. Raises Unsupported."""
+    """Return the layout of `program`, whose generated C is `text`. Raises Unsupported."""
     groups = tuple(_memory(group) for group in Registers(program).groups)
     loops = text.count("for (size_t i = 0;")
     vectors = text.count("#pragma GCC ivdep")
@@ -77,5 +80,5 @@ def _lookups(program: ir.Program) -> Iterator[Lookup]:
 
 def _lookup(layout: TableLayout) -> str:
     if layout.kind == "ordered" and layout.ranges:
-        return "from the front: it has ranges"
+        return "linear search: the key has ranges"
     return _LOOKUPS[layout.kind]

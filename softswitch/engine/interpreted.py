@@ -117,7 +117,7 @@ class InterpretedProgram:
 
 
 def _sizes(struct: ir.Struct, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Yield name and bytes of metadata of up to 64 bits, as compiled programs have them."""
+    """Yield name and size in bytes of the metadata fields of up to 64 bits, as in compiled programs."""
     for name, type_ in struct.fields:
         match type_:
             case ir.Struct():

@@ -91,14 +91,14 @@ class TokenMeter:
 
 
 def _counter(meaning: str) -> int:
-    """Return a dataclass field that starts at 0, with a sentence about its count for `meanings`."""
+    """Return a dataclass field that starts at 0; `meaning` is the sentence that `meanings` returns for it."""
     count: int = field(default=0, metadata={"meaning": meaning})
     return count
 
 
 @dataclass(slots=True)
 class PortStatistics:
-    """Frames at one port by their fate. Only the two ``packets`` counters have byte counters, too."""
+    """Counters of the frames at one port. Bytes are counted only beside ``rx_packets`` and ``tx_packets``."""
 
     rx_packets: int = _counter("Frames that arrived, before impairments.")
     rx_bytes: int = _counter("Bytes of the frames that arrived.")
@@ -106,7 +106,9 @@ class PortStatistics:
     rx_corrupted: int = _counter("Arriving frames that an impairment corrupted.")
     rx_duplicated: int = _counter("Arriving frames that an impairment duplicated.")
     rx_reordered: int = _counter("Arriving frames that an impairment held back.")
-    rx_queue_full: int = _counter("Arriving frames dropped while waiting for the port's rate.")
+    rx_queue_full: int = _counter(
+        "Arriving frames dropped because the queue of the port's rate limit was full."
+    )
     rx_malformed: int = _counter(
         "Frames that were empty, longer than 9216 bytes, or offloaded superframes that cannot be split."
     )
@@ -117,8 +119,8 @@ class PortStatistics:
     rx_stranger: int = _counter(
         "Datagrams dropped because they did not come from the UDP port's peer; not in rx_packets."
     )
-    ingress_dropped: int = _counter("Packets that came in here and were dropped by the program.")
-    egress_dropped: int = _counter("Packets dropped by the program on their way out here.")
+    ingress_dropped: int = _counter("Packets that arrived at this port and were dropped by the program.")
+    egress_dropped: int = _counter("Packets for this port that the program dropped in egress.")
     tx_packets: int = _counter("Frames that left the port.")
     tx_bytes: int = _counter("Bytes of the frames that left the port.")
     tx_lost: int = _counter("Leaving frames that an impairment dropped.")
@@ -127,10 +129,10 @@ class PortStatistics:
     tx_reordered: int = _counter("Leaving frames that an impairment held back.")
     tx_queue_full: int = _counter("Frames dropped because the port's egress queue was full.")
     tx_blocked: int = _counter(
-        "Frames that the socket did not accept, or that were not taken from this memory port."
+        "Frames dropped because the socket did not accept them, or because this memory port was full."
     )
     tx_no_peer: int = _counter("Frames dropped because no peer has sent to this UDP port yet.")
-    tx_too_long: int = _counter("Frames longer than the interface's MTU.")
+    tx_too_long: int = _counter("Frames dropped because they were longer than the interface's MTU.")
 
 
 @dataclass(slots=True)
@@ -139,8 +141,8 @@ class SwitchStatistics:
 
     no_port: int = _counter("Packets sent to a port that does not exist.")
     no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")
-    loops: int = _counter("Packets that were resubmitted, recirculated or cloned without end.")
-    overruns: int = _counter("Delayed frames dropped because no memory is set aside for more.")
+    loops: int = _counter("Packets dropped because they were resubmitted, recirculated or cloned too often.")
+    overruns: int = _counter("Delayed frames dropped because the memory for delayed frames was full.")
     unloaded: int = _counter("Packets dropped from egress queues when another program was loaded.")
 
 
@@ -149,5 +151,5 @@ SWITCH_COUNTERS = [f.name for f in fields(SwitchStatistics)]
 
 
 def meanings(statistics: type[PortStatistics] | type[SwitchStatistics]) -> dict[str, str]:
-    """Return a sentence for each counter, by its name, in their order."""
+    """Return a sentence that describes each counter, by the counter's name, in the order of the fields."""
     return {each.name: each.metadata["meaning"] for each in fields(statistics)}

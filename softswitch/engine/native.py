@@ -35,7 +35,7 @@ from softswitch.engine.ports import (
 )
 
 PATH_BYTES: Final = 107
-"""Longest path that a socket address can hold."""
+"""Maximum length in bytes of the path in a Unix socket's address."""
 
 
 def make_socket_folder(longest: str) -> Path:
@@ -61,7 +61,9 @@ class MeetingSockets:
         """Return the listening socket of port `number`. Raises PortError."""
         at = Path(path) if path else self._private_folder() / f"port-{number}"
         if len(bytes(at)) > PATH_BYTES:
-            raise PortError(f"port {number}: {at} is too long for a socket, which has {PATH_BYTES} bytes")
+            raise PortError(
+                f"port {number}: {at} is too long for the path of a socket; the limit is {PATH_BYTES} bytes"
+            )
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             _remove_leftover(at)
@@ -79,7 +81,7 @@ class MeetingSockets:
         return str(self._paths[number])
 
     def close(self) -> None:
-        """Remove the sockets' names, and the folder."""
+        """Remove the sockets' files and the private folder."""
         for path in self._paths.values():
             path.unlink(missing_ok=True)
         if self._folder is not None:
@@ -124,7 +126,7 @@ class _Member(ctypes.Structure):
 
 
 class _CaptureConfig(ctypes.Structure):
-    """``struct engine_capture_config``."""
+    """The C struct ``engine_capture_config``, with the fields of `CaptureSettings`."""
 
     _fields_ = (
         ("epoch_ns", ctypes.c_uint64),
@@ -140,7 +142,7 @@ def _library() -> ctypes.CDLL:
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Give the functions of engine.h their types."""
+    """Set the argument and result types of engine.h's functions; return the library."""
     engine, u16, u32, u64 = ctypes.c_void_p, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
     integer, pointer, text = ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p
     link = ctypes.POINTER(_Impairments)
@@ -184,7 +186,7 @@ class NativeEngine:
     """One ``struct engine``. Every method is atomic."""
 
     def __init__(self, library: ctypes.CDLL | None = None) -> None:
-        """Start an engine. Raises NoCompiler if it cannot be built, SwitchError without memory."""
+        """Create an engine. Raises NoCompiler if it cannot be built, SwitchError if memory is short."""
         self._library = library or _library()
         self._engine: int = self._library.engine_create()
         if not self._engine:
@@ -200,7 +202,7 @@ class NativeEngine:
 
     @property
     def address(self) -> int:
-        """The ``struct engine``."""
+        """Address of the C struct ``engine``."""
         return self._engine
 
     @property
@@ -251,7 +253,7 @@ class NativeEngine:
         return self._meeting.path(number)
 
     def load(self, pipeline: Pipeline | None) -> None:
-        """Run this program from the next packet on."""
+        """Run this program from the next packet on; with None, drop all packets."""
         served: CompiledPipeline | InterpretedProgram | None = None
         if isinstance(pipeline, CompiledPipeline):
             served = pipeline
@@ -276,7 +278,7 @@ class NativeEngine:
         self._members(self._library.engine_set_group, group, excluded or members)
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports of a level 2 exclusion id; None: the port of that number."""
+        """Set the ports of a level 2 exclusion id; None: the port whose number is the id."""
         members = None if ports is None else [(port,) for port in ports]
         self._members(self._library.engine_set_exclusion, id_, members)
 
@@ -366,7 +368,7 @@ class NativeEngine:
         return SwitchStatistics(**{name: getattr(values, name) for name in SWITCH_COUNTERS})
 
     def now_us(self) -> int:
-        """Return the real time since creation."""
+        """Return the real time since the engine was created, microseconds."""
         return int(self._library.engine_now(self._engine))
 
     def prepare(self) -> None:
@@ -374,7 +376,7 @@ class NativeEngine:
         self._library.engine_prepare(self._engine)
 
     def run(self) -> None:
-        """Serve all ports until `stop`. Raises SwitchError if it cannot."""
+        """Serve all ports until `stop`. Raises SwitchError if that fails."""
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         if self._library.engine_run(self._engine, error):
             raise SwitchError(error.value.decode())

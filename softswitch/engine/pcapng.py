@@ -1,7 +1,7 @@
 """Capture files: pcapng (draft-ietf-opsawg-pcapng), with nanoseconds.
 
-The engine returns captures as packet blocks of interface 0; a file is `file_header` and such blocks. Comments
-are words ``name=value``, as listed in ``runtime/engine_capture.c``.
+The engine returns captures as packet blocks of interface 0; a file is a `file_header` followed by such
+blocks. A block's comment consists of words ``name=value``, which ``runtime/engine_capture.c`` lists.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class CaptureSettings:
         long = [name for name in self.notes if len(name.encode()) > NAME_BYTES]
         if len(self.notes) > NOTES or long:
             raise ValueError(
-                f"notes {', '.join(self.notes)}: want {NOTES} names of {NAME_BYTES} bytes at most"
+                f"notes {', '.join(self.notes)}: want at most {NOTES} names of up to {NAME_BYTES} bytes each"
             )
         if self.snap < 1 or self.capacity < 1:
             raise ValueError(f"snap {self.snap}, capacity {self.capacity}: want 1 byte or more")
 
 
 def file_header(interface: str, snap: int) -> bytes:
-    """Return the beginning of a file about one interface: its section, and the interface."""
+    """Return the beginning of a file for one interface: the section block and the interface's block."""
     section = struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1) + _option(_APPLICATION, b"ina") + _END
     options = _option(_NAME, interface.encode()) + _option(_RESOLUTION, bytes([_NANOSECONDS])) + _END
     return _block(_SECTION, section) + _block(_INTERFACE, struct.pack("<HHI", _ETHERNET, 0, snap) + options)
@@ -56,7 +56,7 @@ def packet_block(frame: bytes, time_ns: int, *, inbound: bool, comment: str = ""
     Args:
         frame: The frame.
         time_ns: Its time, nanoseconds since 1970.
-        inbound: It was received.
+        inbound: Whether the frame was received; if not, it was sent.
         comment: A comment.
         snap: Maximum bytes to keep.
     """

@@ -5,7 +5,7 @@ interpreter (`softswitch.engine.interpreter`). Everything here is plain data and
 
     PipelineError
     ├── NoCompiler       the C back end is requested and there is no working ``cc``
-    ├── NoCache          there is no folder for keeping and loading its products
+    ├── NoCache          no folder is suitable for compiled programs
     ├── BuildFailed      the C compiler failed: the message states how
     ├── NoSuchObject     no table, counter or register of that name, or index out of range
     ├── BadEntry         an entry that does not fit its table: the message states why
@@ -129,16 +129,16 @@ class Pipeline(Protocol):
         """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry of this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """Return all entries, in the order of their insertion; constant ones first."""
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
+        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's default. Raises BadEntry."""
@@ -163,7 +163,7 @@ class Pipeline(Protocol):
         """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
@@ -172,7 +172,7 @@ class Pipeline(Protocol):
 
         Args:
             table: Name of the table.
-            entry: Its entry; None: the default action.
+            entry: The entry that has the counter; None: the default action.
             packets: Its packets from now on.
             bytes_: Its bytes from now on.
 
@@ -180,24 +180,24 @@ class Pipeline(Protocol):
         """
 
     def read_meter(self, name: str, index: int) -> MeterReading:
-        """Return one meter of an array."""
+        """Return the rates and counts of one meter of an array."""
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
         """Set the rates of one meter of an array; with None, all packets are green."""
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
-        """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
         """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Count the entry as hit at `now_us`, so that its idle time starts there."""
+        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
         """Remove and return the waiting digests: names and values, in the order of the program's calls."""
@@ -244,4 +244,4 @@ class Pipeline(Protocol):
         """Return an independent copy of a packet, for replication."""
 
     def clone_packet(self, packet: Packet, frame: bytes, field_list: int = -1) -> Packet:
-        """Return the clone of `packet`: `frame` parsed anew, metadata zero except for the field list."""
+        """Return a clone of `packet`: parse `frame` anew, keep only the metadata in the field list."""

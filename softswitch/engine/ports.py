@@ -1,10 +1,10 @@
 """Connections of switch ports, and their impairments.
 
 ``memory``              the calling program delivers and takes the frames, on a clock of its choice
-``cpu``                 the same, for packet-in and packet-out
+``cpu``                 a memory port for packet-in and packet-out
 ``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; frames of
                         other senders are dropped. Without PEER the first sender becomes the peer
-``socket:FD[:PEER]``    the same on a bound UDP socket that the parent process passes
+``socket:FD[:PEER]``    like ``udp``, on a bound UDP socket that the parent process passes
 ``shm[:PATH]``          frames in memory shared with the client of the Unix socket PATH, another process of
                         this user. Without PATH the socket is in a folder that is made for it
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
@@ -63,7 +63,7 @@ class SharedPort:
     """Rings of frames in memory that is shared with another process (``runtime/shared_ring.h``)."""
 
     path: str | None = None
-    """Unix socket to connect to; None: one in a private folder."""
+    """Unix socket to which the other process connects; None: one in a private folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ _COUNT_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "%": 1e-2}
 class Impairments:
     """Impairments of one direction of a port.
 
-    A frame first waits for the rate, then may be lost or corrupted, then is delayed. Corruption
-    is modelled as on Ethernet: the frame check fails and the frame is dropped, under a counter of its own.
+    A frame first waits for the rate limit, then may be lost or corrupted, then is delayed. Corruption
+    is modelled as on Ethernet: the frame check fails, so the frame is dropped and counted as corrupted.
     """
 
     loss: float = 0.0
@@ -137,13 +137,13 @@ class Impairments:
     reorder_s: float = 0.001
     """Additional delay of the frames chosen by `reorder`, uniform in 0..reorder_s; others overtake them."""
     rate_bps: float = 0.0
-    """0: unlimited."""
+    """Rate limit in bits per second; 0: unlimited."""
     burst_bytes: int = 0
     """Bytes that may exceed the rate: the depth of the token bucket."""
     queue_packets: int = 64
-    """Maximum number of packets waiting for the rate; further ones are dropped."""
+    """Maximum number of packets waiting for the rate limit; further packets are dropped."""
     seed: int | None = None
-    """None: derived from the switch's seed."""
+    """Seed of the random numbers; None: derived from the switch's seed."""
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplicate", "reorder", "corrupt"):
@@ -265,7 +265,7 @@ class LinkModel:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Return the fields in order."""
+        """Return the names of the fields in order."""
         return [f.name for f in fields(cls)]
 
 

@@ -70,7 +70,7 @@ class Locked:
 
 
 class Switch:
-    """A switch; see the module. As a context manager it closes the switch at the end."""
+    """A switch, as the module's docstring describes; as a context manager it closes at the end."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Switch:
 
     @property
     def ports(self) -> Mapping[int, PortSpec]:
-        """The ports as passed."""
+        """The specifications of the ports, by number."""
         return self._ports
 
     def port_address(self, port: int) -> tuple[str, int]:
@@ -142,7 +142,7 @@ class Switch:
         return self._engine.shared_path(port)
 
     def load(self, pipeline: Pipeline | None) -> None:
-        """Run this program from the next packet on; None drops everything.
+        """Run this program from the next packet on; with None, drop all packets.
 
         Packets in egress queues belong to the old program and are dropped (`SwitchStatistics.unloaded`).
         """
@@ -150,16 +150,16 @@ class Switch:
         self.loads += 1
 
     def locked(self) -> Locked:
-        """Keep packets out while the control plane changes the program's tables; recursive.
+        """Return a context manager that keeps packets out while tables are changed; it can be nested.
 
-        Keep it short: the data path waits.
+        Keep its block short: the data path waits.
         """
         return self._locked
 
     def set_multicast_group(
         self, group: int, members: Members | None, exclusions: Sequence[int] = ()
     ) -> None:
-        """Define or replace a group; None removes it. An empty group drops quietly.
+        """Define or replace a group; None removes it. Packets to an empty group are not counted as dropped.
 
         `exclusions`: each member's level 1 exclusion id (Tofino), 0 for a member that is never excluded.
         """
@@ -167,7 +167,7 @@ class Switch:
         _check_members(members)
         if exclusions and len(exclusions) != len(members or ()):
             counts = f"{len(exclusions)} exclusion ids for {len(members or ())} members"
-            raise SwitchError(f"multicast group {group} has {counts}: want one for each, or none")
+            raise SwitchError(f"multicast group {group} has {counts}: want one id per member, or none")
         for exclusion in exclusions:
             if not 0 <= exclusion < 65536:
                 raise SwitchError(f"level 1 exclusion id {exclusion}: want 0..65535")
@@ -178,12 +178,12 @@ class Switch:
                 self._groups[group] = list(members)
 
     def multicast_groups(self) -> dict[int, list[tuple[int, int]]]:
-        """Return all groups."""
+        """Return the members of all multicast groups, as (port, replication id), by group."""
         with self.locked():
             return {group: list(members) for group, members in self._groups.items()}
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports of a level 2 exclusion id (Tofino); None: the port of that number."""
+        """Set the ports of a level 2 exclusion id (Tofino); None: the port whose number is the id."""
         _check_number("level 2 exclusion id", id_)
         _check_members([(port, 0) for port in ports or ()])
         with self.locked():
@@ -200,7 +200,7 @@ class Switch:
                 self._sessions[session] = (list(members), truncate)
 
     def clone_sessions(self) -> dict[int, tuple[list[tuple[int, int]], int]]:
-        """Return all sessions: members and truncation."""
+        """Return the members and the truncation (bytes; 0: none) of all clone sessions, by session."""
         with self.locked():
             return {s: (list(members), truncate) for s, (members, truncate) in self._sessions.items()}
 
@@ -222,7 +222,7 @@ class Switch:
         if port not in self._ports:
             raise PortError(f"there is no port {port}")
         if sum(lengths) > len(data):
-            raise ValueError(f"{len(data)} bytes for frames of {sum(lengths)} bytes in all")
+            raise ValueError(f"{len(data)} bytes of data for frames of {sum(lengths)} bytes together")
         self._engine.inject(port, data, lengths, self._engine.now_us() if now_us is None else now_us)
         self._deliver_unless_running()
 
@@ -252,7 +252,10 @@ class Switch:
         return [frame for _, frame in self.drain_timed(port)]
 
     def drain_timed(self, port: int) -> list[tuple[int, bytes]]:
-        """Like `drain`, with the time in microseconds when each frame arrived at the far end of the link."""
+        """Remove and return the frames that have left by a memory port, as (arrival time, frame).
+
+        The time is when the frame arrived at the far end of the link, in microseconds.
+        """
         data, lengths, times = self.drain_batch(port)
         frames = []
         at = 0
@@ -262,13 +265,13 @@ class Switch:
         return frames
 
     def drain_batch(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Like `drain_timed`, without splitting: frames back to back, their lengths, their times in µs."""
+        """Return the frames of `drain_timed` unsplit: frames back to back, their lengths, their times, µs."""
         if not isinstance(self._ports.get(port), MemoryPort):
             raise PortError(f"port {port} is not a memory port")
         return self._engine.drain(port)
 
     def capture(self, settings: CaptureSettings | None) -> None:
-        """Start capturing frames at the ports; None: stop. Captured packets may still be taken."""
+        """Start capturing frames at the ports; None: stop. `captured` still returns the records so far."""
         self._engine.capture(settings)
 
     def captured(self, port: int) -> tuple[bytes, int]:
@@ -281,7 +284,7 @@ class Switch:
         return self._engine.captured(port)
 
     def now_us(self) -> int:
-        """Return the real time since the switch was made."""
+        """Return the real time since the switch was created, microseconds."""
         return self._engine.now_us()
 
     def statistics(self, port: int) -> PortStatistics:
@@ -392,4 +395,4 @@ def _check_number(what: str, number: int) -> None:
 def _check_members(members: Members | None) -> None:
     for port, rid in members or ():
         if not 0 <= port < 65536 or not 0 <= rid < 65536:
-            raise SwitchError(f"member (port {port}, replication id {rid}): both are bit<16>")
+            raise SwitchError(f"member (port {port}, replication id {rid}): want 0..65535 for both")

@@ -1,4 +1,4 @@
-"""Tofino's intrinsic metadata as bytes, errors and ports, for both back ends and the traffic manager.
+"""Tofino's metadata headers, parser errors and port numbers, for both back ends and the traffic manager.
 
 Times are in nanoseconds, depths in cells of 80 bytes, assuming that all packets of a queue have equal length.
 """
@@ -14,14 +14,14 @@ NO_PORT = 511
 NO_GROUP = 65534
 """Initial value of ``mcast_grp_a`` and ``mcast_grp_b``: a packet without a group.
 
-Group 0 is an ordinary group on the chip; the engine, in which 0 means none, has it under this number.
+Group 0 is an ordinary group on the chip; in the engine, where 0 means no group, it has this number.
 """
 
 CELL = 80
 """Bytes of a cell of the packet buffer."""
 
 DROP, NO_MIRROR = 1, 4
-"""Bits of ``drop_ctl`` for unicast, multicast and mirror; the bit between them is for copies to the CPU."""
+"""Bits of ``drop_ctl`` that drop unicast and multicast, and the mirror; bit 2 is for copies to the CPU."""
 
 RECIRCULATING = range(68, 72)
 """Ports of a pipe that lead back into it."""
@@ -44,7 +44,7 @@ _ERRORS = {
 }
 _OTHER_ERROR = 4
 _HEADER = 8
-"""Bytes of the header in front of a frame."""
+"""Bytes of the intrinsic metadata header in front of a frame in ingress."""
 
 
 def group_number(group: int) -> int:
@@ -63,9 +63,9 @@ def front_bytes(program: ir.Program) -> int:
 
 
 def passes_over_front(program: ir.Program) -> bool:
-    """Return True if ingress extracts its header first, and then skips the bytes between it and the frame.
+    """Return True if the ingress parser extracts the intrinsic metadata, then skips all bytes to the frame.
 
-    Then those bytes may be absent: the header's values are in place already.
+    If so, the bytes in front of the frame need not exist: the metadata's values are set directly.
     """
     match program.states["start"].body:
         case (ir.Extract(header, None), ir.Advance(ir.Const(value=bits)), *_):
@@ -74,7 +74,7 @@ def passes_over_front(program: ir.Program) -> bool:
 
 
 def takes_front(program: ir.Program) -> bool:
-    """Return True if the egress parser extracts its header first: then the header's bytes may be absent."""
+    """Return True if the egress parser first extracts the intrinsic metadata, so its bytes need not exist."""
     match program.egress_states["start"].body:
         case (ir.Extract(header, None), *_):
             return is_told(header, "egress")
@@ -82,7 +82,7 @@ def takes_front(program: ir.Program) -> bool:
 
 
 def is_told(header: ir.Expr, gress: str) -> bool:
-    """Return True if a header is the intrinsic metadata in front of a packet."""
+    """Return True if a header is the intrinsic metadata in front of a packet in `gress` (ingress, egress)."""
     match header:
         case ir.Member(base=ir.Var(name="standard_metadata"), field=field):
             return field == gress
@@ -90,14 +90,14 @@ def is_told(header: ir.Expr, gress: str) -> bool:
 
 
 def egress_header(program: ir.Program) -> ir.Header:
-    """Return the header in front of a packet in egress."""
+    """Return the type of the intrinsic metadata header in front of a packet in egress."""
     found = dict(program.standard_metadata.fields)["egress"]
     assert isinstance(found, ir.Header)
     return found
 
 
 def behind_bytes(program: ir.Program) -> int:
-    """Return the size of `egress_header`."""
+    """Return the size of `egress_header` in bytes."""
     bits = sum(type_.width for _, type_ in egress_header(program).fields if isinstance(type_, ir.Bits))
     return (bits + 7) // 8
 

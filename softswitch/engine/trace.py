@@ -9,8 +9,8 @@ extract   header                          its fields
 error     of the parser
 table     control-plane name              key, hit, action, arguments
 action    called directly
-read      register                        index, value; a value of null: beyond the end
-write     register                        index, old, value; an old of null: beyond the end, lost
+read      register                        index, value (null: the index is beyond the end)
+write     register                        index, old, value (old is null: beyond the end, lost)
 drop      block
 egress                                    port, bytes
 ========  ==============================  ======================================================
@@ -26,7 +26,7 @@ from softswitch.compiler.errors import Position
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step; see above. `pos` is its source position, if it has one."""
+    """One step of a packet; the module's docstring lists the kinds. `pos` is its source position, if any."""
 
     kind: str
     name: str = ""
@@ -34,7 +34,7 @@ class Event:
     pos: Position | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return the step for JSON; numbers are plain, whatever their width."""
+        """Return the step as an object for JSON; values of any width are numbers."""
         place = {} if self.pos is None else {"file": self.pos.file, "line": self.pos.line}
         return {"kind": self.kind, "name": self.name, **self.details, **place}
 

@@ -10,11 +10,11 @@ switch has changed.
                                  counters/ in-pkts, in-octets, in-discards, in-errors, out-…
     system/state/boot-time                 nanoseconds since 1970 (openconfig-system)
     p4runtime/state/writes                 requests so far that may have changed the program or its entries
-                                           (of this project: ina-p4runtime)
+                                           (ina-p4runtime, a model of this project)
 
-A port's name and its `id` (P4Runtime's name for it) are its number. The description is the port's
+A port's `name` and `id` (which P4Runtime uses) are both its number. The description is the port's
 attachment: ``udp:127.0.0.1:47001``, followed by its peer if it has one, ``shm:PATH``, ``if:NAME``,
-``memory``.
+``cpu`` or ``memory``.
 
 Clients can read the leaves once or by polls (Capabilities, Get, Subscribe); they cannot set any.
 """
@@ -37,7 +37,7 @@ from softswitch.engine.switch import Switch
 
 Leaf = str | int | bool
 Tree = dict[str, "Leaf | Tree"]
-"""Nodes by name. The list `interface` has its entries by key, a port's number as text."""
+"""Nodes by name. The list `interface` maps each key, a port's number as text, to the port's nodes."""
 
 MODELS = (
     ("openconfig-interfaces", "OpenConfig working group", "3.0.0"),
@@ -45,10 +45,10 @@ MODELS = (
     ("openconfig-system", "OpenConfig working group", "2.0.0"),
     ("ina-p4runtime", "INA", "1.0.0"),
 )
-"""Name, organisation and version of each model with leaves here."""
+"""Name, organisation and version of each YANG model whose leaves this service offers."""
 
 LISTS = {"interface": "name"}
-"""Lists, and their keys."""
+"""Names of the lists in a tree, with the name of each list's key."""
 WIDE = frozenset(
     f"{way}-{what}" for way in ("in", "out") for what in ("pkts", "octets", "discards", "errors")
 ) | {"boot-time", "writes"}
@@ -61,7 +61,7 @@ def tree(switch: Switch, *, booted_ns: int, writes: int) -> Tree:
 
     Args:
         switch: The switch.
-        booted_ns: Its start time, as Unix time.
+        booted_ns: Its start time, in nanoseconds of Unix time.
         writes: Number of requests so far that may have changed its program or entries.
     """
     return {
@@ -86,7 +86,7 @@ def _interface(switch: Switch, number: int) -> Tree:
 
 
 def attachment(switch: Switch, number: int, spec: PortSpec) -> str:
-    """Return a port's attachment."""
+    """Return what a port is attached to, as text, such as ``udp:127.0.0.1:47001``."""
     match spec:
         case UdpPort(peer=peer):
             host, port = switch.port_address(number)
@@ -122,7 +122,7 @@ def _counters(of: PortStatistics) -> Tree:
 
 
 Element = tuple[str, Mapping[str, str]]
-"""Name and keys."""
+"""An element of a path: its name, and the values of a list's keys by key."""
 Elements = tuple[Element, ...]
 Node = Any
 """A leaf, a tree, or the entries of a list by key."""
@@ -131,7 +131,7 @@ ANY, ANYTHING = "*", "..."
 
 
 class BadPath(ValueError):
-    """A path is impossible; the message states why."""
+    """A path is invalid; the message states why."""
 
 
 def elements(*paths: Any) -> Elements:
@@ -139,7 +139,7 @@ def elements(*paths: Any) -> Elements:
     found: list[Element] = []
     for path in paths:
         if path.element:
-            raise BadPath("the path has only 'element', which gNMI 0.4 had; give 'elem'")
+            raise BadPath("the path uses 'element' of gNMI 0.4; use 'elem' instead")
         found += [(each.name, dict(each.key)) for each in path.elem]
     return tuple(found)
 
@@ -205,12 +205,12 @@ VERSION = "0.10.0"
 _ENCODINGS = ("JSON", "PROTO", "JSON_IETF")
 _JSON, _PROTO, _IETF = (gnmi.ENCODINGS[name] for name in _ENCODINGS)
 _TOP = {"system": "openconfig-system", "p4runtime": "ina-p4runtime"}
-"""Modules of top nodes; other nodes belong to `_INTERFACES`."""
+"""YANG modules of top nodes; other nodes belong to the module `_INTERFACES`."""
 _INTERFACES = "openconfig-interfaces"
 _MODULES = {"id": "openconfig-p4rt"}
 _LEFT_OUT = {1: "state", 2: "config", 3: "config"}
 """Containers to leave out, by the type of data that a Get requests."""
-_READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI only reads them"
+_READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI can only read them"
 
 
 def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
@@ -301,7 +301,7 @@ class _Service:
             elif wanted is None or kind != "poll" or wanted.mode != gnmi.SubscriptionList.POLL:
                 context.abort(
                     grpc.StatusCode.INVALID_ARGUMENT,
-                    "want one list of subscriptions first, and with mode POLL polls behind it",
+                    "want one list of subscriptions first and then, with mode POLL only, polls",
                 )
             assert wanted is not None
             yield from self._state(wanted, context)

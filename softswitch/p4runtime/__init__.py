@@ -3,9 +3,9 @@
 ======================  =============================================================
 `server`                gRPC: decodes requests, maps errors to status codes
 `state`                 the loaded program and everything written to it, as one bundle
-`entities`              one update or read of any entity; `tables`, `cells`, `replication`
+`entities`              one update or read of any entity, by `tables`, `cells`, `replication`
 `translate`             P4Runtime messages to and from the entries of pipelines; packets' metadata
-`schema`                a P4Info by ids and names
+`schema`                the objects of a P4Info, by id and by name
 `roles`                 the primary controllers, and the permissions of roles
 `written`               controllers' table writes, for a log and for the next program
 ======================  =============================================================
@@ -32,16 +32,16 @@ def serve(
     loading: Loading | None = None,
     fill: Callable[[Device], None] = lambda device: None,
 ) -> Service:
-    """Offer P4Runtime for a switch, and read-only gNMI at the same address, for its ports and changes.
+    """Start P4Runtime for a switch, and read-only gNMI for its ports and changes at the same address.
 
-    Programs loaded by `Switch.load` are unknown to P4Runtime. `close` the service before the switch.
+    Programs loaded by `Switch.load` are unknown to P4Runtime. Close the returned service before the switch.
 
     Args:
         switch: The switch.
         source: A preprocessed P4 program to load at once.
-        serving: The address and the clients; None: any free port of loopback.
-        loading: How programs are loaded.
-        fill: Called when the program is loaded, before the service accepts controllers.
+        serving: The address and options of the service; None: a free port of 127.0.0.1, without TLS.
+        loading: Options for loading programs; None: the defaults.
+        fill: Called with the device when the program is loaded, before the service accepts controllers.
 
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
     is not available.

@@ -1,7 +1,7 @@
 """Members and groups of action profiles, and the table entries that name them.
 
-The data path holds actions and, for groups, rows of (group, slot): see `ir.Table`. When a member or group
-changes, every entry that names it is written again to the data path.
+The data path holds the actions of members and, for groups, one row per (group, slot): see `ir.Table`. When a
+member or group changes, every entry that names it is written again to the data path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
 
 def invocation(bundle: Bundle, table: TableSchema, action: Any) -> ir.Invocation:
-    """Return the invocation of an entry of a table with a profile. Raises RequestError."""
+    """Return the invocation for an entry's ``TableAction``, a member or a group. Raises RequestError."""
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     state = bundle.profiles.setdefault(profile.id, ProfileState())
@@ -111,7 +111,7 @@ def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, i
         raise InvalidArgument(f"the action set for '{table.name}' is empty")
     if len(runs) > profile.group_limit:
         raise ResourceExhausted(
-            f"{len(runs)} actions, by weight, in a set of '{profile.name}': at most {profile.group_limit}"
+            f"{len(runs)} actions, by weight, in a set of '{profile.name}'; the most is {profile.group_limit}"
         )
     taken = set(_state(bundle, table).one_shots.values())
     number = next(n for n in itertools.count(_OWN_GROUPS) if n not in taken)
@@ -137,7 +137,7 @@ def _known(things: dict[int, Any], kind: str, number: int, profile: ProfileInfo)
 
 
 def _slots(group: Any) -> list[int]:
-    """Return the member of each slot: each member has as many slots as its weight."""
+    """Return the member id of each slot of a group; a member has as many slots as its weight."""
     return [member.member_id for member in group.members for _ in range(member.weight)]
 
 
@@ -177,9 +177,9 @@ def write_member(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, size: int) -> None:
-    check_kind(kind, number in things, exists=f"{what} already exists", missing=f"{what} is not there")
+    check_kind(kind, number in things, exists=f"{what} already exists", missing=f"{what} does not exist")
     if kind == p4.Update.INSERT and len(things) >= size:
-        raise ResourceExhausted(f"no room for {what}: there are {size}")
+        raise ResourceExhausted(f"no room for {what}: the profile's size is {size}")
 
 
 # --------------------------------------------------------------------------- groups
@@ -191,7 +191,7 @@ def write_group(bundle: Bundle, kind: int, message: Any) -> None:
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id
     if number >= _OWN_GROUPS:
-        raise InvalidArgument(f"group {number} of '{profile.name}': numbers go up to {_OWN_GROUPS - 1}")
+        raise InvalidArgument(f"group {number} of '{profile.name}': the largest number is {_OWN_GROUPS - 1}")
     if not profile.selector:
         raise InvalidArgument(f"'{profile.name}' is not a selector: it has no groups")
     if kind != p4.Update.DELETE:
@@ -218,7 +218,7 @@ def _check_group(profile: ProfileInfo, state: ProfileState, message: Any) -> Non
             raise Unimplemented("watch ports of members are not supported")
     if len(set(numbers)) < len(numbers):
         raise InvalidArgument(
-            f"a member appears twice in group {message.group_id}; a weight makes it count more"
+            f"a member appears twice in group {message.group_id}; list it once, with a weight"
         )
     if message.max_size > profile.max_group_size > 0:
         most = profile.max_group_size
@@ -227,7 +227,9 @@ def _check_group(profile: ProfileInfo, state: ProfileState, message: Any) -> Non
         )
     slots, most = len(_slots(message)), min(message.max_size or profile.group_limit, profile.group_limit)
     if slots > most:
-        raise ResourceExhausted(f"{slots} members, by weight, in group {message.group_id}: at most {most}")
+        raise ResourceExhausted(
+            f"{slots} members, by weight, in group {message.group_id}; the limit is {most}"
+        )
 
 
 def _rows(bundle: Bundle, table: TableSchema, group: int) -> list[ir.ConstEntry]:
@@ -250,7 +252,7 @@ def _write_rows(bundle: Bundle, profile: ProfileInfo, state: ProfileState, group
             bundle.pipeline.insert(ir.members_table(table.name), ir.ConstEntry(key, runs, 0))
 
 
-# --------------------------------------------------------------------------- entries that name them
+# --------------------------------------------------------------------------- entries with a member or a group
 
 
 def _entries_naming(

@@ -1,4 +1,4 @@
-"""Cells of indirect counters, meters and registers, by index; the meters of table entries.
+"""Write and read the cells of indirect counters, meters and registers; convert meters' rates and counts.
 
 Also converts ``P4Data``, the values of registers and digests, from and to scalars.
 """
@@ -18,7 +18,7 @@ from softswitch.p4runtime.state import Bundle
 
 
 def encode_data(data: ir.DataType, values: Iterator[int]) -> Any:
-    """Encode the next scalars of `values`, which form a value of type `data`."""
+    """Consume the scalars of one value of type `data` from `values`; return them as a ``P4Data``."""
     message = p4data_pb2.P4Data()
     match data.kind:
         case "struct":
@@ -48,7 +48,7 @@ def encode_data(data: ir.DataType, values: Iterator[int]) -> Any:
 
 
 def decode_data(data: ir.DataType, message: Any, what: str) -> list[int]:
-    """Decode a value of type `data` into scalars. Raises InvalidArgument."""
+    """Decode a ``P4Data`` of type `data` into scalars; `what` names it in errors. Raises InvalidArgument."""
     given = message.WhichOneof("data")
     if data.kind in ("struct", "tuple"):
         members = getattr(message, data.kind).members
@@ -92,7 +92,7 @@ def write_counter(bundle: Bundle, kind: int, message: Any) -> None:
         return
     packets, bytes_ = message.data.packet_count, message.data.byte_count
     if packets < 0 or bytes_ < 0:
-        raise InvalidArgument(f"counters start at 0; got {packets} packets, {bytes_} bytes")
+        raise InvalidArgument(f"a counter must be 0 or more; got {packets} packets, {bytes_} bytes")
     for cell in cells:
         bundle.pipeline.write_counter(counter.name, cell, packets, bytes_)
 
@@ -106,7 +106,10 @@ def read_counters(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def write_register(bundle: Bundle, kind: int, message: Any) -> None:
-    """Set one cell or, without an index, all cells of a register, to numbers or booleans."""
+    """Set one cell of a register or, without an index, all cells.
+
+    Raises InvalidArgument, also for values with headers, enums or errors, which can only be read.
+    """
     register = _written(bundle, "register", kind, message)
     data = bundle.program.register_arrays[register.name].data
     values = decode_data(data, message.data, f"a cell of '{register.name}'")
@@ -123,7 +126,7 @@ def read_registers(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def write_meter(bundle: Bundle, kind: int, message: Any) -> None:
-    """Set the rates of one cell or, without an index, of all cells; without a config, none."""
+    """Set the rates of one cell or, without an index, of all cells; without a config, remove the rates."""
     meter = _written(bundle, "meter", kind, message)
     configured = rates(message.config) if message.HasField("config") else None
     refuse_counts(message)
@@ -143,7 +146,7 @@ def read_meters(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def _known(bundle: Bundle, what: str, id_: int) -> Any:
-    """Return the array of a request; `what` is "counter", "meter" or "register". Raises InvalidArgument."""
+    """Return the array with this id; `what` is "counter", "meter" or "register". Raises InvalidArgument."""
     arrays = getattr(bundle.schema, f"{what}s")
     if id_ not in arrays:
         raise InvalidArgument(bundle.schema.describe_unknown(what, id_))
@@ -151,7 +154,7 @@ def _known(bundle: Bundle, what: str, id_: int) -> Any:
 
 
 def _written(bundle: Bundle, what: str, kind: int, message: Any) -> Any:
-    """Return the array of an update of this kind. Raises InvalidArgument."""
+    """Return the array whose cells an update sets. Raises InvalidArgument unless `kind` is MODIFY."""
     array = _known(bundle, what, getattr(message, f"{what}_id"))
     if kind != p4.Update.MODIFY:
         raise InvalidArgument(f"the cells of '{array.name}' always exist: they can only be modified")
@@ -159,19 +162,19 @@ def _written(bundle: Bundle, what: str, kind: int, message: Any) -> Any:
 
 
 def _chosen(array: Any, message: Any) -> list[int] | range:
-    """Return the cell of a message or, without an index, all cells."""
+    """Return the index in a message or, if it has none, all indices of the array."""
     if not message.HasField("index"):
         return range(array.size)
     index: int = message.index.index
     if index < 0:
         raise InvalidArgument(f"index {index} of '{array.name}' is negative")
     if index >= array.size:
-        raise OutOfRange(f"index {index} of '{array.name}' is beyond its last, {array.size - 1}")
+        raise OutOfRange(f"index {index} of '{array.name}' is beyond the last index, {array.size - 1}")
     return [index]
 
 
 def _cells(bundle: Bundle, what: str, request: Any) -> Iterator[tuple[Any, p4.Index]]:
-    """Yield one cell, all cells of one array or (id 0) of all arrays, as arrays and indices."""
+    """Yield (array, index) of one cell, of all cells of one array or, for id 0, of all arrays' cells."""
     id_ = getattr(request, f"{what}_id")
     arrays = [_known(bundle, what, id_)] if id_ else getattr(bundle.schema, f"{what}s").values()
     for array in arrays:
@@ -186,14 +189,16 @@ def rates(config: Any) -> MeterRates:
             raise InvalidArgument(f"{name} is {getattr(config, name)}; rates and bursts are 0 or more")
     given = MeterRates(config.cir, config.cburst, config.pir, config.pburst)
     if given.cir > given.pir:
-        raise InvalidArgument(f"cir {given.cir} is above pir {given.pir}: peak is the higher rate")
+        raise InvalidArgument(
+            f"cir {given.cir} is above pir {given.pir}; the peak rate must be at least the committed rate"
+        )
     if config.eburst:
-        raise InvalidArgument(f"eburst is {config.eburst}; meters here have two rates: give pir and pburst")
+        raise InvalidArgument(f"eburst is {config.eburst}; it must be 0: set pir and pburst instead")
     return given
 
 
 def describe(message: Any, reading: MeterReading, field: str) -> None:
-    """Fill in the ``MeterConfig`` of `message` at `field`, unless the meter has no rates."""
+    """Set the ``MeterConfig`` in `field` of `message` to the meter's rates, unless it has none."""
     if reading.rates is not None:
         config = getattr(message, field)
         config.SetInParent()
@@ -202,7 +207,7 @@ def describe(message: Any, reading: MeterReading, field: str) -> None:
 
 
 def describe_counts(message: Any, reading: MeterReading) -> None:
-    """Fill in a ``MeterCounterData``."""
+    """Set a ``MeterCounterData`` to the packets and bytes that the meter has marked with each colour."""
     for colour, (packets, bytes_) in zip(("green", "yellow", "red"), reading.seen, strict=True):
         getattr(message, colour).CopyFrom(p4.CounterData(packet_count=packets, byte_count=bytes_))
 

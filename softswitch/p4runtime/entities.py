@@ -1,6 +1,6 @@
-"""One update, one batch or one read of any entities: `KINDS` maps each kind to its module.
+"""Apply updates and batches, and read entities, of any kind: `KINDS` maps each kind to its functions.
 
-This module also handles digests: their entries, and their lists (sections 9.6 and 16.3).
+This module also handles digests: their entries, and their lists (P4Runtime sections 9.6 and 16.3).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def write_digest(bundle: Bundle, kind: int, message: Any) -> None:
     digest = _digest(bundle, message.digest_id)
     config = message.config
     if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
-        raise InvalidArgument(f"times and sizes of '{digest.name}' are 0 or more")
+        raise InvalidArgument(f"times and sizes of digest '{digest.name}' must be 0 or more")
     check_kind(
         kind,
         digest.id in bundle.digests,
         exists=f"digest '{digest.name}' is subscribed to already; modify it",
-        missing=f"digest '{digest.name}' has no subscription; insert it",
+        missing=f"digest '{digest.name}' has no subscription; insert one first",
     )
     if kind == p4.Update.DELETE:
         del bundle.digests[digest.id]
@@ -44,7 +44,7 @@ def write_digest(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def read_digest(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one subscription or (id 0) all of them."""
+    """Yield the subscription to one digest or, for id 0, all subscriptions."""
     if request.digest_id != 0:
         _digest(bundle, request.digest_id)
     for id_, subscription in bundle.digests.items():
@@ -60,7 +60,7 @@ def acknowledge(bundle: Bundle, message: Any) -> None:
 
 
 def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:
-    """Remove the program's digests, and yield the lists to send. The caller has locked the switch."""
+    """Queue the digests sent by the program, and yield the lists that are due; lock the switch first."""
     ids = {digest.name: digest.id for digest in bundle.schema.digests.values()}
     for name, values in bundle.pipeline.take_digests():
         subscription = bundle.digests.get(ids[name])
@@ -151,7 +151,7 @@ def _no_externs(bundle: Bundle, request: Any) -> list[Any]:
 
 
 def _entry_of(bundle: Bundle, message: Any) -> list[Any]:
-    """Return the present value of the direct counter or meter of a write."""
+    """Return a list of the direct counter or meter that a write names, with its present value."""
     found = tables.before(bundle, message.table_entry)
     whole = type(message)(table_entry=found[0] if found else message.table_entry)
     whole.table_entry.ClearField("action")
@@ -194,7 +194,7 @@ KINDS = {
     "digest_entry": EntityKind(_in_bundle(write_digest), read_digest),
     "extern_entry": EntityKind(_refuse_extern, _no_externs),
 }
-"""All kinds of entities, by their fields of `p4.v1.Entity`."""
+"""The functions of each kind of entity, by the kind's field in `p4.v1.Entity`."""
 
 
 def write(device: Device, update: Any) -> None:

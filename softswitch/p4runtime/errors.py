@@ -3,13 +3,13 @@
     RequestError
     ├── InvalidArgument     the request is malformed, whatever the state of the switch
     ├── NotFound            it names an entity, device or role that does not exist
-    ├── AlreadyExists       it inserts what already exists
+    ├── AlreadyExists       it inserts an entity that already exists
     ├── PermissionDenied    the sender or the program does not allow it
     ├── ResourceExhausted   a table is full
-    ├── FailedPrecondition  no program is loaded yet, or the stream is in another state
+    ├── FailedPrecondition  the switch or the stream is not in a state that allows it
     ├── OutOfRange          an index beyond the end of a counter, meter or register
-    ├── Aborted             an update reverted, or not begun, because another one of its batch failed
-    └── Unimplemented       standard P4Runtime that this switch does not support
+    ├── Aborted             an update reverted, or not begun, because another update of its batch failed
+    └── Unimplemented       a standard P4Runtime feature that this switch does not support
 
 Every message states the problem, the value seen and the right form.
 """
@@ -28,7 +28,7 @@ class NotFound(RequestError):
 
 
 class AlreadyExists(RequestError):
-    """The request inserts what already exists."""
+    """The request inserts an entity that already exists."""
 
 
 class PermissionDenied(RequestError):
@@ -48,8 +48,8 @@ class OutOfRange(RequestError):
 
 
 class Aborted(RequestError):
-    """The update was reverted, or not begun, because another one of its batch failed."""
+    """The update was reverted, or not begun, because another update of its batch failed."""
 
 
 class Unimplemented(RequestError):
-    """Standard P4Runtime that this switch does not support."""
+    """The request uses a standard P4Runtime feature that this switch does not support."""

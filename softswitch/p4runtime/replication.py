@@ -1,7 +1,7 @@
 """Write and read PacketReplicationEngineEntry: multicast groups and clone sessions.
 
-Entries are stored as written, so reads return the same; if the bundle runs, the switch is updated, too. Ports
-must be valid port numbers, but need not exist yet.
+Entries are stored and read back as written; if the switch runs the bundle, a write also changes the switch.
+Ports must be valid port numbers, but need not exist yet.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> Non
         case "clone_session_entry":
             entry = message.clone_session_entry
             if entry.packet_length_bytes < 0:
-                raise InvalidArgument(f"packet_length_bytes is {entry.packet_length_bytes}; 0 means uncut")
+                raise InvalidArgument(
+                    f"packet_length_bytes is {entry.packet_length_bytes}; want 0 (all) or more"
+                )
             if not 0 <= entry.class_of_service <= 7:
                 raise InvalidArgument(f"class_of_service is {entry.class_of_service}; classes are 0 to 7")
             _write(bundle.sessions, "clone session", entry.session_id, kind, entry)
@@ -55,7 +57,7 @@ def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> Non
 
 
 def set_group(bundle: Bundle, switch: Switch, group: int, copies: Members) -> None:
-    """Define a multicast group, like a controller's write.
+    """Insert or replace a multicast group, as a controller's write does.
 
     Args:
         bundle: The program and its state.
@@ -72,14 +74,14 @@ def set_group(bundle: Bundle, switch: Switch, group: int, copies: Members) -> No
 
 
 def set_session(bundle: Bundle, switch: Switch, session: int, copies: Members | None, truncate: int) -> None:
-    """Define a clone session, like a controller's write; None removes it.
+    """Insert, replace or (if `copies` is None) delete a clone session, as a controller's write does.
 
     Args:
         bundle: The program and its state.
         switch: The switch that runs it.
         session: Number of the session.
-        copies: Port and replication id of each copy.
-        truncate: Bytes of a copy; 0: all.
+        copies: Port and replication id of each copy; None: delete the session.
+        truncate: Maximum length of a copy, bytes; 0: the whole packet.
 
     Raises RequestError.
     """
@@ -97,7 +99,7 @@ def _add(entry: Any, copies: Members) -> None:
 
 
 def read(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one group or session, or (id 0) all of them."""
+    """Yield one group or session or, for id 0, all groups or all sessions."""
     match request.WhichOneof("type"):
         case "multicast_group_entry":
             wanted = request.multicast_group_entry.multicast_group_id
@@ -113,7 +115,7 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 def _write(entries: dict[int, Any], what: str, id_: int, kind: int, entry: Any) -> None:
     if not 0 < id_ <= _LARGEST:
-        raise InvalidArgument(f"{what} {id_} cannot be; ids are 1 to {_LARGEST}")
+        raise InvalidArgument(f"{what} {id_} is out of range; ids are 1 to {_LARGEST}")
     to = "modify" if kind == p4.Update.MODIFY else "delete"
     check_kind(
         kind,
@@ -137,7 +139,9 @@ def _check(what: str, id_: int, entry: Any) -> None:
             raise InvalidArgument(f"{what} {id_} has instance {instance}; the largest is {_LARGEST}")
     (pair, count), *_ = Counter(replicas).most_common(1) or [((0, 0), 0)]
     if count > 1:
-        raise InvalidArgument(f"{what} {id_} has port {pair[0]} with instance {pair[1]} {count} times")
+        raise InvalidArgument(
+            f"{what} {id_} lists port {pair[0]} with instance {pair[1]} {count} times; list each pair once"
+        )
 
 
 def _chosen(entries: dict[int, Any], what: str, wanted: int) -> list[Any]:

@@ -41,7 +41,7 @@ class StreamStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """Notify `client` of its status; `highest` is the highest election id of any primary so far."""
+    """A notification to `client` of its status; `highest` is the highest election id of a primary so far."""
 
     client: Hashable
     role: str
@@ -68,10 +68,10 @@ class Arbitration:
         self._role_of: dict[Hashable, str] = {}
 
     def update(self, client: Hashable, role_name: str, election_id: int | None) -> list[Notification]:
-        """Process a MasterArbitrationUpdate; None is an unset election id, which never becomes primary.
+        """Process a MasterArbitrationUpdate; a client without an election id never becomes primary.
 
-        Returns the notifications with their clients. Raises RequestError if the client's stream must end;
-        the client then has to `leave`.
+        Returns the notifications to send. Raises RequestError if the client's stream must end; call `leave`
+        for the client then.
         """
         known = self._role_of.get(client)
         if known is not None and known != role_name:
@@ -95,7 +95,7 @@ class Arbitration:
         return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
-        """Remove a client whose stream has ended; if it was the primary, return the others' notifications."""
+        """Remove a client whose stream has ended; if it was the primary, return its role's notifications."""
         role_name = self._role_of.pop(client, None)
         if role_name is None:
             return []
@@ -111,7 +111,9 @@ class Arbitration:
             raise NotFound(f"no controller has role '{role_name}'")
         primary = role.primary() if role else None
         if role is None or primary is None:
-            raise PermissionDenied("there is no primary controller; become it on a StreamChannel first")
+            raise PermissionDenied(
+                "there is no primary controller; become the primary on a StreamChannel first"
+            )
         if election_id != role.highest:
             raise PermissionDenied(f"election id {election_id} is not the primary's, which is {role.highest}")
 
@@ -133,7 +135,10 @@ class Arbitration:
         return role_name is not None and self._roles[role_name].primary() == client
 
     def _tell_all(self, role_name: str) -> list[Notification]:
-        """Notify every client of the role, the primary last: the others first learn that they are not."""
+        """Return a notification for each client of the role, the primary's last.
+
+        So backups learn that they are not the primary before the new primary knows of its status.
+        """
         role = self._roles[role_name]
         primary = role.primary()
         others = [self._tell(role_name, c) for c in role.clients if c != primary]
@@ -168,7 +173,11 @@ _ID_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RoleConfig:
-    """A role's permissions: ids that it may write, exclusively or shared, its packets, and others."""
+    """A role's permissions.
+
+    The role may write the entities of `exclusive` ids, as no other role, and of `shared` ids. If
+    `receives_packets`, it receives all PacketIns, or those with the metadata (id, value) `packet_filter`.
+    """
 
     exclusive: frozenset[int] = frozenset()
     shared: frozenset[int] = frozenset()
@@ -177,7 +186,10 @@ class RoleConfig:
     loads_programs: bool = False
 
     def check_write(self, entity: Any) -> None:
-        """Raise PermissionDenied if an entity belongs to another role. Groups and sessions belong to all."""
+        """Raise PermissionDenied if this role may not write an entity.
+
+        Every role may write multicast groups and clone sessions.
+        """
         kind = entity.WhichOneof("entity")
         if kind in ("direct_counter_entry", "direct_meter_entry"):
             id_ = getattr(entity, kind).table_entry.table_id
@@ -228,7 +240,7 @@ def check_apart(name: str, config: RoleConfig | None, others: dict[str, RoleConf
         both = config.exclusive & (other.exclusive | other.shared) | config.shared & other.exclusive
         if both:
             raise InvalidArgument(
-                f"roles '{name}' and '{other_name}' both claim 0x{min(both):08x}, one of them alone"
+                f"roles '{name}' and '{other_name}' both claim 0x{min(both):08x}, at least one exclusively"
             )
 
 

@@ -27,7 +27,7 @@ _SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """An object that messages name by a number."""
+    """An object that P4Runtime messages name by its id."""
 
     id: int
     name: str
@@ -59,7 +59,7 @@ class ActionInfo(Numbered):
 
     params: tuple[ParamInfo, ...]
     labels: list[str] = field(init=False, repr=False, compare=False)
-    """The parameters' name in error messages."""
+    """Names of the parameters in error messages, in order."""
 
     def __post_init__(self) -> None:
         labels = [f"parameter '{param.name}' of '{self.name}'" for param in self.params]
@@ -80,7 +80,7 @@ class TableSchema(Numbered):
     direct_meter: int | None = None
     idle_timeout: bool = False
     decoded: dict[bytes, ir.Invocation] = field(default_factory=dict, repr=False, compare=False)
-    """Cache of entries' actions, from message to decoded action: see `decode.called`."""
+    """Cache of entries' actions, from serialized ``TableAction`` to invocation: see `translate.called`."""
     takes_priority: bool = field(init=False)
     """True if entries have priorities, as the key has a ternary, range or optional field."""
 
@@ -91,7 +91,7 @@ class TableSchema(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo(Numbered):
-    """A counter, meter or register of `size` cells, a direct one of table id `table`, or a digest."""
+    """A counter, meter or register of `size` cells, a direct counter or meter of a table, or a digest."""
 
     size: int = 0
     table: int | None = None
@@ -99,7 +99,7 @@ class ArrayInfo(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ProfileInfo(Numbered):
-    """An action profile or selector of `size` members; a group has at most `max_group_size` (0: no limit)."""
+    """An action profile or selector of at most `size` members, and `max_group_size` per group (0: `size`)."""
 
     size: int
     selector: bool
@@ -107,7 +107,7 @@ class ProfileInfo(Numbered):
 
     @property
     def group_limit(self) -> int:
-        """Maximum number of members, by weight, of a group."""
+        """Maximum sum of the members' weights in a group."""
         return self.max_group_size or self.size
 
 
@@ -244,7 +244,7 @@ def _scope(table: Any, ref: Any) -> str:
     if ref.scope not in _SCOPES:
         known = ", ".join(map(str, _SCOPES))
         where = f"action 0x{ref.id:08x} of table '{table.preamble.name}'"
-        raise InvalidArgument(f"the P4Info has scope {ref.scope} for {where}; there are {known}")
+        raise InvalidArgument(f"the P4Info has scope {ref.scope} for {where}; scopes are {known}")
     return _SCOPES[ref.scope]
 
 

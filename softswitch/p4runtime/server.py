@@ -1,6 +1,6 @@
-"""The P4Runtime service on gRPC: decodes requests, calls the modules beside it, maps their errors.
+"""The P4Runtime service on gRPC: decodes requests, calls the package's other modules, maps their errors.
 
-This is the only file of the package that knows gRPC's status codes (`CODES`, for the other services, too).
+This is the only file of the package that knows gRPC's status codes (`CODES`, used by other services, too).
 The permissions of a Unix socket's file determine which users may control the switch.
 """
 
@@ -100,15 +100,15 @@ _GRACE_S = 2.0
 """Time for requests in progress when the service closes, seconds."""
 
 _STATUS_BYTES = 5000
-"""Space for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
+"""Bytes for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
 
 _ERROR_BYTES = 60
-"""Space for one error of a batch, without its text."""
+"""Bytes of one error of a batch, without its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files for an encrypted port, in PEM; with `client_ca`, clients must show a certificate of that CA."""
+    """Files for TLS, in PEM format; with `client_ca`, clients must show a certificate of this CA."""
 
     certificate: Path
     key: Path
@@ -132,7 +132,7 @@ class Serving:
         address: ``host:port``, where port 0 takes a free one, or ``unix:path``.
         device_id: The device id.
         tls: Files for TLS; None: no encryption.
-        tell: Receives controllers' programs and table writes.
+        tell: Called with each table write and each program load of a controller; None: do not report them.
     """
 
     address: str = "127.0.0.1:0"
@@ -144,8 +144,8 @@ class Serving:
 class Service:
     """A P4Runtime service for one device, listening until `close`.
 
-    `address` is ``host:port`` or ``unix:path``. Port 0 takes a free port; `address` then contains it, and so
-    does `port`, which is None for a Unix socket. Raises OSError if the address is not available.
+    `address` is ``host:port`` or ``unix:path``, `port` the port's number, or None for a Unix socket; both
+    state the port taken for port 0. Raises OSError if the address is not available.
     """
 
     def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
@@ -218,7 +218,7 @@ def _decode_stream_message(data: bytes) -> Any:
 
 
 class _Stream:
-    """One StreamChannel: responses queue here until gRPC takes them; None or an error ends it."""
+    """One StreamChannel: responses queue here until gRPC takes them; None or an error ends the stream."""
 
     def __init__(self) -> None:
         self.responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -235,7 +235,7 @@ class _Stream:
         self.responses.put(response)
 
     def take(self) -> Any:
-        """Wait for the next response."""
+        """Wait for the next response and return it."""
         response = self.responses.get()
         if isinstance(response, p4.StreamMessageResponse) and not response.HasField("arbitration"):
             with self._lock:
@@ -244,7 +244,7 @@ class _Stream:
 
 
 class _Watch:
-    """A thread that polls for the switch's notifications; it exists while some can be expected."""
+    """A thread that polls for the switch's notifications; it starts when the first can be expected."""
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
@@ -254,7 +254,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Poll now, and again after each time that `look` returns."""
+        """Poll now, and again after each interval that `look` returns."""
         if self._look() is None:
             return
         with self._lock:

@@ -1,7 +1,7 @@
 """The configuration of a switch: one bundle of program and state, always replaced as a whole.
 
-The state includes digest subscriptions, with their lists and acknowledgements (section 16.3). This module has
-no clock and no stream: times are parameters, in nanoseconds, and lists are return values.
+The state includes digest subscriptions, with their lists and acknowledgements (P4Runtime section 16.3). This
+module has no clock and no stream: times are parameters, in nanoseconds, and digest lists are return values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from softswitch.p4runtime import schema as schemas
 from softswitch.p4runtime.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 
 MAX_WAITING = 4096
-"""Maximum number of digests of one list, whatever its subscription states."""
+"""Maximum number of digests in one list, even if its subscription allows longer lists."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Subscription:
     waiting: list[Any] = field(default_factory=list)
     since_ns: int = 0
     sent: dict[int, tuple[int, frozenset[bytes]]] = field(default_factory=dict)
-    """Time and data of unacknowledged lists."""
+    """Time in nanoseconds and data of each unacknowledged list, by list id."""
     next_list: int = 1
 
     def offer(self, data: Any, now_ns: int) -> None:
@@ -90,12 +90,12 @@ class ProfileState:
     members: dict[int, Any] = field(default_factory=dict)
     groups: dict[int, Any] = field(default_factory=dict)
     one_shots: dict[EntryKey, int] = field(default_factory=dict)
-    """Groups made for entries' action sets, by unique numbers."""
+    """Number of the group made for each entry that has an action set."""
 
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry; `told_us` is the last hit whose timeout was reported, or None."""
+    """The idle timeout of an entry; `told_us` is the time of the hit whose timeout was reported, or None."""
 
     entry: ir.ConstEntry
     timeout_ns: int
@@ -108,9 +108,9 @@ class Bundle:
 
     `groups` and `sessions` hold the packet replication entries as they were written; `metadata`
     the two opaque fields (metadata, controller_metadata) of table entries that have them; `profiles` the
-    members and groups by the profile's id, and `choices` the actions of entries that name one of them;
-    `timeouts` the idle timeouts of entries, `digests` the controllers' subscriptions. `messages` caches
-    encoded entries of earlier reads. `now_us` is the packets' clock.
+    members and groups of action profiles by profile id; `choices` the ``TableAction`` of each entry in a
+    table with a profile; `timeouts` the idle timeouts of entries; `digests` the controllers' subscriptions by
+    digest id. `messages` caches entries encoded for earlier reads. `now_us` reads the switch's clock.
     """
 
     config: Any
@@ -143,9 +143,9 @@ class Loading:
     """Options for loading the programs of a switch.
 
     Attributes:
-        backend: The back end that runs them; see `softswitch.load`.
-        undefined: The choice for their undefined values; None: the fastest.
-        trace: Receives all steps of packets, from the interpreter.
+        backend: The back end that runs the programs; see `softswitch.load`.
+        undefined: The choice of undefined values in programs; None: the one that runs fastest.
+        trace: Receives each step of each packet; only the interpreter reports steps.
         architecture: Accept only programs for this architecture (v1model, tna or t2na); None: any.
     """
 
@@ -160,7 +160,7 @@ def prepare(config: Any, loading: Loading, *, now_us: Callable[[], int] = lambda
 
     The device config is preprocessed P4 source. `now_us` returns the time in microseconds.
 
-    Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
+    Raises InvalidArgument if the source does not compile, or does not fit the P4Info.
     """
     if not config.HasField("p4info"):
         raise InvalidArgument("the config has no P4Info; send the P4Info of the program in the device config")
@@ -188,7 +188,7 @@ def check_architecture(program: ir.Program, wanted: str | None) -> None:
     """Raise PipelineError if a program is for another architecture than the accepted one."""
     if wanted is not None and program.architecture != wanted:
         raise PipelineError(
-            f"it is for architecture {program.architecture}, and the switch runs {wanted} only"
+            f"the program is for architecture {program.architecture}; this switch runs {wanted} only"
         )
 
 
@@ -213,8 +213,8 @@ def _source(device_config: bytes) -> str:
 class Device:
     """The configuration of one switch: the running bundle and the bundle that requests refer to.
 
-    They differ only between VERIFY_AND_SAVE and COMMIT. `mutex` orders requests; users of a bundle's
-    pipeline hold `switch.locked()` as well.
+    The two bundles differ only between VERIFY_AND_SAVE and COMMIT. `mutex` serializes requests; users of a
+    bundle's pipeline hold `switch.locked()` as well.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class Device:
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle that reads and writes refer to. Raises FailedPrecondition before any program."""
+        """The bundle that reads and writes refer to. Raises FailedPrecondition if no program is loaded."""
         found = self._saved or self._running
         if found is None:
             raise FailedPrecondition("no program is loaded; set a forwarding pipeline config first")
@@ -268,13 +268,17 @@ class Device:
         return bundle is self._running
 
     def preload(self, source: str) -> None:
-        """Load a preprocessed program, like a controller's request. Raises CompileError or PipelineError."""
+        """Load and run a preprocessed program, as VERIFY_AND_COMMIT does.
+
+        Raises CompileError or PipelineError.
+        """
         self._commit(self._own(source))
 
     def reload(self, source: str) -> None:
-        """Like `preload`, but objects in both programs keep entries and cells, as in RECONCILE_AND_COMMIT.
+        """Load and run a preprocessed program; objects in both programs keep their entries and cells.
 
-        Also raises FailedPrecondition if the new program cannot take an entry; the old program then stays.
+        RECONCILE_AND_COMMIT does the same. Raises CompileError or PipelineError, or FailedPrecondition if the
+        new program cannot take an entry; the old program then stays.
         """
         self._reconcile(self._own(source))
 
@@ -305,7 +309,7 @@ class Device:
                 self._commit(self._prepare(config))
             case request.COMMIT:
                 if config is not None:
-                    raise InvalidArgument("COMMIT takes no config: it commits the one saved before")
+                    raise InvalidArgument("COMMIT takes no config: it commits the saved config")
                 with self.mutex:
                     if self._saved is None:
                         raise NotFound("no config is saved; VERIFY_AND_SAVE one before COMMIT")
@@ -313,7 +317,9 @@ class Device:
             case request.RECONCILE_AND_COMMIT:
                 self._reconcile(self._prepare(config))
             case _:
-                raise InvalidArgument(f"action {action} is none of the pipeline config actions")
+                raise InvalidArgument(
+                    f"action {action} is not a pipeline config action, such as VERIFY_AND_COMMIT"
+                )
 
     def _prepare(self, config: Any) -> Bundle:
         return prepare(config, self._loading, now_us=self.switch.now_us)
@@ -362,7 +368,7 @@ def members(entry: Any) -> list[tuple[int, int]]:
 
 
 def check_kind(kind: int, there: bool, *, exists: str, missing: str) -> None:
-    """Raise an error for an insertion of an existing entry, a change of a missing one, or no update type.
+    """Raise an error if an update inserts an existing entry, changes a missing one, or has no type.
 
     Args:
         kind: The update's type.

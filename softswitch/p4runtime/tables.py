@@ -25,7 +25,7 @@ _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
 _MOST_MESSAGES = 1 << 16
 """Maximum number of entries with cached messages: far more than a program usually has."""
-"""A read of all fields that can be written again."""
+"""(`_EVERYTHING` above is a read request for all fields that a write can set.)"""
 
 
 def write(bundle: Bundle, kind: int, message: Any) -> None:
@@ -40,7 +40,7 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
     if message.is_default_action:
         _write_default(bundle, table, kind, message)
     elif not table.fields:
-        raise InvalidArgument(f"'{table.name}' has no key, so it has no entries but its default")
+        raise InvalidArgument(f"'{table.name}' has no key, so it can have only a default entry")
     elif kind == _INSERT:
         entry = _insert(bundle, table, message)
     elif kind == _MODIFY:
@@ -55,7 +55,7 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def read(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield the entries selected by a request: of one table or, with id 0, of all."""
+    """Yield the entries that a read request selects, of one table or, for table id 0, of all tables."""
     if request.table_id == 0:
         for table in bundle.schema.tables.values():
             yield from _read_table(bundle, table, request, None)
@@ -63,12 +63,15 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
     table = translate.table(bundle.schema, request.table_id)
     patterns = translate.match_key(table, request.match) if request.match else None
     if request.action.WhichOneof("type") not in (None, "action"):
-        raise InvalidArgument(f"entries of '{table.name}' can be chosen by action_id only")
+        raise InvalidArgument(f"reads of '{table.name}' can select entries by action_id only")
     yield from _read_table(bundle, table, request, patterns)
 
 
 def before(bundle: Bundle, message: Any) -> list[Any]:
-    """Return the present entry that a write names, with its counter, meter and timeout, or an empty list."""
+    """Return the present entry that a write names, with counter, meter and timeout, in a list.
+
+    The list is empty if there is no such entry.
+    """
     table = translate.table(bundle.schema, message.table_id)
     if message.is_default_action:
         found = translate.default_entry(bundle.schema, table, bundle.pipeline.default(table.name))
@@ -88,7 +91,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
 
 
 def encoded(bundle: Bundle, table: TableSchema | str, entry: ir.ConstEntry) -> Any:
-    """Encode an entry as it was written, without fields that only a read requests."""
+    """Encode an entry as it was written, without counter, meter and idle time, which only reads request."""
     if isinstance(table, str):
         table = next(found for found in bundle.schema.tables.values() if found.name == table)
     key = (table.name, entry.patterns, entry.priority)
@@ -116,7 +119,7 @@ def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the rates of the meter of one table entry; without a config all packets are green."""
     table = _owner(bundle, message, "meter")
     if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct meter lives as long as its entry; it can only be modified")
+        raise InvalidArgument("a direct meter exists as long as its entry; it can be modified only")
     cells.refuse_counts(message)
     configured = cells.rates(message.config) if message.HasField("config") else None
     bundle.pipeline.configure_direct_meter(table.name, _target(bundle, table, message), configured)
@@ -137,7 +140,7 @@ def write_direct_counter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the counter of one table entry."""
     table = _owner(bundle, message, "counter")
     if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct counter lives as long as its entry; it can only be modified")
+        raise InvalidArgument("a direct counter exists as long as its entry; it can be modified only")
     entry = _target(bundle, table, message)
     if message.HasField("data"):
         _check_counts(message.data)
@@ -258,7 +261,7 @@ def _modify(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
 
 
 def _brings_resources(message: Any) -> bool:
-    """Return True if an entry has parts besides its action, as few entries do."""
+    """Return True if an entry sets a counter, a meter or an idle timeout, which few entries do."""
     return bool(
         message.idle_timeout_ns
         or message.HasField("counter_data")
@@ -269,7 +272,9 @@ def _brings_resources(message: Any) -> bool:
 
 def _check_resources(table: TableSchema, message: Any) -> None:
     if message.idle_timeout_ns and not table.idle_timeout:
-        raise InvalidArgument(f"entries of '{table.name}' cannot time out: it lacks support_timeout = true")
+        raise InvalidArgument(
+            f"entries of '{table.name}' cannot time out: the table lacks support_timeout = true"
+        )
     if message.idle_timeout_ns < 0:
         raise InvalidArgument(f"idle_timeout_ns is {message.idle_timeout_ns}; it is 0 (never) or more")
     if message.HasField("meter_config"):
@@ -376,7 +381,7 @@ def _existing(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry
 
 
 def _owner(bundle: Bundle, message: Any, kind: str) -> TableSchema:
-    """Return the table of a direct "counter" or "meter"."""
+    """Return the table of a direct counter or meter; `kind` is "counter" or "meter"."""
     if not message.HasField("table_entry"):
         raise InvalidArgument(f"the direct {kind} entry has no table_entry, which selects the {kind}")
     table = translate.table(bundle.schema, message.table_entry.table_id)
@@ -404,7 +409,7 @@ def _counter(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None) ->
 def _check_counts(data: Any) -> None:
     if data.packet_count < 0 or data.byte_count < 0:
         raise InvalidArgument(
-            f"counters start at 0; got {data.packet_count} packets, {data.byte_count} bytes"
+            f"a counter must be 0 or more; got {data.packet_count} packets, {data.byte_count} bytes"
         )
 
 
@@ -433,7 +438,9 @@ def write_value_set(bundle: Bundle, kind: int, message: Any) -> None:
     if kind != p4.Update.MODIFY:
         raise InvalidArgument(f"value set '{values.name}' always exists: it can only be modified")
     if len(message.members) > values.size:
-        raise ResourceExhausted(f"{len(message.members)} members for '{values.name}' of size {values.size}")
+        raise ResourceExhausted(
+            f"{len(message.members)} members for '{values.name}', whose size is {values.size}"
+        )
     member = ir.Invocation(f"{values.name}#member", ())
     patterns = [translate.match_key(values, given.match) for given in message.members]
     if len(set(patterns)) < len(patterns):
@@ -445,7 +452,7 @@ def write_value_set(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def read_value_set(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield the members of one value set or, with id 0, of all."""
+    """Yield the members of one value set or, for id 0, of all value sets."""
     if request.value_set_id == 0:
         found = list(bundle.schema.value_sets.values())
     else:

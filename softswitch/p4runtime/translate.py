@@ -1,4 +1,4 @@
-"""Convert P4Runtime messages to the checked input of pipelines, and back.
+"""Check P4Runtime messages and convert them to the entries and frames of pipelines, and back.
 
 A program that exchanges packets with the controller declares headers ``@controller_header("packet_in")`` and
 ``("packet_out")``. On the CPU port they precede the frame; in P4Runtime their fields are metadata.
@@ -22,7 +22,7 @@ def encode(value: int) -> bytes:
 
 
 def decode(data: bytes, width: int, what: str) -> int:
-    """Decode the value of `what`, which is `width` bits wide; leading zero bytes are allowed.
+    """Decode a value of `width` bits, which errors call `what`; leading zero bytes are allowed.
 
     Raises InvalidArgument if the string is empty or its value does not fit.
     """
@@ -103,7 +103,7 @@ _KEPT, _KEPT_BYTES = 4096, 256
 
 
 def table(schema: Schema, table_id: int) -> TableSchema:
-    """Look up the table of a request."""
+    """Return the table with this id. Raises InvalidArgument if there is none."""
     if table_id not in schema.tables:
         raise InvalidArgument(schema.describe_unknown("table", table_id))
     return schema.tables[table_id]
@@ -146,11 +146,11 @@ def priority(table: TableSchema, value: int) -> int:
     """Check an entry's priority: positive where entries may overlap, zero where they cannot."""
     if table.takes_priority and value <= 0:
         raise InvalidArgument(
-            f"priority is {value}; entries of '{table.name}' can overlap and need one above zero"
+            f"priority is {value}; entries of '{table.name}' can overlap and need a priority above 0"
         )
     if not table.takes_priority and value != 0:
         raise InvalidArgument(
-            f"priority is {value}; entries of '{table.name}' cannot overlap by priority, it must be 0"
+            f"priority is {value}; entries of '{table.name}' have no priorities, so it must be 0"
         )
     return value
 
@@ -291,7 +291,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def from_packet_out(schema: Schema, message: Any) -> bytes:
-    """Build the frame that enters at the CPU port. Raises InvalidArgument if the metadata do not fit."""
+    """Build the frame of a PacketOut, for the CPU port. Raises InvalidArgument if the metadata do not fit."""
     fields = schema.packet_headers.get("packet_out", ())
     by_id = {f.id: f for f in fields}
     values: dict[int, int] = {}

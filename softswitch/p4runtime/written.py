@@ -1,6 +1,6 @@
 """Report controllers' writes to listeners, and carry them over to the next program.
 
-RECONCILE_AND_COMMIT carries them over.
+Writes are carried over by the pipeline config action RECONCILE_AND_COMMIT.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A written entry, or (LOAD) a loaded program, which removes all entries of the program before.
+    """A record of a written table entry or, for kind LOAD, of a loaded program, which starts without entries.
 
-    `match` has the exact fields of the key by name, `params` the action's; for a deleted entry, they have
-    the values before the deletion. `client` is gRPC's name of the peer, with the name in its certificate.
+    `match` maps the names of the key's exact fields to values, `params` the names of the action's parameters;
+    a deletion has the deleted entry's values. `client` is gRPC's name of the peer, with its certificate's
+    name.
     """
 
     kind: Literal["INSERT", "MODIFY", "DELETE", "LOAD"]
@@ -39,11 +40,11 @@ class Written:
 
 
 Journal = Callable[[Written], None]
-"""Receives each write after it is applied."""
+"""A function that is called with the record of each write, after the write is applied."""
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return a log entry for each update; None if it is not a table's. Call it before they are applied."""
+    """Return a record for each update, None if it writes no table entry; call this before the updates."""
     return [_written(bundle, update, client) for update in updates]
 
 
@@ -90,10 +91,10 @@ def _written(bundle: Bundle, update: Any, client: str) -> Written | None:
 
 
 def carry_over(old: Bundle, new: Bundle) -> None:
-    """Write to `new` all state of `old` for objects that both programs have, by name; lock the switch first.
+    """Copy the state of objects that both programs have from `old` to `new`; lock the switch first.
 
     Raises FailedPrecondition if `new` cannot take an entry, for example of a table whose key has
-    changed; `new` is then unusable.
+    changed, or gives an object's id to another object; `new` is then unusable.
     """
     _check_ids(old, new)
     new.groups.update(old.groups)
@@ -109,13 +110,15 @@ def carry_over(old: Bundle, new: Bundle) -> None:
 
 
 def _check_ids(old: Bundle, new: Bundle) -> None:
-    """Raise an error if an id names different objects in both programs, as messages name objects by id."""
+    """Raise FailedPrecondition if an id names different objects in the two programs: messages use ids."""
     kinds = new.schema.by_kind()
     for kind, objects in old.schema.by_kind().items():
         for id_, item in objects.items():
             other = kinds[kind].get(id_)
             if other is not None and other.name != item.name:
-                raise FailedPrecondition(f"{kind} 0x{id_:08x} was '{item.name}' and is '{other.name}' now")
+                raise FailedPrecondition(
+                    f"{kind} 0x{id_:08x} is '{item.name}' in the old program, '{other.name}' in the new one"
+                )
 
 
 def _all_written(old: Bundle, new: Bundle) -> list[tuple[str, Any, list[tuple[int, Any]]]]:

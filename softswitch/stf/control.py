@@ -30,7 +30,7 @@ from softswitch.stf.script import (
 
 
 def find(what: str, name: str, names: Iterable[str], line: int) -> str:
-    """Return the name equal to `name` or, if it is the only one, ending in it.
+    """Return the one of `names` that equals `name`, or the only one that ends in `name`.
 
     Args:
         what: Kind of the object, for error messages.
@@ -48,7 +48,7 @@ def find(what: str, name: str, names: Iterable[str], line: int) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ScriptError(f"{what} {name!r} may be {' or '.join(found)}", line)
+        raise ScriptError(f"{what} {name!r} is ambiguous: want {' or '.join(found)}", line)
     raise ScriptError(f"no {what} {name!r}; the program has {', '.join(known) or 'none'}", line)
 
 
@@ -73,7 +73,7 @@ def entry_of(program: ir.Program, statement: Add) -> tuple[str, ir.ConstEntry]:
 def invocation_of(
     program: ir.Program, table: ir.Table, name: str, args: tuple[tuple[str, int], ...], line: int
 ) -> ir.Invocation:
-    """Return the call of one of a table's actions.
+    """Return the invocation of a table's action `name` with `args`.
 
     Args:
         program: The program.
@@ -135,12 +135,14 @@ def _pattern(key: ir.Key, operand: ScriptOperand | None, line: int) -> ir.Patter
         raise ScriptError(f"{operand.value:#x} does not fit in the {width} bits of key {key.name}", line)
     if operand.high is not None:
         if key.match != "range" or not operand.value <= operand.high <= full:
-            raise ScriptError(f"a range for key {key.name}, which is {key.match} of {width} bits", line)
+            raise ScriptError(
+                f"the range does not fit key {key.name}, which is {key.match} of {width} bits", line
+            )
         return ir.Pattern("range", operand.value, operand.high)
     if key.match == "lpm":
         return _prefix(operand, width, line)
     if operand.prefix is not None:
-        raise ScriptError(f"a prefix length for key {key.name}, which is {key.match}", line)
+        raise ScriptError(f"a prefix length does not fit key {key.name}, which is {key.match}", line)
     if key.match == "ternary":
         mask = full if operand.digits == 0 else operand.mask & full
         return ir.Pattern("mask", operand.value & mask, mask)
@@ -161,7 +163,7 @@ def _prefix(operand: ScriptOperand, width: int, line: int) -> ir.Pattern:
 
 
 class Plane(Protocol):
-    """Entries, counters, meters, registers and replication of one switch. All may raise PipelineError."""
+    """Entries, counters, meters, registers and replication of one switch; methods may raise PipelineError."""
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
         """Add an entry."""
@@ -176,25 +178,25 @@ class Plane(Protocol):
         """Set the action that runs on a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of a cell."""
+        """Return packets and bytes of a counter's cell."""
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set a cell; see `Pipeline.write_counter`."""
+        """Set packets and bytes of a counter's cell; see `Pipeline.write_counter`."""
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return packets and bytes that hit an entry."""
+        """Return the number of packets that have hit an entry, and of their bytes."""
 
     def read_register(self, name: str, index: int) -> int:
-        """Return a cell."""
+        """Return the value of a register's cell."""
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        """Set a cell."""
+        """Set the value of a register's cell."""
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
         """Return the rates of a meter's cell, or None if it has no rates."""
 
     def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
-        """Set the rates of a cell."""
+        """Set the rates of a meter's cell."""
 
     def set_multicast_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""
@@ -221,15 +223,15 @@ class EmbeddedPlane:
         self._switch = switch
 
     def set_multicast_group(self, group: int, members: Members) -> None:
-        """See `Plane`."""
+        """Define a multicast group of the switch."""
         self._switch.set_multicast_group(group, members)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """See `Plane`."""
+        """Define or remove a clone session of the switch; see `Plane.set_clone_session`."""
         self._switch.set_clone_session(session, members, truncate)
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """See `Plane`."""
+        """Return the rates of a meter's cell, or None if it has no rates."""
         return self._pipeline.read_meter(name, index).rates
 
 
@@ -258,7 +260,7 @@ class Control:
         self._mirrors: dict[int, tuple[str, int]] = {}
 
     def configure(self, statements: Iterable[Statement]) -> None:
-        """Apply a statement that sets up the switch: entry, default action, command. Raises ScriptError."""
+        """Apply the entries, default actions and commands among `statements`. Raises ScriptError."""
         for statement in statements:
             match statement:
                 case Add():
@@ -284,14 +286,14 @@ class Control:
         self._tell(statement.line, lambda: self._plane.set_default(name, called))
 
     def remove_all(self, line: int) -> None:
-        """Remove all entries but constant ones. Raises ScriptError."""
+        """Remove all entries except constant ones. Raises ScriptError."""
         for name, table in self._program.tables.items():
             if not table.const_entries:
                 for entry in self._plane.entries(name):
                     self._tell(line, partial(self._plane.delete, name, entry))
 
     def check_counter(self, statement: CheckCounter) -> str | None:
-        """Return the error of a counter, or None. Raises ScriptError."""
+        """Return how a counter differs from its expected value, or None. Raises ScriptError."""
         packets, bytes_ = self._counted(statement)
         value = packets if statement.kind == "packets" else bytes_
         if _RELATIONS[statement.relation](value, statement.number):
@@ -315,7 +317,7 @@ class Control:
         return self._tell(line, lambda: self._plane.read_direct_counter(owner, entry))
 
     def _tell(self, line: int, act: Callable[[], _Result]) -> _Result:
-        """Return the result of `act`; its errors become errors of the script."""
+        """Return the result of `act`; convert its PipelineError to a ScriptError at `line`."""
         try:
             return act()
         except PipelineError as error:
@@ -364,7 +366,10 @@ class Control:
             case _:
                 self._node(rest[0], statement.line)
                 if first not in self._groups:
-                    raise ScriptError(f"no multicast group {first}: mc_mgrp_create {first}", statement.line)
+                    raise ScriptError(
+                        f"there is no multicast group {first}; create it by mc_mgrp_create {first}",
+                        statement.line,
+                    )
                 self._groups[first].append(rest[0])
         self._tell(statement.line, self._configure)
 

@@ -85,7 +85,7 @@ def run_script(
     seed: int = 0,
     trace: Trace | None = None,
 ) -> ScriptReport:
-    """Run a script on its own switch, with the ports of `ports_of`.
+    """Run a script on a new switch, with the ports that `ports_of` returns.
 
     Packets that leave at other ports are lost, as on BMv2. Packets are compared port by port, in order.
 
@@ -94,9 +94,10 @@ def run_script(
         statements: The script.
         backend: The back end that runs the program.
         seed: Seed of the program's random numbers.
-        trace: Receives all steps of packets, from the interpreter.
+        trace: Receives each step of each packet; only the interpreter reports steps.
 
-    Raises ScriptError if the script does not fit the program, Unsupported, NoCompiler.
+    Raises ScriptError if the script does not fit the program, Unsupported if the back end cannot run the
+    program, NoCompiler if there is no C compiler.
     """
     ports = ports_of(statements)
     pipeline = load(program, backend=backend, seed=seed, trace=trace)
@@ -106,7 +107,7 @@ def run_script(
 
 
 def ports_of(statements: Sequence[Statement]) -> list[int]:
-    """Return the ports that a script checks: the ports that it names or, with ``no_packet``, all.
+    """Return the ports that a script checks: the ports that it names or, with ``no_packet``, all ports.
 
     Raises ScriptError for an impossible port.
     """
@@ -197,7 +198,7 @@ class _ScriptRun:
         for expect, frame in zip(expected, left, strict=False):
             self._note(expect.line, compare(expect, frame))
         for expect in expected[len(left) :]:
-            self._note(expect.line, f"nothing more left at port {port}")
+            self._note(expect.line, f"a packet is missing at port {port}")
         for frame in left[len(expected) :]:
             self._note(0, f"unexpected packet at port {port}, {_show(frame)}")
 

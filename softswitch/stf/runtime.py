@@ -39,27 +39,30 @@ from softswitch.stf.script import (
 SHOWS = re.compile(
     r"(table_(dump|info|num)\w*|show_\w+|port_info|help|switch_info|get_\w+|mc_dump|act_prof_dump)$"
 )
-"""Commands that change nothing."""
+"""Commands that only show information: they do nothing here."""
 _FIRST = 1 << 24
-"""Lowest priority of BMv2's own interface, in which smaller numbers win."""
+"""Largest priority number of BMv2's own interface, in which the smallest number wins."""
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 
 _Setting = Callable[[Control, Plane], object]
-"""The statements for an entry."""
+"""Applies one entry of a file to a switch."""
 _Read = Iterator[tuple[str, Callable[[], _Setting]]]
-"""Entries by their position in the file."""
+"""For each entry, its position in the file, and a function that parses it."""
 _LINE = 0
-"""Number of the line; errors of this module name the position instead."""
+"""Line number for the script's classes: unused, as errors of this module name the position in the file."""
 
 
 class RuntimeFileError(Exception):
-    """A file is wrong, or does not fit the program: the message names the position."""
+    """A file with table entries is malformed, or does not fit the program; the message names the position."""
 
     exit_code = 2
 
 
 def configure(path: Path, program: ir.Program, plane: Plane) -> None:
-    """Apply a file to a switch. Raises RuntimeFileError, OSError; earlier entries stay."""
+    """Apply a file with table entries to a switch.
+
+    Raises RuntimeFileError, OSError; the entries before an invalid one stay.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
     settings = (_json if path.suffix == ".json" else _commands)(path, text, program)
     control = Control(program, plane)
@@ -137,7 +140,7 @@ def _operand(key: ir.Key, text: str) -> ScriptOperand | None:
 
 
 def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
-    """Return a value and its mask (None: any value), or both ends of a range."""
+    """Return the operand for a value and its mask (None: any value) or for both ends of a range."""
     if key.match == "range":
         return ScriptOperand(first, 0, 0, high=second)
     return ScriptOperand(first & second, second, 1) if second else None
@@ -146,7 +149,7 @@ def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
 def _given(
     program: ir.Program, table: str, action: str, values: Sequence[object]
 ) -> tuple[tuple[str, int], ...]:
-    """Return values, given in order, by the parameters' names."""
+    """Return the (name, value) pairs of an action's parameters from the values in their order."""
     own = {ir.plain_name(ref.action): ref.action for ref in program.tables[table].actions}
     described = program.actions[own[find("action", action, own, _LINE)]]
     if len(values) != len(described.params):
@@ -164,7 +167,7 @@ def _closed(matches: Any) -> tuple[tuple[str, ScriptOperand], ...]:
 
 
 def _number(value: object, width: int, what: str) -> int:
-    """Return a value of this number of bits. Raises ScriptError."""
+    """Parse a number or address of `width` bits; `what` names it in errors. Raises ScriptError."""
     number: object = value
     if isinstance(value, str):
         try:
@@ -222,7 +225,7 @@ def _table_entry(program: ir.Program, entry: Mapping[str, Any]) -> _Setting:
         matches.append((key.name, _matched(key, value)))
     priority = entry.get("priority")
     if has_priorities(described) and (not isinstance(priority, int) or priority < 1):
-        raise ScriptError(f"priority is {priority!r}; table {name} needs one of 1 or more", _LINE)
+        raise ScriptError(f"priority is {priority!r}; table {name} needs a priority of 1 or more", _LINE)
     adding = Add(_LINE, name, priority and priority - 1, _closed(matches), action, args)
     return lambda control, plane: control.add(adding)
 
@@ -231,7 +234,7 @@ def _matched(key: ir.Key, value: object) -> ScriptOperand | None:
     width, what = ir.width_of(key.expr.type), f"key {key.name}"
     if key.match in ("lpm", "ternary", "range"):
         if not isinstance(value, list) or len(value) != 2:
-            raise ScriptError(f"{what} is {value!r}; it is {key.match}: want a list of two", _LINE)
+            raise ScriptError(f"{what} is {value!r}; it is {key.match}: want a list of two values", _LINE)
         first = _number(value[0], width, what)
         if key.match == "lpm":
             return ScriptOperand(first, 0, 0, _number(value[1], 16, what))

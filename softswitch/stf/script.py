@@ -3,8 +3,8 @@
 One statement per line; ``#`` starts a comment; keywords are case-insensitive::
 
     packet PORT HEX…                          send a packet
-    expect PORT [HEX… [$]]                    a packet leaves there: a digit may be *, $ forbids more bytes;
-                                              without digits, any packets may leave there
+    expect PORT [HEX… [$]]                    a packet leaves at the port: a digit may be *, $ forbids more
+                                              bytes; without digits, any packets may leave at the port
     no_packet                                 no packets leave, at any port, except expected ones
     wait                                      all packets sent so far have passed (always true here)
     add TABLE [PRIORITY] KEY:VALUE… ACTION(NAME:VALUE, …) [= LABEL]
@@ -38,10 +38,10 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScriptOperand:
-    """A number in a script's notation of `digits` bits; `mask` has a 1 for each bit that is given.
+    """A value to match, written with `digits` bits; `mask` has a 1 for each bit that is given, a 0 for ``*``.
 
-    In a decimal number `digits` is 0, and the number is exact. With `high` it is the range from `value` to
-    `high`.
+    A decimal number is exact, and its `digits` are 0. `prefix` is the length of a prefix. With `high`, the
+    operand is the range from `value` to `high`.
     """
 
     value: int
@@ -58,7 +58,7 @@ class ScriptOperand:
 
 @dataclass(frozen=True, slots=True)
 class AtLine:
-    """The statement of a script's line."""
+    """A statement of a script, with the number of its line."""
 
     line: int
 
@@ -118,7 +118,7 @@ class Remove(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class CheckCounter(AtLine):
-    """Compare a cell of a counter, or the direct counter of the entry with that label."""
+    """Compare with `number` a counter's cell `index` or, if that is a label, an entry's direct counter."""
 
     counter: str
     index: int | str
@@ -129,7 +129,7 @@ class CheckCounter(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class ScriptCommand(AtLine):
-    """A command of BMv2's control program: `name` of an object if it has one, and numbers."""
+    """A command of BMv2's control program, with an object's `name` if it takes one, numbers and rates."""
 
     command: str
     name: str
@@ -217,7 +217,7 @@ def _packet(keyword: str, words: list[str], line: int) -> PacketLine | Expect:
 
 
 class _Tokens:
-    """The tokens (words, numbers, signs) of the rest of a line."""
+    """The tokens (words, numbers, signs) of a line after its keyword, read one after the other."""
 
     def __init__(self, text: str, line: int) -> None:
         self.line = line
@@ -247,14 +247,14 @@ class _Tokens:
         return text
 
     def sign(self, sign: str) -> bool:
-        """Skip a sign if it comes next."""
+        """Skip `sign` if it comes next; return True if it did."""
         if self.peek() != ("sign", sign):
             return False
         self._at += 1
         return True
 
     def want(self, sign: str) -> None:
-        """Skip a sign that must come next."""
+        """Skip `sign`, which must come next. Raises ScriptError."""
         if not self.sign(sign):
             raise ScriptError(
                 f"{self.peek()[1] or 'the end of the line'} where {sign} is expected", self.line
@@ -263,7 +263,7 @@ class _Tokens:
     def end(self) -> None:
         """Raise ScriptError unless this is the end of the line."""
         if self.peek() != ("", ""):
-            raise ScriptError(f"{self.peek()[1]!r} is too much", self.line)
+            raise ScriptError(f"{self.peek()[1]!r} after the end of the statement", self.line)
 
     def name(self) -> str:
         """Return a qualified name, such as ``hdr.stack[1].f``."""
@@ -282,7 +282,7 @@ class _Tokens:
         return _operand(self.take("number", "a number"), self.line).value
 
     def operand(self) -> ScriptOperand:
-        """Return a value to match."""
+        """Parse and return a value to match, with a prefix length or as a range if it has one."""
         value = _operand(self.take("number", "a value"), self.line)
         if self.sign("/"):
             return ScriptOperand(value.value, value.mask, value.digits, self.integer())

@@ -65,7 +65,7 @@ def test_each_outcome_is_counted_with_its_reason(tmp_path: Path, command: list[s
     page = (tmp_path / "out" / "p4testgen.md").read_text(encoding="utf-8")
     assert "| ours | tofino | 2 | 2 | 5 | 1 | 2 | 2 |" in page
     assert "| ours | tofino2 | 1 | 0 | 0 | 0 | 0 | 0 |" in page
-    assert "| ours: swaps | tofino | 1 of 4 | nothing more left at port … |" in page
+    assert "| ours: swaps | tofino | 1 of 4 | a packet is missing at port … |" in page
     assert "| ours: swaps | tofino | 1 of 4 | unexpected packet at port …, … |" in page
     assert "| ours: swaps | tofino | 1 of 4 | no table 'nothing'; the program has none |" in page
     assert "| ours: foreign | tofino | 1 of 1 | not compiled: " in page

@@ -54,7 +54,7 @@ def test_what_is_not_as_the_script_says_is_told(tmp_path: Path) -> None:
     report = run_on_bmv2(path, compile_file(path), parse_script(text))
     assert [(failure.line, failure.message.partition(":")[0]) for failure in report.failures] == [
         (2, "port 2"),
-        (3, "nothing more left at port 3"),
+        (3, "a packet is missing at port 3"),
         (0, "unexpected packet at port 2, 05060708"),
     ]
 

@@ -115,7 +115,7 @@ def test_a_program_that_is_watched_is_loaded_again_and_counters_are_served(tmp_p
     assert "# TYPE ina_switch_port_rx_packets_total counter" in text
     assert 'ina_switch_port_rx_packets_total{port="1"} ' in text
     replace(program, "nonsense")
-    assert "stays as it was" in json.loads(popen.stdout.readline())["error"]
+    assert "the previous program keeps running" in json.loads(popen.stdout.readline())["error"]
     replace(program, ENTRIES_P4.read_text() + "// changed\n")
     assert json.loads(popen.stdout.readline()) == {"reloaded": "p"}
     assert "ina_switch_program_loads_total 2\n" in metrics()

@@ -185,7 +185,7 @@ def refused(cables: Sequence[Cable], ports: Sequence[MemoryPort] = (MemoryPort()
 def test_what_cannot_be_connected_is_refused() -> None:
     assert refused([], [MemoryPort(cpu=True)]) == "port 0 of switch 0 is not a memory port for frames"
     cables = [Cable(1, 0, 0, 0, 1), Cable(0, 0, 1, 0, 1)]
-    assert refused(cables) == "cables must come in the order of the switches that they lead from"
+    assert refused(cables) == "the cables must be sorted by their source switch"
     with pytest.raises(SwitchError, match="a cable's delay is 0 µs, must be 1 or more"):
         Cable(0, 0, 1, 0, 0)
 

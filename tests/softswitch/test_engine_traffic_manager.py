@@ -270,7 +270,10 @@ def test_packet_in_and_packet_out(engine: str) -> None:
         (lambda switch: switch.port_address(0), "port 0"),
         (lambda switch: switch.set_multicast_group(0, []), r"multicast group 0: want 1\.\.65535"),
         (lambda switch: switch.set_multicast_group(1, [(70000, 0)]), "70000"),
-        (lambda switch: switch.inject_batch(0, b"abc", array("I", [8])), "3 bytes for frames of 8 bytes"),
+        (
+            lambda switch: switch.inject_batch(0, b"abc", array("I", [8])),
+            "3 bytes of data for frames of 8 bytes",
+        ),
         (lambda switch: Switch({511: MemoryPort()}), r"0\.\.510"),
         (
             lambda switch: Switch({1: UdpPort()}, impairments={3: PortImpairments()}),

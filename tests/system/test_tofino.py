@@ -52,5 +52,5 @@ def test_controllers_for_tofino_reach_a_switch_by_bf_runtime() -> None:
 def test_a_program_for_another_architecture_is_refused() -> None:
     options = ("--program", TNA.format("exclusive"), "--lanes", 32, "--port", "1=memory")
     said = refused("switch", *options, "--arch", "v1model", status=1)
-    assert "it is for architecture tna, and the switch runs v1model only" in said
+    assert "the program is for architecture tna; this switch runs v1model only" in said
     assert here("switch", *options, "--bfrt", "nowhere").returncode == 2

@@ -8,7 +8,7 @@
 
 const bit<16> BYTES_BEHIND_IPV4 = UDP_BYTES + INA_BYTES;
 
-// `valid` up to k: less than k, or k. Its other bits do not matter if k is a power of two.
+// Two rows allow `valid` of up to LANES, a power of two: one for less than LANES, one for LANES.
 #define FULL_SIZE(kind)                                                                         \
     (INA_VERSION, kind, LANES, IPV4_BYTES + BYTES_BEHIND_IPV4 + LANE_BYTES,                     \
      BYTES_BEHIND_IPV4 + LANE_BYTES, 0 &&& (VALID_INT32 - LANES)): NoAction();                  \

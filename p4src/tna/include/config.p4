@@ -27,7 +27,7 @@ struct tna_headers_t {
     lanes_t    lanes;
 }
 
-// Back into this pipeline, never on a wire: the slot's sum has left it.
+// Sent back into this pipeline, never on a wire, after the slot's sum has left the slot.
 const bit<4> KIND_RELEASE = 15;
 
 // The index of a packet's slot: psn % size of its job's region, added to the region's start, which
@@ -38,8 +38,8 @@ const bit<4> KIND_RELEASE = 15;
 
 // A packet's operation on the lanes of its slot (lanes.p4).
 const bit<2> MEETS_NOTHING = 0;
-const bit<2> MEETS_OWN     = 1;     // the slot holds its sum, or is empty
+const bit<2> MEETS_OWN     = 1;     // the slot holds the packet's sum, or is empty
 const bit<2> MEETS_OTHER   = 2;     // another sum is evicted
-const bit<2> MEETS_TO_READ = 3;
+const bit<2> MEETS_TO_READ = 3;     // a reminder takes out the sum
 
 #endif

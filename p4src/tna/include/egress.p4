@@ -27,8 +27,8 @@ control Egress(inout tna_headers_t hdr, inout egress_metadata_t meta,
         address(own_mac, own_ip, mac, ip, udp_port);
     }
 
-    // A result is the whole job's, wherever it was kept: a repeated one answers a packet with another
-    // node and bitmap.
+    // A result is the sum of the whole job, whichever node kept it: a repeated result answers a packet
+    // with another node and bitmap.
     action result_to_child(mac_t own_mac, ipv4_t own_ip, mac_t mac, ipv4_t ip, bit<16> udp_port,
                            bit<32> result_bitmap, bit<8> result_fan_in) {
         address(own_mac, own_ip, mac, ip, udp_port);

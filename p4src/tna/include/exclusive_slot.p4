@@ -23,10 +23,10 @@ struct tna_metadata_t {
     index_t index;
     bit<2>  meeting;        // MEETS_*
     bit<32> before;         // contributors in the slot before this packet
-    bit<32> seen;           // this contributor's bit in it among them
+    bit<32> seen;           // this contributor's bit, if it is among them
     bit<32> lacking;        // contributors missing, after this packet
     bit<32> flags;          // FLAGS_OF_RESULT, SLOT_FINAL
-    // Its fate.
+    // The packet's outcome.
     outcome_t outcome;
     bit<2>  way;            // TO_*
 }

@@ -8,7 +8,7 @@ control Leaving(inout tna_headers_t hdr, inout tna_metadata_t meta,
                 in ingress_intrinsic_metadata_t intrinsic,
                 inout ingress_intrinsic_metadata_for_deparser_t for_deparser,
                 inout ingress_intrinsic_metadata_for_tm_t for_tm) {
-    // Packets per (job, outcome); row 0 counts those of no admitted job.
+    // Packets per (job, outcome); row 0 counts packets of no admitted job.
     Counter<bit<32>, bit<13>>(JOB_ROWS * 32, CounterType_t.PACKETS) outcomes;
 
     action drop() {

@@ -1,4 +1,4 @@
-// Ethernet, IPv4, UDP and INA in; the same out. Egress does not need lanes: they are its payload.
+// Parses and deparses Ethernet, IPv4, UDP and INA. Egress does not need lanes: they are its payload.
 #ifndef INA_TNA_PARSER_P4
 #define INA_TNA_PARSER_P4
 

@@ -11,7 +11,7 @@
 #define AGEING 1
 #endif
 
-// A packet that may take only an empty slot; priorities are above.
+// The strength of a packet that may take only an empty slot; with a priority, strengths are larger.
 const bit<16> STRENGTH_WITHOUT_PRIORITY = 1;
 
 struct tna_metadata_t {
@@ -28,17 +28,17 @@ struct tna_metadata_t {
     // This packet's slot.
     index_t index;
     bit<1>  outranks;       // the slot is weaker
-    bit<32> other_psn;      // each 0 if the slot's equals the packet's, else the difference
+    bit<32> other_psn;      // these four: 0 if slot and packet have equal values, else their XOR
     bit<32> other_owner;
     bit<32> other_tag;
     bit<32> other_target;
     bit<2>  meeting;        // MEETS_*
     bit<32> before;         // contributors in the slot before this packet
-    bit<32> seen;           // this contributor's bit in it among them
+    bit<32> seen;           // this contributor's bit, if it is among them
     bit<32> lacking;        // contributors missing, after this packet
     bit<8>  flags;
     bit<1>  frees;          // the slot is empty after this packet
-    // Its fate.
+    // The packet's outcome.
     outcome_t outcome;
     bit<2>  way;            // TO_*
 }
@@ -227,8 +227,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     action empty_too()  { meta.seen = emptying_too.execute(meta.index); }
     action begin_too()  { beginning_too.execute(meta.index); }
 
-// Below, the first matching row applies. A resend takes the slot's sum along, as the rest may be
-// lost, unless it asks for the status; results and reminders have no tag to compare.
+// Below, the first matching row applies. A resend takes the slot's sum along, as other contributions may
+// be lost, unless it asks for the status; results and reminders have no tag to compare.
 #define BY_IDENTITY                                     \
     hdr.ina.kind:       ternary;                        \
     hdr.ina.flags[7:6]: ternary @name("raw_bypass");    \

@@ -11,7 +11,7 @@ module                output
 `lanes`               loops for code that the program repeats lane by lane, as separate functions
 `wire`                headers from and to bytes, many fields at a time
 `blocks`              actions and blocks; parser and deparser
-`alike_tables`        tables with the same decision, decided once
+`alike_tables`        consecutive tables with the same keys and entries, as one decision
 `tables`              tables: entries, lookup, decision code; fetches ahead of a packet's turn
 `v1model`, `tofino`   the architectures: the state of a packet, and the engine's entry points
 ====================  ===================================================================

@@ -26,7 +26,7 @@ _BOOL = ir.Bool()
 
 
 def with_joint_decisions(program: ir.Program) -> ir.Program:
-    """Return a program in which runs of tables that decide alike are conditions with their actions inside."""
+    """Return `program` with one decision in place of each run of tables that decide alike."""
     joiner = _Joiner(program)
     ingress, egress = joiner.body(program.ingress), joiner.body(program.egress)
     return replace(program, variables=joiner.variables, ingress=ingress, egress=egress)
@@ -105,13 +105,13 @@ class _Joiner:
         yield from decided
 
     def _key(self, expr: ir.Expr) -> ir.Var:
-        """Return a variable for a key: read once, and as wide as it was written."""
+        """Return a new variable of the key's type, from which all entries' conditions read the key."""
         return ir.Var(expr.type, self._variable(expr.type), pos=expr.pos)
 
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
-        """Return the bodies of actions in order, with unique names of this place for their own variables.
+        """Return the bodies of actions in order, with new names for the variables that one action owns.
 
-        Unique names make the variables local to the block; bodies with similar variables share them.
+        New names make the variables local to this block; bodies with variables of the same types share them.
         """
         names: dict[tuple[ir.Type, ...], list[str]] = {}
         result: list[ir.Stmt] = []
@@ -157,7 +157,7 @@ def _targets(body: Iterable[ir.Stmt]) -> Iterator[ir.Expr]:
 
 
 def _root_and_field(expr: ir.Expr) -> tuple[str, ...] | None:
-    """Return the names that lead to a scalar, None for anything else; stacks count as one."""
+    """Return a scalar's path of names, None for other expressions; elements of a stack have one path."""
     match expr:
         case ir.Var(_, name):
             return (name,)

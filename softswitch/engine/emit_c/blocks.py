@@ -42,12 +42,12 @@ from softswitch.engine.pipeline import MAX_FRAME
 from softswitch.engine.tofino import is_told
 
 MAX_INLINE_LINES = 40
-"""Actions up to this long are always inlined: then the compiler keeps variables in registers."""
+"""Actions of up to this number of lines are always inlined, so that variables stay in registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """The functions that mention each scalar variable; it can be local to a single one."""
+    """The functions that mention each scalar variable; a variable that one function mentions can be local."""
 
     users: dict[str, set[str]]
 
@@ -73,7 +73,7 @@ class Locals:
 def find_locals(program: ir.Program) -> Locals:
     """Find the functions that use each variable.
 
-    Functions are `ir.Program.parsers` and `ir.Program.blocks`, ``action X`` and ``table X``.
+    Functions are named as in `ir.Program.parsers` and `ir.Program.blocks`, or "action X" and "table X".
     """
     users: dict[str, set[str]] = {
         name: set()
@@ -292,7 +292,7 @@ def _transition(body: BodyWriter, transition: ir.Transition, labels: dict[str, s
 
 
 def pattern_tests(patterns: Sequence[ir.Pattern], values: Sequence[tuple[str, ir.Type]]) -> list[str]:
-    """Return the C conditions under which values, as text and type, match; none if they always match."""
+    """Return the C conditions under which `values` (C text and type) match; none if they always match."""
     tests = (_test(pattern, *value) for pattern, value in zip(patterns, values, strict=True))
     return [test for test in tests if test is not None]
 
@@ -402,7 +402,7 @@ def emit_deparser(unit: Translation, locals_: Locals, deparser: str, out: Writer
 
 
 def _check_room(unit: Translation, deparser: Sequence[ir.Stmt]) -> None:
-    """Refuse a deparser that could write headers beyond the longest frame."""
+    """Raise Unsupported if a deparser could write more bytes of headers than the longest frame has."""
     total = 0
     for statement in all_statements(deparser):
         if not isinstance(statement, ir.Emit):

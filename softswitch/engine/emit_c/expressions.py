@@ -33,7 +33,7 @@ from softswitch.engine.emit_c.text import (
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A C expression."""
+    """A C expression; the module's docstring explains `narrow`."""
 
     text: str
     narrow: bool = False
@@ -60,7 +60,7 @@ class HeaderPlace:
 
 @dataclass(frozen=True, slots=True)
 class ParserCheck:
-    """A condition under which evaluating an expression is a parser error, given `guards`."""
+    """The parser error `error` in an expression: it occurs if all `guards` and `condition` hold, as C."""
 
     guards: tuple[str, ...]
     condition: str
@@ -79,19 +79,19 @@ class Expressions:
     # ----------------------------------------------------------------- places
 
     def scalar(self, expr: ir.Expr) -> Scalar:
-        """Return the place of a scalar path."""
+        """Return the C lvalue of an expression that names a scalar."""
         place = self._resolve(expr)
         assert isinstance(place, Scalar), f"{expr.pos}: no scalar"
         return place
 
     def header(self, expr: ir.Expr) -> HeaderPlace:
-        """Return the place of a header path."""
+        """Return the C lvalue of an expression that names a header."""
         place = self._resolve(expr)
         assert isinstance(place, HeaderPlace), f"{expr.pos}: no header"
         return place
 
     def stack(self, expr: ir.Expr) -> StackHome:
-        """Return the place of a stack path."""
+        """Return the C storage of an expression that names a stack."""
         place = self._resolve(expr)
         assert isinstance(place, StackHome), f"{expr.pos}: no stack"
         return place
@@ -147,7 +147,7 @@ class Expressions:
         return Scalar(slot.type, self.aliases.get(text, text), header.guard, array, owner)
 
     def _index(self, index: ir.Expr) -> str:
-        """Return an index as text that compares correctly with a size, signed or not."""
+        """Return the C text of an index, signed or not, that compares correctly with a size."""
         value = self.value(index)
         if is_signed(index.type):
             width = ir.width_of(index.type)
@@ -166,7 +166,7 @@ class Expressions:
         return unparenthesised(self.value(expr).text)
 
     def value(self, expr: ir.Expr) -> Value:
-        """Return `expr`, a scalar of at most 128 bits."""
+        """Return the C expression for `expr`, a scalar of at most 128 bits."""
         match expr:
             case ir.Const(type=type_, value=value):
                 if isinstance(type_, ir.Bool):
@@ -201,7 +201,7 @@ class Expressions:
                 raise TypeError(f"{expr.pos}: no value: {type(expr).__name__}")
 
     def wide(self, expr: ir.Expr) -> str:
-        """Return `expr` as an operand of arithmetic in its own class."""
+        """Return `expr` as an operand of arithmetic, cast to the C type that computes its width."""
         value = self.value(expr)
         if not value.narrow or isinstance(expr, ir.Const):
             return value.text
@@ -233,7 +233,7 @@ class Expressions:
         return self._narrowed(text, ir.width_of(expr.base.type), width)
 
     def _narrowed(self, text: str, from_width: int, to_width: int) -> Value:
-        """Return `text`, which fits `to_width` bits, in the class of `to_width`."""
+        """Return `text`, whose value fits `to_width` bits, cast to the C type that computes that width."""
         if class_bits(from_width) != class_bits(to_width):
             return Value(f"({c_integer(class_bits(to_width))}){text}")
         return Value(text)
@@ -399,7 +399,7 @@ class Expressions:
     # ----------------------------------------------------------------- parser errors
 
     def checks(self, expr: ir.Expr, guards: tuple[str, ...] = ()) -> Iterator[ParserCheck]:
-        """Yield the conditions under which `expr` may be evaluated, in order of evaluation."""
+        """Yield the checks for parser errors that evaluating `expr` requires, in order of evaluation."""
         match expr:
             case ir.Lookahead(type=ir.Bits(width=width)):
                 yield ParserCheck(guards, f"(size_t)(end - at) < {(width + 7) // 8}", "PacketTooShort")

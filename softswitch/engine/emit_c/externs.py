@@ -17,7 +17,7 @@ from softswitch.engine.emit_c.wire import BitPart, CellBlock, checksum_terms, st
 ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")
 PAYLOAD_MAX = "P4_MAX_FRAME"
 KEPT_BYTES = 128
-"""Maximum length of a header of a mirror or resubmission of Tofino."""
+"""Maximum length in bytes of the header of a mirrored or resubmitted packet (Tofino)."""
 
 
 def _register_read(body: BodyWriter, call: ir.Extern) -> None:
@@ -132,7 +132,7 @@ def _resubmit_with(body: BodyWriter, call: ir.Extern) -> None:
 
 
 def _keep_bytes(body: BodyWriter, data: Sequence[ir.Expr], place: str, pos: ir.Position) -> None:
-    """Write code that stores values consecutively for a packet created later."""
+    """Write code that stores values consecutively, for the header of a mirror or a resubmitted packet."""
     parts = _parts(body, data)
     bits = sum(part.width for part in parts)
     if bits > 8 * KEPT_BYTES:
@@ -181,7 +181,7 @@ def _parts(body: BodyWriter, data: Sequence[ir.Expr]) -> list[BitPart]:
 
 
 def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) -> Iterator[str]:
-    """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, terms of several fields."""
+    """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, a term may sum many fields."""
     position, start = 0, 0
     while start < len(data):
         blocks, home = _summed_blocks(body, data[start:]) if position % 16 == 0 else ((), None)
@@ -205,7 +205,7 @@ def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) ->
 def _summed_blocks(
     body: BodyWriter, data: Sequence[ir.Expr]
 ) -> tuple[Sequence[CellBlock], HeaderHome | None]:
-    """Return the cells of a header at the beginning of `data`, an even number of bytes, and that header."""
+    """Return the cell blocks of a header with which `data` begins (in 16-bit words), and the header."""
     first = data[0]
     if not isinstance(first, ir.Member) or not isinstance(first.base.type, ir.Header):
         return (), None
@@ -230,7 +230,7 @@ def _summed_blocks(
 def _digest(
     body: BodyWriter, name: str, data: Sequence[ir.Expr], *, payload: bool, wide: bool = False
 ) -> str:
-    """Write code that computes H(data), and return the result as a C value of 64 bits.
+    """Write code that hashes `data` by the algorithm `name`; return the result as a C value of 64 bits.
 
     If `wide`, a checksum over a header's fields is summed in larger pieces. Do not use it for fields that
     have just been written, as a load of several fields waits for their stores.
@@ -266,7 +266,7 @@ def _digest(
             pending.append(expr)
             continue
         if sum(ir.width_of(other.type) for other in pending) % 8:
-            raise Unsupported("a hash over a varbit that does not start a byte", expr.pos)
+            raise Unsupported("a hash over a varbit that does not begin at a whole byte", expr.pos)
         flush()
         place = body.expressions.scalar(expr)
         out.line(

@@ -48,7 +48,7 @@ MAX_GROUP = 16
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A statement, and separately its array indices."""
+    """A statement: `key` is its structure without array indices, `elements` the array elements it names."""
 
     key: Hashable
     elements: tuple[ArrayRef, ...]
@@ -179,7 +179,7 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 
 
 def _escapes(expr: ir.Expr) -> bool:
-    """Return True if `expr` reads memory that does not contain scalars held in C locals.
+    """Return True if `expr` reads scalars from memory instead of the C locals that hold them in a loop.
 
     While a rolled loop runs, scalars are in locals; whole headers and elements of stacks with run-time
     indices would still have the old values.
@@ -303,7 +303,7 @@ class Lazy:
     element: ArrayRef
     offset: int  # bytes from the header's start to its first lane
     bits: int
-    read: bool  # before they are written
+    read: bool  # lanes are read before they are written
     written: bool
 
 
@@ -398,7 +398,7 @@ def _array_of(body: BodyWriter, expr: ir.Expr) -> ArrayRef | None:
 
 
 def _write_run(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> None:
-    """Write one loop.
+    """Write a run as a loop.
 
     Inside the loop the packet's scalars are in C locals, so that the loop accesses only
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
@@ -564,7 +564,7 @@ def _assigned(body: BodyWriter, group: Sequence[ir.Stmt]) -> set[str]:
 def _hoisted(
     body: BodyWriter, group: Sequence[ir.Stmt], assigned: set[str]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the slots that stay constant in the loop: (group, index) to (pointer, guard)."""
+    """Return the register slots whose index is constant in the loop: (group, index) to (pointer, guard)."""
     names = _names(body)
     slots: dict[tuple[str, str], tuple[str, str]] = {}
     for statement in all_statements(group):
@@ -581,7 +581,7 @@ def _hoisted(
 
 
 def _names(body: BodyWriter) -> Names:
-    """Return names that are unused in the scope."""
+    """Return an object that hands out names that are unused in the scope."""
     names = Names()
     expressions = body.expressions
     for taken in (*RESERVED, *expressions.locals.values(), *expressions.aliases.values()):

@@ -47,7 +47,7 @@ class Uses:
     whole: set[Path] = field(default_factory=set)  # used as a whole, with all its parts
 
     def is_by_field(self, header: Path) -> bool:
-        """Return True if only fields of a header are used."""
+        """Return True if the program uses a header only field by field, not as a whole."""
         return not any(header[:end] in self.whole for end in range(1, len(header) + 1))
 
     def _mention(self, expr: ir.Expr, *, written: bool = False) -> None:
@@ -125,7 +125,7 @@ GRESS_STRUCTS = (
 )
 """The structs of a packet of Tofino, grouped by gress."""
 LARGE_STRUCT = "large"
-"""The structs after them, which are not cleared."""
+"""The struct with the large headers of both gresses, after `GRESS_STRUCTS`; it is not cleared per packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +210,15 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: b
         slots.append(slot)
         if isinstance(type_, ir.VarBits):
             if varbit is not None or offset % 8 or type_.max_width % 8:
-                raise Unsupported(f"varbit {name} of header {header.name} must be one, in whole bytes", pos)
+                raise Unsupported(
+                    f"varbit {name} of header {header.name} must be its only varbit, in whole bytes", pos
+                )
             varbit, offset = slot, 0
             continue
         if is_wide(type_) and (offset % 8 or ir.width_of(type_) % 8):
-            raise Unsupported(f"field {name} of header {header.name} is wide and not whole bytes", pos)
+            raise Unsupported(
+                f"field {name} of header {header.name} has over 128 bits, so it must be whole bytes", pos
+            )
         offset += ir.width_of(type_)
         fixed += ir.width_of(type_)
     if fixed % 8:
@@ -246,7 +250,7 @@ def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A header that leaves with the bytes of its extraction, except for assigned fields.
+    """A header that is deparsed as the bytes from which it was extracted, except for assigned fields.
 
     `at` is the C lvalue of P4_IN_FRAME + the extraction's position; 0: not extracted. The slots in `taken`
     are loaded, and the slots in `given`, in groups of whole bytes, are stored.
@@ -281,7 +285,7 @@ class StackHome:
 
 @dataclass(frozen=True, slots=True)
 class ScalarHome:
-    """A scalar of metadata or a variable."""
+    """A scalar of metadata, or a scalar variable: its type and its C lvalue."""
 
     type: ir.Scalar | ir.VarBits
     text: str
@@ -316,7 +320,7 @@ class Storage:
 
 
 class Homes:
-    """Finds the home of every leaf: a path is a root's name and the fields to the leaf."""
+    """Finds the C storage (home) of each header, stack and scalar by its path: a root's name, then fields."""
 
     def __init__(
         self, program: ir.Program, headers: Mapping[ir.Header, HeaderLayout], *, by_gress: bool
@@ -334,7 +338,7 @@ class Homes:
             self._place((name,), type_, variable=True)
 
     def home(self, path: Path) -> Home:
-        """Return the home of the leaf at `path`."""
+        """Return the C storage of the header, stack or scalar at `path`."""
         return self._homes[path]
 
     def flags_under(self, root: str) -> list[str]:
@@ -412,7 +416,7 @@ class Homes:
         return f"{path[1].partition('_')[0]}_{path[0]}"
 
     def _raw(self, path: Path, layout: HeaderLayout) -> Raw | None:
-        """Return a header's passage as bytes; None if all its fields, or the whole header, are accessed."""
+        """Return the `Raw` of a header; None if the program uses all its fields, or the header as a whole."""
         uses = self._uses
         if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
             return None
@@ -447,7 +451,7 @@ def whole_bytes(slots: Sequence[FieldSlot]) -> Iterator[tuple[FieldSlot, ...]]:
 
 
 def packet_roots(program: ir.Program) -> dict[str, ir.Type]:
-    """Return the storages that live as long as the packet."""
+    """Return the types of the structs that live as long as a packet, by name."""
     return {
         "standard_metadata": program.standard_metadata,
         "meta": program.meta,

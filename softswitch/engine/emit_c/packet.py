@@ -76,7 +76,7 @@ def struct(name: str, members: Sequence[str], out: Writer, *, aligned: bool = Fa
 
 
 def declare_flags(unit: Translation, out: Writer) -> None:
-    """Write the state of headers: their validity, and the places of large ones."""
+    """Write the state of headers: validity, next indices of stacks, and the places of large headers."""
     storage = unit.homes.storage
     struct("valid", storage.valid.lines, out)
     struct("next", storage.next.lines, out)
@@ -114,7 +114,7 @@ def _scalar_member(unit: Translation, variable: str) -> str:
 
 
 def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
-    """Write the functions that load a large header into storage, and emit it from its place."""
+    """Write the functions that load a large header into storage, and deparse it from storage or the frame."""
     name, layout = where_name(home), home.layout
     size = layout.fixed_bits // 8
     lends = not unit.architecture.by_gress
@@ -160,7 +160,7 @@ def emit_bring(unit: Translation, home: HeaderHome, out: Writer) -> None:
 
 
 def emit_raw(home: HeaderHome, out: Writer) -> None:
-    """Write the functions that load a header from the frame, and lend it to another packet."""
+    """Write the functions that load a header's used fields from the frame, and that deparse the header."""
     raw, layout = home.raw, home.layout
     assert raw is not None
     name = raw_name(raw)

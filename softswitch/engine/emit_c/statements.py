@@ -42,7 +42,7 @@ class BodyWriter:
     reads: Counter[str] = field(default_factory=Counter)  # number of reads of each variable, if known
     summed: dict[int, int] = field(
         default_factory=dict
-    )  # by id of a checksum over the bytes before `at`: their number
+    )  # for the id of a checksum call over bytes before `at`: the number of these bytes
     _scopes: list[tuple[str, list[bool]]] = field(default_factory=list)
     _loops: list[int] = field(default_factory=list)
     _labels: list[int] = field(default_factory=lambda: [0])
@@ -237,7 +237,7 @@ class BodyWriter:
                     self.bring_home(home)
 
     def bring_but(self, exprs: Iterable[ir.Expr], exempt: HeaderHome) -> None:
-        """Like `bring`, but without one header."""
+        """Load the fields of large headers as `bring` does, but not the header `exempt`."""
         assert exempt.where is not None
         self.brought.add(exempt.where)
         self.bring(exprs)
@@ -412,7 +412,7 @@ class BodyWriter:
     # ----------------------------------------------------------------- registers
 
     def register(self, name: str, index: ir.Expr) -> tuple[str, str | None]:
-        """Return the C lvalue of a register's cell and the guard for its existence."""
+        """Return the C lvalue of a register's cell, and the C condition for its existence (None: exists)."""
         cell = self.unit.registers.cells[name]
         member = cell.member
         if cell.array is not None:

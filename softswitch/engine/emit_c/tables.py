@@ -1,6 +1,6 @@
 """Match-action tables as C: entry structs, lookups, descriptions for the control plane.
 
-The data for a packet's look-ups is fetched while other packets are processed, as waiting for memory takes
+The data for a packet's look-ups is fetched into the cache while other packets are processed, as memory takes
 longer than all other work on a packet. Most keys are fields of the received packet, known before the packet's
 turn: parsing finds them, and the C compiler keeps only the parts of the parser that lead to a key. If the
 program changes a key, the wrong entry is fetched; no result depends on the fetch.
@@ -163,14 +163,14 @@ def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
 
 
 def action_members(layout: TableLayout) -> list[str]:
-    """Return the members of a table's arguments, one for each of its actions."""
+    """Return the C member names in the union of a table's arguments, one for each action."""
     names = Names()
     names.unique("none")
     return [names.unique(action.rsplit(".", 1)[-1]) for action in layout.actions]
 
 
 def param_names(unit: Translation, action: str) -> dict[str, str]:
-    """Return the members of an action's arguments by the names of its parameters."""
+    """Return the C member name for each parameter of an action, by the parameter's name."""
     names = Names()
     return {param.name: names.unique(param.name) for param in unit.program.actions[action].params}
 
@@ -262,7 +262,7 @@ def _emit_dispatch(body: BodyWriter, layout: TableLayout, number: str, args: str
 
 
 def _emit_code(body: BodyWriter, layout: TableLayout) -> None:
-    """Write constant entries as one test after the other, the winner first."""
+    """Write constant entries as one test after the other, in the order of precedence."""
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
     state = TableEntries(body.unit.program, table)
@@ -307,7 +307,7 @@ def _emit_lookup(body: BodyWriter, layout: TableLayout, number: int) -> None:
 
 
 def _find_call(layout: TableLayout, name: str, number: int) -> str:
-    """Return the call that finds the entry of ``key``, as C; ``ranged`` has the values for ranges."""
+    """Return the C call that looks up the key in C variable ``key`` (for ranges, also in ``ranged``)."""
     find = f"&s->tables[{number}], key, {layout.words}"
     size = f"sizeof(struct {name}_entry)"
     match layout.kind:
@@ -320,7 +320,10 @@ def _find_call(layout: TableLayout, name: str, number: int) -> str:
 
 
 def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
-    """Yield a line for each cell of an entry: its place, number and initial value (stored as zero)."""
+    """Yield `template`, filled in for each cell: its C place, its number in the entry, its initial value.
+
+    Entries store a cell XOR its initial value, so that cleared memory has the initial values.
+    """
     for number, cell in enumerate(table.cells):
         initial = literal(cell.initial, ir.width_of(cell.place.type))
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
@@ -346,7 +349,10 @@ def _key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
 
 
 def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
-    """Write ``p4_waits`` and ``p4_ahead``; return their names, NULL if no key is known in advance."""
+    """Write the functions ``p4_waits`` and ``p4_ahead``, which prefetch entries, and return their names.
+
+    The names are "NULL" if no key is known before a packet's turn.
+    """
     program = unit.program
     if unit.architecture.by_gress or not _only_parses(program):
         return "NULL", "NULL"

@@ -33,7 +33,7 @@ RESERVED = (
     *("s", "p", "v", "i", "at", "end", "error", "to", "out", "words", "data", "digest", "max", "length"),
     *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes", "done"),
 )
-"""Names of the variables of generated functions, reserved for them."""
+"""Names that generated functions use themselves, reserved so that no P4 variable gets one of them."""
 
 
 PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
@@ -114,7 +114,7 @@ def is_signed(type_: ir.Type) -> bool:
 
 
 def storage_bits(width: int) -> int:
-    """Return the size of the C integer that holds `width` bits."""
+    """Return the size in bits of the smallest C integer that holds `width` bits."""
     return next(bits for bits in (8, 16, 32, 64, 128) if width <= bits)
 
 
@@ -129,7 +129,7 @@ def storage_type(type_: ir.Scalar) -> str:
 
 
 def class_bits(width: int) -> int:
-    """Return the size of the C integer in which a `width`-bit value is computed."""
+    """Return the size in bits of the C integer in which a `width`-bit value is computed."""
     return max(32, storage_bits(width))
 
 
@@ -158,5 +158,5 @@ def unparenthesised(text: str) -> str:
 
 
 def comment(pos: ir.Position) -> str:
-    """Return a position for a C comment."""
+    """Return the text of a source position, made safe for a C comment."""
     return str(pos).replace("*/", "* /").replace("/*", "/ *")

@@ -238,7 +238,7 @@ def _emit_packet_functions(unit: Translation, out: Writer) -> None:
 
 
 def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
-    """Write ``p4_ingress`` and ``p4_egress``; `timed`: the program needs the time."""
+    """Write ``p4_ingress`` and ``p4_egress``; `timed`: whether the program needs the time."""
     describe_metadata(unit, out)
     numbers = ", ".join(map(str, error_numbers(unit.program)))
     out.line(f"static const uint16_t parser_errors[] = {{{numbers}}};")
@@ -338,7 +338,7 @@ def _set(unit: Translation, struct: tuple[str, ...], **values: str) -> list[str]
 
 
 def _tell(unit: Translation, gress: str, told: Mapping[str, str]) -> list[str]:
-    """Return assignments to the header in front of a packet, which is invalid until extracted."""
+    """Return assignments to the intrinsic metadata header, which is invalid until it is extracted."""
     home = unit.homes.home(("standard_metadata", gress))
     assert isinstance(home, HeaderHome)
     lines = []
@@ -408,13 +408,13 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
 
 
 def _first_structs() -> tuple[str, ...]:
-    """Return the first structs of each gress, and the struct after both."""
+    """Return the names of the first struct of each gress, and of the struct after both gresses'."""
     return (*(struct for struct in GRESS_STRUCTS if struct.endswith("standard_metadata")), LARGE_STRUCT)
 
 
 TOFINO = CArchitecture(
     by_gress=True,
-    counted="p->counted",  # without the bytes in front of them
+    counted="p->counted",  # without the metadata in front of a frame
     options=(),
     blocks=("ingress", "egress"),
     deparsers=("ingress_deparser", "deparser"),

@@ -53,7 +53,7 @@ class RegisterGroup:
 
 
 class Registers:
-    """The groups of a program and each register's cell."""
+    """The register groups of a program, and each register's place in its group."""
 
     def __init__(self, program: ir.Program) -> None:
         self.groups: list[RegisterGroup] = []
@@ -63,7 +63,7 @@ class Registers:
             self._lay_out(registers, names)
 
     def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
-        """Return the cells in order: single cells from wide to narrow, to avoid padding, then arrays.
+        """Lay out a group's cells: single cells from wide to narrow, to avoid padding, then arrays.
 
         A packet reads a slot's single cells before it works on the arrays; by then the processor, which
         prefetches in the order of addresses, has begun to load the arrays.
@@ -119,7 +119,7 @@ class Registers:
         return lines
 
     def describe(self, out: Writer) -> None:
-        """Write the table for the control plane's reads and writes of cells."""
+        """Write the C table by which the control plane reads and writes cells."""
         with out.block("static const struct p4_register p4_registers[] =", "};"):
             for name, cell in self.cells.items():
                 where = f"offsetof(struct {cell.group}, {cell.member})"
@@ -149,7 +149,7 @@ def _grouped(program: ir.Program) -> list[list[ir.Register]]:
 
 
 def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
-    """Yield neighbours of the same width, lanes separately, so that an array of lanes begins a line.
+    """Yield runs of neighbours of the same width; lanes are a run of their own, which begins a cache line.
 
     Lanes are `RUN` registers or more whose names differ in digits only.
     """
@@ -194,7 +194,7 @@ def _c_type(bits: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One program being translated."""
+    """A program with the layouts and C names that all parts of its translation share."""
 
     program: ir.Program
     architecture: CArchitecture
@@ -278,13 +278,13 @@ class CArchitecture:
 
     Attributes:
         by_gress: True if a packet's state belongs to one gress; else it lives from parser to deparser.
-        counted: The bytes counted for a packet, as C.
+        counted: C text of the bytes that counters and meters count for a packet.
         options: Lines at the beginning of the C text.
         blocks: Controls except deparsers, in the order of the text.
         deparsers: Deparsers.
         declare_packet: Writes ``struct p4_packet`` and ``p4_state``.
         emit_packet_functions: Writes the functions that start, copy and lend packets.
-        emit_entries: Writes the engine's entry points for a packet; `timed`: some code needs the time.
+        emit_entries: Writes the engine's entry points; the bool states whether the program needs the time.
     """
 
     by_gress: bool

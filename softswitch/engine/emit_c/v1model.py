@@ -33,7 +33,7 @@ OPTIONS = """\
 
 ROOT = "standard_metadata"
 _OURS = frozenset(("ingress_port", "egress_spec", "mcast_grp", "priority"))
-"""Fields read by the functions that the engine calls."""
+"""Fields of standard metadata that the engine's entry points read."""
 
 
 def told_fields(program: ir.Program) -> frozenset[str]:
@@ -42,7 +42,7 @@ def told_fields(program: ir.Program) -> frozenset[str]:
 
 
 def answered(program: ir.Program) -> Iterator[str]:
-    """Yield the C assignments of standard metadata to the reported fields, other than the destination."""
+    """Yield the C assignments of standard metadata to the verdict, except for the destination."""
     if "priority" in _mentioned(program):
         yield f"    verdict->priority = p->{ROOT}.priority;"
 
@@ -59,7 +59,7 @@ def _mentioned(program: ir.Program) -> frozenset[str]:
 
 
 def tell(unit: Translation, told: Set[str], values: Mapping[str, str]) -> Iterator[str]:
-    """Yield the C assignments to the given fields of standard metadata that are in `told_fields`."""
+    """Yield C assignments of `values` to fields of standard metadata that the program may read."""
     fields = dict(unit.program.standard_metadata.fields)
     for name, value in values.items():
         if name not in told:
@@ -83,7 +83,7 @@ def _outermost(program: ir.Program) -> Iterator[ir.Expr]:
 
 
 def _paths(expr: ir.Expr) -> Iterator[tuple[str, ...]]:
-    """Yield the paths into standard metadata that an expression mentions, the longest ones."""
+    """Yield the longest paths into standard metadata that an expression mentions."""
     path = member_path(expr)
     if path is not None:
         if path[0] == ROOT:
@@ -273,7 +273,7 @@ def _truncates(program: ir.Program) -> bool:
 
 
 def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
-    """Write ``p4_ingress``, ``p4_clone_packet`` and ``p4_egress``; `timed`: some code needs the time."""
+    """Write ``p4_ingress``, ``p4_clone_packet``, ``p4_egress``; `timed`: the program needs the time."""
     _emit_field_lists(unit, out)
     describe_metadata(unit, out)
     told = told_fields(unit.program)
@@ -357,7 +357,7 @@ def _scalar_home(unit: Translation, path: tuple[str, ...]) -> tuple[str, ir.Scal
     except KeyError:
         home = None
     if not isinstance(home, ScalarHome) or isinstance(home.type, ir.VarBits) or is_wide(home.type):
-        raise Unsupported(f"{'.'.join(path)} in a field list: only scalars are", NOWHERE)
+        raise Unsupported(f"{'.'.join(path)} in a field list, which can have scalars only", NOWHERE)
     return home.text, home.type
 
 

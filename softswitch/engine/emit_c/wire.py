@@ -1,9 +1,9 @@
 """Convert headers to and from bytes, and lists of values to the bytes for a hash.
 
 A cell is a C integer: one field of 8, 16, 32 or 64 bits, or neighbouring smaller fields that fill 8 or 16
-bits, as its bit fields. If cells are as contiguous in storage as on the wire, one instruction reorders up to
-16 bytes: the bytes of a cell are reversed, and so are two one-byte cells that form a 16-bit word of the wire.
-So a word of the wire is a number in storage, and checksums can add words there.
+bits, as its bit fields. Where cells follow each other both in storage and on the wire, one instruction
+converts up to 16 bytes: it reverses the bytes of each cell, and of two one-byte cells that form a 16-bit word
+on the wire. So each such word is a number in storage, and checksums can add these numbers.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class CellBlock:
 
     @property
     def at(self) -> int:
-        """The first byte on the wire."""
+        """Position of the first byte on the wire, from the header's start."""
         return self.cells[0].at
 
     @property
     def place(self) -> int:
-        """The first byte in storage."""
+        """Position of the first byte in storage, from the start of the C struct."""
         return self.cells[-1].place
 
     @property
@@ -68,14 +68,14 @@ class CellBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReorderWindow:
-    """Bytes reordered together: the bytes of `blocks`, some of which the next window may write again."""
+    """`size` bytes that one instruction reorders: the bytes of `blocks`, some also in the next window."""
 
     size: int
     blocks: tuple[CellBlock, ...]
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The source of each byte, for loading and for storing."""
+        """For each byte, the index of the byte from which it comes; the same for loading and storing."""
         order = list(range(self.size))
         for block in self.blocks:
             begin = block.at - self.blocks[0].at
@@ -474,7 +474,7 @@ def _address(at: str, bits: int) -> str:
 def checksum_terms(parts: Sequence[BitPart], position: int = 0) -> list[str]:
     """Return C terms whose sum has the same Internet checksum as the concatenation of `parts`.
 
-    They begin at bit `position` of the summed data.
+    `parts` begin at bit `position` of the summed data.
 
     A 16-bit word counts the same at any position in a larger number, because 2**16 is 1 modulo
     2**16 - 1; so each value is added unchanged, shifted to its end in its word.

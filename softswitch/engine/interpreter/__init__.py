@@ -2,8 +2,8 @@
 
 The interpreter is the oracle for the compiled pipeline, and runs under the C engine for traces and
 where there is no C compiler (`softswitch.engine.interpreted`). Each statement and expression becomes a
-Python function when the program is loaded (`statements`, `expressions`), so that packets do not walk the
-tree.
+Python function when the program is loaded (`statements`, `expressions`), so that no packet has to walk the
+tree of the IR.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ __all__ = ["Interpreter", "interpreter"]
 
 
 def interpreter(program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> Interpreter:
-    """Return a program's interpreter; for the arguments see `Interpreter`."""
+    """Return a new interpreter of `program`, for its architecture; `Interpreter` explains the arguments."""
     made = TofinoInterpreter if program.tofino else Interpreter
     return made(program, seed=seed, trace=trace)
 
 
 class Interpreter:
-    """A `Pipeline` in Python. `seed` starts the random numbers of ``random``; `trace` receives all steps."""
+    """A `Pipeline` in Python. `seed` is the seed of ``random``; `trace` receives each step of each packet."""
 
     def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
         self.program = program
@@ -84,11 +84,11 @@ class Interpreter:
         self._table(table).insert(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Give the entry of this match (and priority) another action. Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
         self._table(table).modify(entry)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry of this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
         self._table(table).delete(entry)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
@@ -96,7 +96,7 @@ class Interpreter:
         return self._table(table).entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry of this match (and priority) with its action. Raises NoSuchEntry."""
+        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
         return self._table(table).find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -125,7 +125,7 @@ class Interpreter:
         self._externs.counters[name][index] = (packets, bytes_)
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
+        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
         return self._table(table).read_count(entry)
 
     def write_direct_counter(
@@ -135,7 +135,7 @@ class Interpreter:
         self._table(table).write_count(entry, packets, bytes_)
 
     def read_meter(self, name: str, index: int) -> MeterReading:
-        """Return one meter of an array."""
+        """Return the rates and counts of one meter of an array."""
         return self._meter(name, index).read()
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
@@ -143,14 +143,14 @@ class Interpreter:
         self._meter(name, index).configure(rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
-        """Read the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         state = self._table(table)
         return state.meter(state.owner("direct meter", entry)).read()
 
     def configure_direct_meter(
         self, table: str, entry: ir.ConstEntry | None, rates: MeterRates | None
     ) -> None:
-        """Set the rates of the meter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
         state = self._table(table)
         state.meter(state.owner("direct meter", entry)).configure(rates)
 
@@ -159,7 +159,7 @@ class Interpreter:
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Count the entry as hit at `now_us`, so that its idle time starts there."""
+        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
         self._table(table).write_last_hit(entry, now_us)
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -275,7 +275,7 @@ class Interpreter:
         return packet.copy()
 
     def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
-        """Return the clone of `packet`: `frame` parsed anew, metadata zero except for the field list."""
+        """Return a clone of `packet`: parse `frame` anew, keep only the metadata in the field list."""
         clone = self._fresh(frame)
         port = packet.variables["standard_metadata"].fields["ingress_port"]
         self._set_standard(clone, ingress_port=port)
@@ -357,7 +357,7 @@ _NS = 1000
 
 
 class TofinoInterpreter(Interpreter):
-    """A `Pipeline` in Python, of a program for Tofino."""
+    """The interpreter of programs for Tofino."""
 
     def __init__(self, program: ir.Program, *, seed: int = 0, trace: Trace | None = None) -> None:
         super().__init__(program, seed=seed, trace=trace)
@@ -480,7 +480,7 @@ class TofinoInterpreter(Interpreter):
         return self._kept(packet, packet.frame)
 
     def clone_packet(self, packet: PacketState, frame: bytes, field_list: int = -1) -> PacketState:
-        """Return the mirror of `packet`: its header and the frame."""
+        """Return a mirror of `packet`: the header given to ``Mirror.emit``, then `frame`."""
         del field_list
         mirror = self._kept(packet, bytes(self._behind) + (packet.mirrored + frame)[:MAX_FRAME])
         mirror.length = len(mirror.frame) - self._behind
@@ -508,7 +508,7 @@ class TofinoInterpreter(Interpreter):
         return (headers + packet.payload)[:MAX_FRAME]
 
     def _values(self, told: dict[str, int]) -> dict[str, int]:
-        """Return the fields of the header in front of a packet in egress."""
+        """Return all fields of the intrinsic metadata header in egress: given values, 0 for other fields."""
         return {
             name: wrapper(type_)(told.get(name, 0))
             for name, type_ in self._header.fields
@@ -516,7 +516,7 @@ class TofinoInterpreter(Interpreter):
         }
 
     def _as_bytes(self, values: dict[str, int]) -> bytes:
-        """Return the header in front of a packet in egress."""
+        """Return the bytes of the intrinsic metadata header in front of a packet in egress."""
         scratch = PacketState(b"", {})
         emit(scratch, self._header, HeaderValue(True, values))
         return scratch.output.to_bytes(self._behind, "big")

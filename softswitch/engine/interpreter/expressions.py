@@ -207,7 +207,7 @@ def _binary(expr: ir.Binary) -> Evaluate:
 
 
 def divide(dividend: int, divisor: int) -> tuple[int, int]:
-    """Return quotient (towards zero) and remainder; both 0 if the divisor is."""
+    """Return quotient (rounded towards zero) and remainder; both are 0 if the divisor is 0."""
     if divisor == 0:
         return 0, 0
     quotient = abs(dividend) // abs(divisor)
@@ -223,7 +223,7 @@ def _clamp(type_: ir.Scalar) -> Callable[[int], int]:
 
 
 def _unsigned(expr: ir.Expr) -> Callable[[PacketState], int]:
-    """Return a function that evaluates to the bit pattern, also for a signed expression."""
+    """Return a function that returns the unsigned bit pattern of `expr`, which may be signed."""
     evaluate = compile_expression(expr)
     mask = (1 << ir.width_of(expr.type)) - 1
     return lambda packet: evaluate(packet) & mask

@@ -107,7 +107,7 @@ class ExternState:
 
 
 def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
-    """Return a function with the effect of one call."""
+    """Return a function that carries out a call of an extern. Raises PipelineError for unknown externs."""
     args = call.args
     match call.function:
         case "register.read":
@@ -193,7 +193,7 @@ def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
 
 
 def cost(unit: str, bytes_: int) -> int:
-    """Return the tokens that a packet of `length` bytes takes from a meter that counts `unit`."""
+    """Return the tokens that a packet of `bytes_` bytes takes from a meter that counts `unit`."""
     return bytes_ if unit == "bytes" else 1
 
 

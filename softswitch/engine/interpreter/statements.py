@@ -25,7 +25,7 @@ from softswitch.engine.trace import Event, Trace
 Effect = Callable[[PacketState], None]
 
 MAX_STATES = 1000
-"""Maximum number of states that a packet enters; beyond it the parser counts as looping."""
+"""Maximum number of states that a packet may enter; after it the parser stops with ParserTimeout."""
 
 
 def fixed_width(header: ir.Header) -> int:
@@ -163,7 +163,7 @@ def compile_parser(
 
 
 def compile_transition(transition: ir.Transition) -> Callable[[PacketState], str]:
-    """Return a function that gives the next state's name."""
+    """Return a function that returns the next state's name."""
     subjects = [(compile_expression(s), (1 << ir.width_of(s.type)) - 1) for s in transition.subjects]
 
     def choose(packet: PacketState) -> str:
@@ -180,7 +180,7 @@ def compile_transition(transition: ir.Transition) -> Callable[[PacketState], str
 
 
 def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
-    """Return True if a canonical value of the type with all bits `full` fits a pattern."""
+    """Return True if a canonical value fits a pattern; `full` is the mask of all bits of its type."""
     match pattern.kind:
         case "any":
             return True
@@ -195,7 +195,7 @@ def pattern_matches(pattern: ir.Pattern, value: int, full: int) -> bool:
 
 
 class Leave(Enum):
-    """The end of a statement after which the next statement does not run."""
+    """The construct that a jump statement ends."""
 
     BODY = auto()  # return: leave the innermost scope, action or block
     BLOCK = auto()  # exit: leave ingress or egress
@@ -204,7 +204,7 @@ class Leave(Enum):
 
 
 MAX_ROUNDS = 1 << 20
-"""Maximum number of rounds of a loop."""
+"""Maximum number of iterations of a loop, which then ends."""
 
 
 Execute = Callable[[PacketState], Leave | None]
@@ -233,7 +233,7 @@ class StatementCompiler:
         return run
 
     def scope(self, statements: Sequence[ir.Stmt]) -> Execute:
-        """Like `body`, but a ``return`` inside ends only these statements."""
+        """Return a function that runs statements in order; a ``return`` ends only these statements."""
         run = self.body(statements)
         return lambda packet: Leave.BLOCK if run(packet) is Leave.BLOCK else None
 

@@ -144,7 +144,7 @@ class ParserError(Exception):
 
 
 class PacketState:
-    """One packet between parser and deparser, with all data that lives as long as it."""
+    """One packet between parser and deparser, with all data that lives as long as the packet."""
 
     __slots__ = (
         "bypass",
@@ -212,7 +212,7 @@ class PacketState:
 
 
 class TableState(TableEntries):
-    """The entries of one table, and their parts besides the actions."""
+    """The entries of one table, with their counters, times of the last hit, meters and cells."""
 
     def __init__(self, program: ir.Program, table: ir.Table) -> None:
         super().__init__(program, table)
@@ -229,7 +229,7 @@ class TableState(TableEntries):
     # ----------------------------------------------------------------- data plane
 
     def lookup(self, key: Sequence[int]) -> ir.ConstEntry | None:
-        """Return the entry that wins for the values of the key, or None: a miss."""
+        """Return the winning entry for the values of the key, or None for a miss."""
         if not key:
             return None
         bits = tuple(value & mask for value, mask in zip(key, self._masks, strict=True))
@@ -266,7 +266,7 @@ class TableState(TableEntries):
         return inserted
 
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Give the entry of this match another action; its position and its counter stay."""
+        """Replace the action of the entry with this match; its position, counter and meter stay."""
         old, new = self.find(entry), super().modify(entry)
         for known in (self._counts, self._last_hits, self._meters, self.cells):
             if old in known:
@@ -275,23 +275,26 @@ class TableState(TableEntries):
         return new
 
     def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Remove the entry of this match."""
+        """Remove the entry with this match."""
         deleted = super().delete(entry)
         self._refresh()
         return deleted
 
     def owner(self, part: str, entry: ir.ConstEntry | None) -> ir.ConstEntry | None:
-        """Return the entry that has a part (`has_part`). Raises NoSuchObject or NoSuchEntry."""
+        """Return the table's entry with the match of `entry`; for None, the default action, return None.
+
+        Raises NoSuchObject if the table's entries lack `part` (see `has_part`), or NoSuchEntry.
+        """
         if not has_part(self.table, part):
             raise NoSuchObject(f"table {self.table.name!r} has no {part}")
         return None if entry is None else self.find(entry)
 
     def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return packets and bytes that hit this entry, or, with None, that missed."""
+        """Return (packets, bytes) that hit `entry` or, for None, missed the table."""
         return self._counts[self.owner("direct counter", entry)]
 
     def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
-        """Set the counter of this entry, or of the default action."""
+        """Set the counter of `entry` or, for None, of the default action."""
         self._counts[self.owner("direct counter", entry)] = (packets, bytes_)
 
     def read_last_hit(self, entry: ir.ConstEntry) -> int:
@@ -299,7 +302,7 @@ class TableState(TableEntries):
         return self._last_hits.get(self.owner("idle timeout", entry), 0)
 
     def write_last_hit(self, entry: ir.ConstEntry, now_us: int) -> None:
-        """Count the entry as hit at `now_us`."""
+        """Record a hit of the entry at `now_us`."""
         self._last_hits[self.owner("idle timeout", entry)] = now_us
 
     def _refresh(self) -> None:

@@ -129,7 +129,7 @@ def test_a_bad_action_is_refused(sent: Any, default: bool, kind: type[RequestErr
 def test_priorities_are_for_tables_whose_entries_overlap() -> None:
     assert translate.priority(ACL, 1) == 1
     assert translate.priority(ROUTES, 0) == 0
-    with pytest.raises(InvalidArgument, match="need one above zero"):
+    with pytest.raises(InvalidArgument, match="need a priority above 0"):
         translate.priority(ACL, 0)
     with pytest.raises(InvalidArgument, match="it must be 0"):
         translate.priority(ROUTES, 1)

@@ -113,7 +113,7 @@ LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
         ("VERIFY", {"p4info": None}, "INVALID_ARGUMENT", "no P4Info"),
         ("COMMIT", {}, "INVALID_ARGUMENT", "COMMIT takes no config"),
         ("RECONCILE_AND_COMMIT", {"p4info": None}, "INVALID_ARGUMENT", "no P4Info"),
-        ("UNSPECIFIED", {}, "INVALID_ARGUMENT", "none of the pipeline config actions"),
+        ("UNSPECIFIED", {}, "INVALID_ARGUMENT", "is not a pipeline config action"),
     ],
 )
 def test_a_bad_config_is_refused_and_the_old_one_stays(

@@ -315,7 +315,7 @@ def test_what_only_such_tables_have_is_refused_elsewhere(bundle: Bundle) -> None
         tables.write(bundle, MODIFY, entry(bundle, None, idle_timeout_ns=1))
     with pytest.raises(Unimplemented, match="read, not written"):
         tables.write(bundle, INSERT, entry(bundle, 1, meter_counter_data=p4.MeterCounterData()))
-    with pytest.raises(InvalidArgument, match="counters start at 0; got -1 packets"):
+    with pytest.raises(InvalidArgument, match="a counter must be 0 or more; got -1 packets"):
         tables.write(bundle, INSERT, entry(bundle, 1, counter_data=p4.CounterData(packet_count=-1)))
     assert list(tables.read(bundle, p4.TableEntry())) == []  # nor has any left its entry behind
     assert list(cells.read_counters(bundle, p4.CounterEntry())) == []

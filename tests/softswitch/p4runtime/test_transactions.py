@@ -126,4 +126,4 @@ def test_an_entry_of_a_table_without_key_fails_its_batch_in_words(
     entry = names.entry("keyless_table", action=names.action("drop"))
     with pytest.raises(grpc.RpcError) as caught:
         filled.write(kind, entry, atomicity=atomicity)
-    assert "has no key, so it has no entries but its default" in caught.value.details()
+    assert "has no key, so it can have only a default entry" in caught.value.details()

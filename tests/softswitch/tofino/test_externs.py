@@ -37,7 +37,7 @@ def test_programs_for_other_architectures_are_refused(architecture: str) -> None
         p4info=p4info(compile_once(source)), p4_device_config=source.encode()
     )
     request = p4.SetForwardingPipelineConfigRequest
-    message = f"it is for architecture {architecture}, and the switch runs {other} only"
+    message = f"the program is for architecture {architecture}; this switch runs {other} only"
     with Switch({1: MemoryPort()}) as switch:
         device = Device(switch, Loading(backend="interpreter", architecture=other))
         with pytest.raises(PipelineError, match=message):
