@@ -21,14 +21,14 @@ READINGS: tuple[Reading, ...] = ("article", "measured")
 
 
 class SlotStatus(StrEnum):
-    """How a job stands after a division."""
+    """What a division of memory gives a job."""
 
     GRANTED = "granted"
-    """It has slots of its own."""
+    """The job has slots of its own."""
     SHARED = "shared"
-    """It shares slots with others."""
+    """The job shares slots with other jobs."""
     ENDED = "ended"
-    """Its deadline cannot be met even alone: it is ended, and its owner informed of the estimate."""
+    """The job cannot meet its deadline even alone: it is ended, and its owner gets an estimate of its end."""
 
 
 def region_size(slots: int) -> int:
