@@ -116,7 +116,7 @@ def check(jobs: Sequence[Profile]) -> int:
     k = len(jobs[0])
     if any(len(job) != k for job in jobs):
         raise BadSpec(
-            f"the jobs' profiles have different numbers of stages: {sorted({len(job) for job in jobs})}"
+            f"jobs with profiles of different numbers of stages: {sorted({len(job) for job in jobs})}"
         )
     if not 1 <= len(jobs) <= k:
         raise BadSpec(f"{len(jobs)} jobs share {k} resources; at most {k} can take turns")
