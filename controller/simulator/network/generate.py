@@ -31,9 +31,9 @@ def generate(
     Args:
         jobs: Number of jobs.
         topology: The servers.
-        seed: Of all random draws.
+        seed: Seed of all random draws.
         models: Names of the models to draw from.
-        gap_s: Mean time between arrivals (Poisson); 0: all arrive at once.
+        gap_s: Mean time between arrivals (Poisson); 0: all jobs arrive at once.
         deadlines: Fraction of the jobs with a deadline.
         slack: A deadline is this many times the job's duration without communication.
 
@@ -76,9 +76,9 @@ def from_trace(
 
     Args:
         specs: The trace's jobs.
-        models: A job whose model's name begins like one of `shapes.SHAPES` gets its layers; others get those
-            of one of these models, drawn once per model name.
-        seed: Of the draws.
+        models: Models to draw from, for jobs whose model's name does not begin with a name in
+            `shapes.SHAPES`: they get the layers of one of these models, drawn once per model name.
+        seed: Seed of the draws.
         slack: Each job's deadline is this many times its duration; None: no deadlines.
 
     Raises BadSpec.

@@ -164,7 +164,7 @@ def _round(
     parts: NDArray[np.float64],
     servers: Servers,
 ) -> tuple[list[ShareGrant], int]:
-    """Keep jobs whose parts are whole GPUs; place all others, largest first; return grants, number of others."""
+    """Return the grants, and the number of jobs whose parts are not whole GPUs: these are placed anew."""
     tuning = TuneAllocation(servers)
     broken = []
     for j, (job, option) in enumerate(zip(demands, options, strict=True)):
