@@ -139,7 +139,7 @@ class FreeShares:
         return split
 
     def find_gpus(self, job: Demand) -> Split | None:
-        """Return servers with free GPUs for a job, whatever CPUs and memory they have, chosen as by `find`."""
+        """Return servers with free GPUs for a job, as `find` does, but without regard to CPUs and memory."""
         return self.find(job, NOTHING)
 
     def _fewest(self, gpus: int, option: ShareOption) -> Split | None:
