@@ -51,7 +51,7 @@ def keep_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Sub
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A numeric setting of a family's policies, from `least` to `most`; `whole`: an integer."""
+    """A numeric setting of a family's policies: from `least` to `most`, and an integer if `whole` is true."""
 
     about: str
     default: float
@@ -60,7 +60,7 @@ class Setting:
     whole: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raise BadSpec for an invalid value."""
+        """Raise BadSpec for a value out of range, or one that is not whole; `name` is the setting's."""
         if not self.least <= value <= self.most:
             raise BadSpec(f"setting {name}={value:g}: want {self.least:g} to {self.most:g}")
         if self.whole and value != int(value):
@@ -128,7 +128,7 @@ class Family:
     """Policies that are simulated in one speed model, so that they can be compared with each other.
 
     Attributes:
-        about: A description of their common model, in one line.
+        about: A description of the common speed model, in one line.
         policies: One-line descriptions of the policies, by the policy's name without the family's name.
         make: Function of a policy's name that returns a new policy with its speed model and interval. Raises
             the errors of reading files, and ExtraMissing without the packages that a policy needs.

@@ -124,7 +124,7 @@ STARTS = 2
 
 
 class Joint:
-    """Decides which jobs run, on which servers and over which trees."""
+    """Policy that decides which jobs run, on which servers and over which trees."""
 
     name = "joint"
 

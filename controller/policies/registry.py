@@ -51,7 +51,8 @@ class _ByName(Mapping[str, Found]):
     """Objects of modules by name, imported on first use: importing all takes longer than a short simulation.
 
     Args:
-        places: By name, the module below `controller.policies` and the attribute, ``module:attribute``.
+        places: Each object's place by the object's name: ``module:attribute``, with the module below
+            `controller.policies`.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:
@@ -264,7 +265,7 @@ def _maker(name: str) -> Callable[..., Any]:
     found = plugins.load(name, GROUP)
     if not callable(found):
         raise BadSpec(
-            f"policy {name!r} is {type(found).__name__}; want a class, or a function that makes one"
+            f"policy {name!r} is {type(found).__name__}; want a class, or a function that makes a policy"
         )
     parameters = inspect.signature(found).parameters.values()
     if needed := [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN]:

@@ -81,7 +81,7 @@ LEAST_SPEED = 1e-3
 """Seconds of work per second that count as progress: jobs that share GPUs run at a tenth of their speed."""
 
 LEAST_PART = 1e-9
-"""Fraction of the remaining work that must be done in `DECISIONS`, or all would take 10¹² decisions."""
+"""Least fraction of the remaining work done in `DECISIONS` decisions; with less, all work takes 10¹²."""
 
 
 class ProgressWatch:

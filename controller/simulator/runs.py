@@ -100,7 +100,7 @@ Progress = Callable[[int, int], None]
 
 
 class SimulationFailed(SchedulingError):
-    """A simulation failed; with exit code 2: because of its inputs. The error can be pickled."""
+    """A simulation failed; exit code 2 means because of its inputs. The error can be pickled."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message, exit_code)

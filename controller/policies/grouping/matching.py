@@ -40,11 +40,12 @@ def match(
 
     Args:
         count: Number of nodes.
-        weigh: Returns the weights between two arrays of nodes, shape (len(left), len(right)); 0: no edge.
+        weigh: Function that returns the weights between two arrays of nodes, shape (len(left), len(right));
+            0: no edge.
         kinds: The kind of each node; nodes of the same kind are interchangeable. None: all differ.
         places: Coordinates of the nodes, shape (count, d): good partners should be near each other. None:
             blocks are samples of all kinds.
-        exact: Match on the full graph, however large.
+        exact: Whether to match on the full graph, however large.
     """
     everyone = np.arange(count)
     of_kind = everyone if kinds is None else np.asarray(kinds)

@@ -50,8 +50,8 @@ def group(
     Args:
         profiles: Stage times of each job, in seconds, all of the same length k.
         members: Most jobs in a group, 1 to k; None: k.
-        worst_order: Interleave as badly as possible (an ablation).
-        exact: Match on the full graph, however large.
+        worst_order: Whether to interleave as badly as possible (an ablation).
+        exact: Whether to match on the full graph, however large.
         matcher: Function to match with, instead of `match`.
 
     Raises BadSpec if `members` is not in 1..k or a profile is invalid.
@@ -113,7 +113,7 @@ def weights(
         stages: Stage times in seconds, shape (jobs, k).
         nodes: Groups of jobs, as positions in `stages`.
         members: Most jobs in a group; larger unions have weight 0.
-        worst_order: Interleave as badly as possible (an ablation).
+        worst_order: Whether to interleave as badly as possible (an ablation).
 
     Returns:
         A function of two arrays of nodes that returns their weights, shape (len(left), len(right)).

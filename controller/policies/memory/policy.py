@@ -38,7 +38,7 @@ class MemoryProblem:
 
     @cached_property
     def trees(self) -> Mapping[str, Tree]:
-        """The trees of the jobs that use more than one server, by job. Raises BadSpec."""
+        """The trees of the jobs that use more than one server, by job. Raises BadSpec for an unplaced job."""
         return {job.name: tree_of(self.topology, job) for job in self.jobs if _communicates(job)}
 
     @cached_property
@@ -172,7 +172,7 @@ def demands(problem: MemoryProblem, jobs: Iterable[Job]) -> dict[str, DeadlineNe
 
 
 def refuse_exclusive(problem: MemoryProblem) -> None:
-    """Raise BadSpec for jobs that cannot share slots."""
+    """Raise BadSpec if a job of the problem is exclusive, and so cannot share slots."""
     if exclusive := [job.name for job in problem.jobs if job.mode == "exclusive"]:
         raise BadSpec(
             f'job {exclusive[0]!r} is exclusive, and this policy shares slots; want mode = "shared",'

@@ -29,7 +29,9 @@ def explain(state: FlowState, job: Job) -> list[str]:
     fan_ins = fan_in(state.topology, job, tree)
     sums = ", ".join(f"{name} ({plural(fan_ins[name], 'flow')})" for name in sorted(tree.aggregators))
     lines.append(
-        f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums the job."
+        f"Its gradients are summed at {sums}; the tree's root is {tree.root}."
+        if job.aggregate and sums
+        else "No switch sums the job."
     )
     part = speed(job, rate_bps)
     if not math.isfinite(rate_bps):

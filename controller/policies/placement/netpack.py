@@ -85,7 +85,7 @@ def _candidates(problem: PlacementProblem, room: dict[str, int], workers: int) -
 
 
 def gain(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> float:
-    """Return the worth of a placement on these servers, with shortest paths (`worth`)."""
+    """Return the worth (`worth`) of a job that is placed on these servers, with a tree of shortest paths."""
     return worth(problem, settle(problem, job, servers))
 
 
@@ -157,7 +157,7 @@ def _value_of(servers: Iterable[_Choice], workers: int) -> float:
 
 
 def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
-    """Return the best servers of each size of room, at most as many as the workers may need."""
+    """Return the servers of most bandwidth for each number of workers that fit, as many as may be needed."""
     by_room: dict[int, list[_Choice]] = {}
     for each in sorted(servers, key=lambda each: -each.bandwidth):
         same = by_room.setdefault(each.room, [])
@@ -173,7 +173,7 @@ def _values(server: _Choice, workers: int) -> list[float]:
 
 
 def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best value of 0, 1, ... workers with one more server, and the workers on this server."""
+    """Return two arrays by number of workers: the best value with `server` included, and its workers."""
     workers = len(best) - 1
     after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
     for k, value in enumerate(_values(server, workers), 1):
@@ -202,7 +202,7 @@ def _best(servers: Sequence[_Choice], workers: int) -> list[str] | None:
 
 
 def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
-    """Return each worker's server, from the choices of the dynamic programming (server, workers on it)."""
+    """Return each worker's server; `steps` has the program's choices: a server, and its number of workers."""
     servers: list[str] = []
     for name, taken in reversed(steps):
         count = int(taken[workers - len(servers)])

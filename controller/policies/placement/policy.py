@@ -1,4 +1,4 @@
-"""The interface of placement policies, and the placement of a batch of jobs by one.
+"""The interface of placement policies, and the placement of a batch of jobs by a policy.
 
 A policy is a function of a `PlacementProblem` and a job. It returns the server of each worker, or None if
 there is no room::

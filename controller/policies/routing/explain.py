@@ -34,7 +34,7 @@ def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> lis
     lines += explain_rate(state, placed)[2:]
     straight = problem.summing_everywhere(job, problem.grow(job, {}))
     if straight == tree:
-        return [*lines, "It is the tree of shortest paths."]
+        return [*lines, "The tree consists of shortest paths."]
     other = problem.evaluate({**trees, job.name: straight})
     rate_bps = other.rate_bps(replace(placed, tree=straight))
     rate = (

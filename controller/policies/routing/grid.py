@@ -104,7 +104,7 @@ Rated = tuple[tuple[float, float], dict[str, Tree]]
 
 
 def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
-    """Return the best trees: `rated` unchanged, or with the trees of one of `others` for these jobs.
+    """Return the best trees: `rated` itself, or with one of `others` in place of some jobs' trees.
 
     Each of `others` is tried as it is, and with sums at all switches that can sum.
     """
@@ -227,7 +227,7 @@ def _picked(
 
 
 def candidates(problem: RoutingProblem, job: Job, rack: str) -> list[str]:
-    """Return the switches that could sum a rack's flows: the root, and all with a detour up to `DETOUR`."""
+    """Return the switches that could sum a rack's flows: the root, and others on detours up to `DETOUR`."""
     topology, root = problem.topology, problem.roots[job.name]
     there, onward = topology.hops(rack), topology.hops(root)
     at = topology.number_of

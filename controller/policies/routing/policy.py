@@ -35,7 +35,7 @@ class RoutingProblem:
 
     @cached_property
     def routed(self) -> tuple[Job, ...]:
-        """The jobs that need a tree. Raises BadSpec if one is not placed."""
+        """The jobs that need a tree. Raises BadSpec if a job is not placed."""
         return tuple(job for job in self.jobs if racks_of(self.topology, job) and len(job.hosts) > 1)
 
     @cached_property
@@ -83,14 +83,14 @@ class RoutingProblem:
         return _without_loops([*leg(start, via)[:-1], *leg(via, end)])
 
     def _drawn_path(self, start: str, end: str) -> list[str]:
-        """Return a random one of the shortest paths, both ends included."""
+        """Return a random one of the shortest paths from `start` to `end`, both included."""
         found = [start]
         while found[-1] != end:
             found.append(self.rng.choice(self._nearer(found[-1], end)))
         return found
 
     def _paths(self, start: str, end: str) -> list[list[str]]:
-        """Return all shortest paths, both ends included."""
+        """Return all shortest paths from `start` to `end`, both included."""
         if start == end:
             return [[end]]
         return [[start, *rest] for above in self._nearer(start, end) for rest in self._paths(above, end)]
@@ -153,7 +153,7 @@ def _without_loops(nodes: Sequence[str]) -> list[str]:
 
 
 def path(topology: Topology, start: str, end: str) -> list[str]:
-    """Return the switches of a shortest path, both ends included."""
+    """Return the switches of a shortest path from `start` to `end`, both included."""
     found, towards = [start], topology.towards(end)
     while found[-1] != end:
         found.append(towards[found[-1]])

@@ -20,7 +20,7 @@ def check(decision: Decision, view: View, policy: str) -> None:
     seen: set[int] = set()
     for group in decision.groups:
         if not group.jobs:
-            raise BadDecision(f"{policy}: a group without a job on GPUs {group.gpus}")
+            raise BadDecision(f"{policy}: there is no job in the group on GPUs {group.gpus}")
         if len(set(group.gpus)) != len(group.gpus) or not all(
             0 <= gpu < len(view.cluster.node_of) for gpu in group.gpus
         ):

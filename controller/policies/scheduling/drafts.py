@@ -30,7 +30,7 @@ class Draft:
         return len(self.jobs) == len(group.jobs) and {*self.jobs} == {*group.jobs}
 
     def on(self, gpus: tuple[int, ...]) -> Group:
-        """Return the group on these GPUs."""
+        """Return the draft as a group on these GPUs."""
         return Group(
             self.jobs,
             gpus,

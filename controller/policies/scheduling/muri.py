@@ -1,12 +1,12 @@
 """Muri as published (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
 
 At each scheduling interval, in order of priority (remaining service for Muri-S, attained service for
-Muri-L), jobs are taken from the queue as long as they fill the cluster when fully grouped. If they fit
-without sharing, they do not share. Otherwise the jobs of each GPU count are grouped by rounds of Blossom
+Muri-L), as many jobs are taken from the queue as the cluster holds when fully grouped. If they fit without
+sharing, they do not share. Otherwise the jobs of each GPU count are grouped by rounds of Blossom
 matching (`grouping.rounds`), and the groups are placed by priority, consolidated, large ones
 first; a group that already runs stays on its GPUs.
 
-`noise` changes each measured stage time by up to that factor in either direction (the paper's figure 14);
+`noise` changes each measured stage time by up to this fraction in either direction (the paper's figure 14);
 jobs' real speeds do not change.
 """
 

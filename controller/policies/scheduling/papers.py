@@ -45,7 +45,7 @@ def _weave(options: PaperOptions) -> Setup:
 
 POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     "fifo": (
-        "first in, first out: the head of the queue blocks",
+        "first in, first out: the head of the queue blocks later jobs",
         lambda by: _alone(baselines.fifo(), by),
     ),
     "fifo-backfill": (
@@ -89,11 +89,11 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         lambda by: _alone(_of("scheduling.deadlines").edf(by.estimates), by),
     ),
     "on-time": (
-        "shortest remaining service first, but urgent deadlines before; ours",
+        "urgent deadlines first, then shortest remaining service; ours",
         lambda by: _alone(_of("scheduling.deadlines").OnTime(by.estimates), by),
     ),
     "joint": (
-        "the order of on-time, and servers and trees by free links and slots; ours",
+        "jobs in the order of on-time, servers and trees by free links and slots; ours",
         lambda by: Setup(_of("joint").Joint(by.estimates), ExclusiveSpeed(by.restart_scale), places=True),
     ),
     "muri-s": (
@@ -112,12 +112,12 @@ DEFAULT = PaperOptions()
 
 
 def setup(name: str, options: PaperOptions = DEFAULT) -> Setup:
-    """Return a fresh policy with its speed model and interval."""
+    """Return a new policy of this name with its speed model and interval."""
     return POLICIES[name][1](options)
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with its speed model and interval."""
+    """Return a new policy of this name with its speed model and interval."""
     return setup(name, replace(resolve_options(PaperOptions, config), seed=config.seed))
 
 

@@ -36,7 +36,7 @@ from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster, Job, Topology
 
 SCHEDULER = "scheduler"
-"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
+"""Name of the placement on the GPUs that the scheduler chose; other names are placement policies."""
 SMOOTHING = 0.5
 """Weight of a job's latest reported speed in the moving average of its speed."""
 

@@ -263,7 +263,7 @@ class _MeanField:
         return most
 
     def _out(self, own: Floats, part: Floats, times: Floats, rates: Floats) -> Floats:
-        """Return the flow that leaves each node, per unit of its job's rate (on average times · rates)."""
+        """Return the flow that leaves each node, per unit of its job's rate; its mean is times · rates."""
         flows = self.flows
         spends = np.where(self.summing, own * flows.held, 0.0)
         used = np.bincount(self.pool, times * np.where(self.summing, rates * flows.held, 0.0), self.pools)

@@ -41,7 +41,8 @@ def generate(
     """
     if jobs < 0 or not 0 <= deadlines <= 1 or not slack > 1 or gap_s < 0 or not models:
         raise BadSpec(
-            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: out of range"
+            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: want a model, and 0 or"
+            " more jobs, 0 to 1 with deadlines, a slack above 1, a gap of 0 or more"
         )
     rng = random.Random(seed)
     sizes = [(count, share) for count, share in WORKERS if count <= topology.gpus] or [(1, 1.0)]
@@ -81,7 +82,7 @@ def from_trace(
         seed: Seed of the draws.
         slack: Each job's deadline is this many times its duration; None: no deadlines.
 
-    Raises BadSpec.
+    Raises BadSpec for an unknown model, or a slack of at most 1.
     """
     if unknown := [model for model in models if model not in shapes.SHAPES]:
         raise BadSpec(f"model {unknown[0]!r} is unknown; {hint(unknown[0], shapes.SHAPES)}")

@@ -71,7 +71,7 @@ RESTART_ELSE_S = 10.0
 
 
 def restart_s(model: str, gpus: int) -> float:
-    """Return the cost in seconds of starting `model` on `gpus` GPUs, as measured at the next larger size."""
+    """Return the cost in seconds of starting `model` on `gpus` GPUs, as measured at this or the next size."""
     if model not in RESTART_S:
         return RESTART_ELSE_S
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
@@ -163,7 +163,7 @@ TABLES = {
 """The tables by the names of their formats."""
 
 GAVEL = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
-"""Columns of Gavel's traces; `option`: the command's option for steps, `data`: whether it needs a directory."""
+"""Columns of Gavel's traces; `option`: the option for steps, `data`: whether a data directory is needed."""
 THROUGHPUTS = "simulation_throughputs.json"
 
 

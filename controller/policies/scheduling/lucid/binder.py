@@ -1,9 +1,8 @@
 """Lucid's binder and the queue and nodes of its profiler (Lucid, 3.2 and 3.3).
 
 - `may_join`, `choose`, `strategy`: which two jobs may share GPUs (lazy packing with a dynamic strategy);
-- `LucidOptions`, `ProfileQueue`: which job the non-intrusive profiler measures next, for how long, on how
-many
-  nodes;
+- `LucidOptions`, `ProfileQueue`: which job the non-intrusive profiler measures next, for how long, and on
+  how many nodes;
 - `DividedNodes`: free GPUs of a cluster whose nodes are divided between the profiler and all other jobs.
 """
 
@@ -79,9 +78,11 @@ class LucidOptions(Options):
     patience: float = option("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6)
     unstable_at: float = option("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6)
     period_s: float = option("interval at which lucid:online retrains its models, in s", 86_400.0, 60.0, 1e9)
-    low: float = option("lucid:online shares less up to this many jobs in ten minutes", 1.0, 0.0, 1e6)
+    low: float = option(
+        "lucid:online shares less if at most this many jobs arrive in ten minutes", 1.0, 0.0, 1e6
+    )
     very_low: float = option(
-        "lucid:online does not share up to this many jobs in ten minutes, if GPUs are idle", 0.5, 0.0, 1e6
+        "lucid:online shares no idle GPUs if at most this many jobs arrive in ten minutes", 0.5, 0.0, 1e6
     )
     node_gpus: int = 8
     gpu_memory_mb: float = 24_576.0

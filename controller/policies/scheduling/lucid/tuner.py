@@ -14,7 +14,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings and their result."""
+    """Settings and the cost of their replay."""
 
     settings: Settings
     cost: float
@@ -46,7 +46,7 @@ def tune_settings(
     Args:
         choices: The values to try for each setting.
         start: Settings in use; settings absent from `choices` stay as they are.
-        replay: Simulates with these settings and returns the cost, such as the average completion time.
+        replay: Function that simulates with settings and returns the cost, such as the mean completion time.
         rounds: Largest number of rounds.
         min_gain: Smallest relative gain for which a setting is changed.
 

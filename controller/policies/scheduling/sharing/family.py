@@ -130,7 +130,8 @@ POLICIES: Mapping[str, NamedPolicy] = {
         "jobs of different sizes share GPUs by predicted speeds; ours", SharingConfig.sharing
     ),
     "no-sharing": NamedPolicy(
-        "the order of sharing, but GPUs are never shared", lambda n: SharingPolicy(None, n.options)
+        "jobs in the order of the policy sharing, on GPUs of their own",
+        lambda n: SharingPolicy(None, n.options),
     ),
 }
 """Functions that return a new policy, by the policy's name."""

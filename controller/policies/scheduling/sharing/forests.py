@@ -98,8 +98,7 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
     The first is the job beside which other jobs are slowest; each further one is the job farthest from the
     chosen ones, where a job's vector is its speeds beside all kinds, and all kinds' speeds beside it:
     Gonzalez' 2-approximation of the k-centre problem. Only jobs that fit into memory beside most other jobs
-    are
-    considered: a reference job that does not fit measures nothing. O(kinds² + count kinds²). Raises
+    are considered: a reference job that does not fit measures nothing. O(kinds² + count kinds²). Raises
     BadMeasurement if `count` is out of range.
     """
     names = list(measured.kinds if kinds is None else kinds)

@@ -239,7 +239,10 @@ class Scaling:
         return self._pairs.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the speed; see the module's docstring. It is 0 for jobs that do not fit into memory."""
+        """Return the speed of `load` beside these jobs by the module's formula; 0 if memory is too small.
+
+        Raises UnknownModel.
+        """
         if load.kind not in self.kinds:
             raise UnknownModel(load.kind, self.kinds)
         if not beside:

@@ -241,7 +241,7 @@ class SharingPolicy:
         self._waiting.pop(job.order, None)
 
     def _preempt(self, jobs: list[JobState], level: int, layout: Layout) -> list[JobState]:
-        """Start `jobs` of one level, if possible, on GPUs of jobs of higher levels; return the latter."""
+        """Start `jobs` of one level, if possible, on GPUs of higher levels; return the preempted jobs."""
         victims: list[JobState] = []
         too_large = math.inf  # GPUs that could not be had
         for job in jobs:
@@ -297,7 +297,7 @@ class SharingPolicy:
                 decision.notes.append((job.spec.name, self._reasons[job.order]))
 
     def _as_groups(self, layout: Layout) -> list[Group]:
-        """Return the layout as groups; unchanged ones are the same objects."""
+        """Return the layout as groups; unchanged groups are the same objects as before."""
         groups: dict[int, Group] = {}
         for order, job in layout.jobs.items():
             if order in groups:

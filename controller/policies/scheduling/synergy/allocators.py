@@ -341,7 +341,10 @@ def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
 
 
 def _best_step(grant: ShareGrant, fleet: FreeShares) -> tuple[float, ShareOption] | None:
-    """Return the best larger share that is free, after its gain in speed per fair share; None: no gain."""
+    """Return the best larger share that is free, with its gain in speed per fair share, as (gain, share).
+
+    Returns None if no free share is faster.
+    """
     now, servers = grant.option, fleet.servers
     if now.speed >= grant.demand.ideal.speed:
         return None
@@ -361,7 +364,7 @@ def _best_step(grant: ShareGrant, fleet: FreeShares) -> tuple[float, ShareOption
 
 
 def dominant_share(job: Demand, servers: Servers) -> float:
-    """Return the job's dominant share: its ideal share's largest fraction of a resource of the cluster."""
+    """Return the job's dominant share: the largest fraction of a cluster's resource in its ideal share."""
     return job.gpus * max(
         1 / servers.gpus,
         job.ideal.cpus / servers.cpus,
@@ -399,7 +402,7 @@ def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def tetris(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Place repeatedly the job and server with the highest score; demands are ideal shares, not tuned.
+    """Repeatedly place the job with the highest score on its server; demands are ideal shares, not tuned.
 
     The score is the dot product of the job's demand and the server's free resources, each as a fraction of
     the largest server, minus the job's remaining work (time times demand), scaled so that both have the same

@@ -223,7 +223,7 @@ class Servers:
         GPUs than the servers have.
         """
         if gpus > self.gpus:
-            raise BadDemand(f"{gpus} GPUs; the servers have {self.gpus}")
+            raise BadDemand(f"{gpus} GPUs for a job; the servers have {self.gpus}")
         by_size = sorted(self.shapes, key=lambda shape: (-shape.gpus, -shape.cpus, -shape.memory_gb))
         number = 1
         while sum(shape.gpus for shape in by_size[:number]) < gpus:
