@@ -211,7 +211,7 @@ def _faster(topology: Topology) -> Topology:
 
 
 def _with_server(topology: Topology) -> Topology:
-    """Add a server of the commonest kind, at the switch with the fewest servers, but at least one."""
+    """Add a server of the commonest kind, at the switch with the fewest servers of all that have servers."""
     workers = [server for server in topology.servers if server.gpus]
     (gpus, kind, vc), _ = Counter((each.gpus, each.kind, each.vc) for each in workers).most_common(1)[0]
     like = next(each for each in workers if (each.gpus, each.kind, each.vc) == (gpus, kind, vc))

@@ -98,9 +98,9 @@ def _merged(layers: Sequence[int], most: int) -> list[int]:
 # Collisions in a shared region: consecutive packets also collide with runs of other jobs' packets.
 #
 # A job's packets in flight take consecutive slots, from a random position. Jobs whose runs of slots overlap
-# keep colliding, even if the region has as many slots as all need: only the part that runs at random
-# positions cover is used. If there is room for `APART` times as much, overlapping runs separate, because
-# the one that loses falls behind.
+# keep colliding, even if the region has as many slots as all need: only the slots that runs at random
+# positions cover are used. If there is room for `APART` times as much, overlapping runs separate, because
+# the job whose packets find no slot falls behind.
 
 
 APART = 2.0
@@ -139,7 +139,7 @@ def run_lengths(flows: JobFlows) -> Floats:
 # Links that several jobs fill: part of their packets are retransmissions.
 #
 # The queue of such a link holds the windows of all senders, so the round-trip time grows beyond its
-# previous value; a worker takes late packets for lost, and retransmits them. The amount depends on the
+# previous value; a worker counts late packets as lost, and retransmits them. The amount depends on the
 # transport's time-outs, and has to be measured.
 
 

@@ -69,7 +69,7 @@ class AdditiveModel:
         Raises BadSample if the model has no term of this feature alone.
         """
         if feature not in self.names:
-            raise BadSample(f"no term of '{feature}' alone; the terms are {', '.join(self.names)}")
+            raise BadSample(f"there is no term of '{feature}' alone; the terms are {', '.join(self.names)}")
         scores = self.machine.term_scores_[self.names.index(feature)].tolist()  # first: for unknown values
         bins = self.machine.bins_[self.features.index(feature)][0]
         if isinstance(bins, dict):

@@ -87,7 +87,7 @@ class LucidPolicy:
         self._sharing = sharing
         self._forecast_gpus = forecast_gpus
         self._nodes: DividedNodes | None = None
-        self._most_gpus: int | None = None  # that a job can have beside the profiler
+        self._most_gpus: int | None = None  # most GPUs of a job beside the profiler
         self._unread: dict[
             int, _TrackedJob
         ] = {}  # running jobs that were too large for the profiler and will be measured
@@ -162,7 +162,7 @@ class LucidPolicy:
     def _classify(self, known: _TrackedJob) -> None:
         known.usage = self._measure(known.job)
         known.size = self._analyse(known.usage)
-        known.expected_s = self._estimate(known.job)  # now that more is known of it
+        known.expected_s = self._estimate(known.job)  # now that its usage is known
 
     def _enqueue(self, job: JobState) -> None:
         insort(self._queue, (self._known[job.order].expected_s * job.spec.gpus, job.order, job))

@@ -52,7 +52,7 @@ from controller.policies.scheduling.tiresias import Tiresias
 MADE_UP_KINDS = 30
 REFERENCES = 4  # reference jobs
 NOISE = 0.02
-UNSEEN = 3  # one kind in `UNSEEN` is not trained on
+UNSEEN = 3  # one in `UNSEEN` kinds is left out of the training
 SIZES = (2, 4, 8, 16)
 """GPU counts of the multi-GPU jobs on which the forests are trained."""
 

@@ -217,8 +217,8 @@ MOST_DRAWS = 50
 class Model(Enum):
     """One of the four forests."""
 
-    SGCM = "two of one GPU"
-    DTCM = "two of the same several GPUs"
+    SGCM = "two jobs of one GPU each"
+    DTCM = "two jobs of several GPUs, equally many"
     DTSPM = "large beside small"
     SGSPM = "small beside large"
 

@@ -115,10 +115,10 @@ class SharingPolicy:
         self._layout: Layout | None = None
         self._waiting: dict[int, JobState] = {}  # by the job's order of arrival, as all below
         self._loads: dict[int, Load] = {}
-        self._ready_s: dict[Load, float] = {}  # when a load's profile is there
+        self._ready_s: dict[Load, float] = {}  # time at which a load's profile is complete
         self._groups: dict[int, Group] = {}
         self._reasons: dict[int, str] = {}
-        self._boundary_s = -math.inf  # the last one
+        self._boundary_s = -math.inf  # the last boundary of an interval
 
     def decide(self, view: View) -> Decision:
         """Return the decision: the groups that run from now on, and when to ask again."""
@@ -243,7 +243,7 @@ class SharingPolicy:
     def _preempt(self, jobs: list[JobState], level: int, layout: Layout) -> list[JobState]:
         """Start `jobs` of one level, if possible, on GPUs of higher levels; return the preempted jobs."""
         victims: list[JobState] = []
-        too_large = math.inf  # GPUs that could not be had
+        too_large = math.inf  # smallest number of GPUs that could not be freed
         for job in jobs:
             if job.spec.gpus >= too_large:
                 continue
@@ -281,7 +281,7 @@ class SharingPolicy:
         return consolidated([gpu for _, gpu in latest[:low]], job.spec.gpus, layout.cluster)
 
     def _spread(self, layout: Layout, decision: Decision) -> None:
-        """Move jobs that share to free GPUs, if there are enough and one interval's gain exceeds the cost."""
+        """Move jobs that share to free GPUs, if these are enough and the restart pays within one interval."""
         if self._packer is None:
             return
         for job in sorted(layout.jobs.values(), key=lambda job: (job.spec.gpus, job.order)):

@@ -364,7 +364,7 @@ def _best_step(grant: ShareGrant, fleet: FreeShares) -> tuple[float, ShareOption
 
 
 def dominant_share(job: Demand, servers: Servers) -> float:
-    """Return the job's dominant share: the largest fraction of a cluster's resource in its ideal share."""
+    """Return the largest of the fractions of the cluster's resources that the job's ideal share uses."""
     return job.gpus * max(
         1 / servers.gpus,
         job.ideal.cpus / servers.cpus,

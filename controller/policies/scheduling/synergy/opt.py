@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """OPT's solution: `bound` is the throughput on the super-machine, which no allocation can exceed.
+    """OPT's solution: `bound` is the throughput on one machine with the CPUs and the memory of all servers.
 
-    `fractional` counts the jobs that the second program spread over servers in parts of GPUs.
+    No allocation can exceed it. `fractional` counts the jobs that the second program spread over servers in
+    parts of GPUs.
     """
 
     plan: SharePlan
@@ -57,7 +58,7 @@ def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
     options, bound = share_out(chosen, servers)
     try:
         parts = spread(chosen, options, servers)
-    except Infeasible:  # the super-machine does not know where servers that differ have their CPUs
+    except Infeasible:  # the first program ignores which of unequal servers has the CPUs
         parts = np.zeros((len(servers), len(chosen)))
     grants, fractional = _round(chosen, options, parts, servers)
     plan = top_up(SharePlan(tuple(grants), tuple(waiting)), servers)
