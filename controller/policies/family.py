@@ -22,12 +22,13 @@ class SimulationConfig:
 
     Attributes:
         cluster: The servers.
-        matrix: Sensitivity matrices (`scheduling.synergy.matrix_csv`); None: synthetic ones.
-        profiles: Usage of configurations (`scheduling.lucid.measured`); None: synthetic ones.
-        pairs: Measured pairs, of the same configurations, or, for `sharing`, Gavel's; None: synthetic ones.
+        matrix: File of sensitivity matrices (`scheduling.synergy.matrix_csv`); None: synthetic ones.
+        profiles: File of configurations' measured usage (`scheduling.lucid.measured`); None: synthetic data.
+        pairs: File of measured pairs of these configurations or, for the family `sharing`, Gavel's file of
+            measured pairs; None: synthetic pairs.
         seed: Seed of synthetic data and of training.
-        estimates: Expected durations of jobs (`controller.simulator.estimates`); None: as jobs say.
-        settings: Settings by name that differ from their families' defaults.
+        estimates: File of jobs' expected durations (`controller.simulator.estimates`); None: each job's own.
+        settings: Name and value of each setting that differs from its family's default.
     """
 
     cluster: Cluster
@@ -50,7 +51,7 @@ def keep_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Sub
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A numeric setting of a family's policies, from `least` to `most`; `whole`: an integer."""
+    """A numeric setting of a family's policies: from `least` to `most`, and an integer if `whole` is true."""
 
     about: str
     default: float
@@ -59,7 +60,7 @@ class Setting:
     whole: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raise BadSpec for an invalid value."""
+        """Raise BadSpec for a value out of range, or one that is not whole; `name` is the setting's."""
         if not self.least <= value <= self.most:
             raise BadSpec(f"setting {name}={value:g}: want {self.least:g} to {self.most:g}")
         if self.whole and value != int(value):
@@ -70,10 +71,11 @@ def option(about: str, default: Any, least: float = 0.0, most: float = math.inf)
     """Return a field of `Options`: a number that users may set, its description and its range.
 
     Args:
-        about: What it does, for ``--help`` and errors.
-        default: Its value unless a user sets it. An integer: whole numbers; a bool: 0 or 1.
+        about: What the setting does, for ``--help`` and errors.
+        default: The value unless a user sets one. For an integer, users may set whole numbers; for a bool,
+            0 or 1.
         least: The smallest value that is allowed.
-        most: The largest.
+        most: The largest value that is allowed.
     """
     whole = isinstance(default, int)
     setting = Setting(about, int(default) if whole else default, least, most, whole)
@@ -84,7 +86,7 @@ def option(about: str, default: Any, least: float = 0.0, most: float = math.inf)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of a family's policies, declared once: fields made by `option` are users' settings.
+    """Options of a family's policies; the fields made by `option` are settings that users may change.
 
     Raises BadSpec for a value out of range.
     """
@@ -103,14 +105,20 @@ Chosen = TypeVar("Chosen", bound=Options)
 
 
 def resolve_options(options: type[Chosen], config: SimulationConfig) -> Chosen:
-    """Return the options with the configuration's values; other families' are ignored. Raises BadSpec."""
+    """Return the options with the configuration's values; settings of other families are ignored.
+
+    Raises BadSpec for a value out of range.
+    """
     defaults = options()
     mine = {name: value for name, value in config.settings if name in declared_settings(options)}
     return replace(defaults, **{name: type(getattr(defaults, name))(value) for name, value in mine.items()})
 
 
 def resolve_settings(settings: Mapping[str, Setting], config: SimulationConfig) -> dict[str, float]:
-    """Return the values of `settings`; values that `config` has for other families are ignored."""
+    """Return the value of each of `settings`, by name: the configuration's, or else the default.
+
+    Values that `config` has for other families are ignored.
+    """
     chosen = dict(config.settings)
     return {name: chosen.get(name, setting.default) for name, setting in settings.items()}
 
@@ -120,15 +128,15 @@ class Family:
     """Policies that are simulated in one speed model, so that they can be compared with each other.
 
     Attributes:
-        about: A description of their common model, in one line.
-        policies: Their names without the family's, and a description of each in one line.
-        make: Returns a fresh policy of this name, with its speed model and interval. Raises the errors of
-            reading files, and ExtraMissing without the packages that a policy needs.
-        complete_jobs: Returns generated jobs with the properties that the family needs, drawn by seed.
-            Families that share this function can be run on the same generated jobs.
+        about: A description of the common speed model, in one line.
+        policies: One-line descriptions of the policies, by the policy's name without the family's name.
+        make: Function of a policy's name that returns a new policy with its speed model and interval. Raises
+            the errors of reading files, and ExtraMissing without the packages that a policy needs.
+        complete_jobs: Function that returns generated jobs with the properties that the family needs, drawn
+            by seed. Families that share this function can be run on the same generated jobs.
         settings: The settings, by name.
-        main: The policies that a user is shown first; the others are baselines, combinations and replicas.
-        three_stages: Generated jobs count loading and preprocessing as one stage.
+        main: The policies to show to users first; other policies are baselines, combinations and replicas.
+        three_stages: Whether generated jobs have three stages: loading and preprocessing count as one.
     """
 
     about: str
@@ -142,7 +150,7 @@ class Family:
 
 @contextmanager
 def raising_bad_trace(path: Path) -> Iterator[None]:
-    """Raise BadTrace for a file that cannot be read; pipes and devices cannot."""
+    """Raise BadTrace if the file cannot be read within this context, or is a pipe or a device."""
     try:
         if path.exists() and not path.is_file():
             raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")

@@ -1,9 +1,10 @@
-"""Where a job could run: servers, fallback server and tree together.
+"""The policy `joint`: GPUs, servers, trees and slots of all jobs in one decision.
 
-A place's worth is NetPack's objective (`placement.netpack.worth`), with slots held for as
-long as was measured. Trees end at the summing switch nearest to
-the fallback server, or in the fallback server's rack, whichever sums there; where flows pass from rack to
-rack, each such tree is also tried over another switch. So a job sees which links and slots others have left.
+A place is servers, a fallback server and a tree. Its worth is NetPack's objective
+(`placement.netpack.worth`), with the measured time for which a packet holds its slot. A tree's root is the
+summing switch nearest to the fallback server, or the switch of the fallback server's rack; where flows pass
+between racks, each such tree is also tried over another switch. So a job avoids the links and slots that
+other jobs use.
 
 >>> from controller.policies.placement.policy import PlacementProblem, settle
 >>> from controller.vocabulary import Job, fabrics
@@ -12,22 +13,20 @@ rack, each such tree is also tried over another switch. So a job sees which link
 >>> [sorted(each.tree.switches) for each in with_candidate_trees(racks, job)]
 [['leaf1', 'leaf2', 'spine1'], ['leaf1', 'leaf2', 'spine2']]
 
-GPUs, servers, trees and slots in one decision: deadlines first where they press, each job where it fits.
+At every decision, jobs choose in the order of the policy `on-time` (urgent deadlines first, then shortest
+remaining service). Each gets the place with which most GPUs of the cluster compute: the job's present place,
+servers that no continuing job uses, or servers of jobs later in the order. So a job with an urgent deadline
+gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
+when a better one is free. No GPUs are reserved, and no slots are granted: GPUs that are left are offered to
+each further job, to the last.
 
-At every decision all jobs are gone through in the order of `on-time` (urgent deadlines first, then shortest
-remaining service), and each takes the place that lets most GPUs compute beside the others: the place that it
-has, servers of no job that goes on, or servers of jobs that come later in the order. So a job that is
-due gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
-when a better one is free. No GPUs are reserved, and no slots are granted: the rest is offered to
-each job in turn, down to the last.
+A job's urgency is computed from the best rate that the job could have alone in this cluster: where no switch
+sums, or links are slow, its deadline is urgent earlier, and a deadline that cannot be met takes nothing from
+other jobs. A move costs the job's `restart_s`, which lowers the worth of the new place; a running job moves
+only if the best place could save the time of several starts.
 
-A job's need is counted at the best rate that it could have alone in this cluster: where no switch sums, or
-its links are slow, its deadline presses earlier, and one that cannot be met takes nothing from others. A move
-costs the job's `restart_s`, and counts for that much less; a job moves only if the best place could spare it
-several starts.
-
-Without a network it is `on-time`. O(jobs · places · water-filling) for each decision; jobs that run as fast
-as alone, or on one server, are not asked again.
+Without a network, `joint` decides as `on-time` does. O(jobs · places · water-filling) for each decision;
+other places are not computed for jobs that run as fast as alone, or on one server.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 from controller.vocabulary import Cluster, Job, Topology, Tree
 
 WAYS = 1
-"""Other switches between racks over which each tree is tried."""
+"""Number of other switches between racks over which each tree is tried."""
 
 
 def with_candidate_trees(topology: Topology, job: Job) -> list[Job]:
-    """Return a placed job with each of the trees to compare, the tree of shortest paths first."""
+    """Return copies of a placed job, one for each tree to compare, the job's own tree first."""
     if job.tree is None:
         return [job]
     racks = racks_of(topology, job)
@@ -74,9 +73,9 @@ def _tree(topology: Topology, job: Job, root: str, parents: dict[str, str]) -> T
 
 
 def _detours(topology: Topology, racks: Sequence[str], root: str, straight: Tree) -> Iterator[dict[str, str]]:
-    """Return the parents of trees over switches without servers that `straight` does not use, nearest first.
+    """Yield the parents of each tree over a switch without servers that `straight` does not use.
 
-    Only ways as short as the shortest of these, so that no tree takes a detour.
+    Only the nearest `WAYS` of these switches are tried, so that no tree takes a long detour.
     """
     if all(rack == root for rack in racks):
         return
@@ -109,22 +108,23 @@ def rate_alone_bps(topology: Topology, job: Job, servers: Sequence[str]) -> floa
 
 
 def on_servers(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> Job:
-    """Return a job on these servers with a fallback server and shortest paths, whatever it had before."""
+    """Return a job on these servers with a fallback server and a tree of shortest paths."""
     return settle(problem, job.on((), job.fallback, None), servers)
 
 
 SLOWED = 1.02
-"""A running job that takes less than this factor of its time alone is left where it is."""
+"""A running job whose iteration takes at most this factor of its time alone keeps its place."""
 CLOSE = 0.02
-"""Part of a job's GPUs by which a place must exceed an earlier one's worth: moves must pay."""
+"""Difference in worth that does not justify a move, as a fraction of a job's GPUs: the first place within
+this difference of the best one is chosen, and a job's present place comes first."""
 PAYS = 4
-"""Gain, in starts, that must be possible for a running job before other places are tried."""
+"""Other places are tried for a running job only if a move could save the time of this many job starts."""
 STARTS = 2
-"""Starts that taking GPUs from a running job costs: the new job's, and later the old job's again."""
+"""Number of job starts that a preemption costs: the new job's, and later the preempted job's second start."""
 
 
 class Joint:
-    """Decides which jobs run, on which servers and over which trees."""
+    """Policy that decides which jobs run, on which servers and over which trees."""
 
     name = "joint"
 
@@ -135,7 +135,7 @@ class Joint:
         self._alone: dict[str, tuple[Job, Topology, float]] = {}
 
     def alone_s(self, job: JobState) -> float:
-        """Return the seconds per iteration of a job alone on the best place of the cluster that is up."""
+        """Return the seconds per iteration of a job alone on its best place in the available cluster."""
         if self._network is None:
             return job.alone_s
         described, topology = self._network.job(job.spec.name), self._network.topology
@@ -148,14 +148,14 @@ class Joint:
     def rank(self, job: JobState, now_s: float) -> Rank:
         """Return the rank of a job: jobs of lowest rank choose their places first.
 
-        A job that waits, and whose deadline does not press, has to be shorter by the cost of stops.
+        The rank of a waiting job without an urgent deadline includes the cost of preempting another job.
         """
         later, key = self.urgency.rank(job, now_s)
         waits = later and job.group is None
         return later, key + (STARTS * job.spec.restart_s * job.spec.gpus if waits else 0.0)
 
     def decide(self, view: View) -> Decision:
-        """Return the jobs that run, with their places, and when the next waiting ones become urgent."""
+        """Return the groups that run, their places, and the time at which the next waiting job is urgent."""
         self._network = view.network
         for job in view.finished:
             self._alone.pop(job.spec.name, None)
@@ -170,9 +170,9 @@ class Joint:
         return decision
 
     def _placed(self, view: View, network: NetworkView) -> Decision:
-        """Give each job in turn the place that is worth most beside all others that run.
+        """Return the decision that gives each job in turn the place of highest worth beside the running jobs.
 
-        These are the jobs before it, and those after it that go on, unless their GPUs have been taken.
+        Running jobs are the jobs placed before it, and continuing jobs after it that still have their GPUs.
         """
         now_s = view.now_s
         order = sorted(view.jobs.values(), key=lambda job: (*self.rank(job, now_s), job.order))
@@ -208,7 +208,7 @@ class Joint:
     def _place(
         self, job: JobState, now_s: float, room: _Room, network: NetworkView, running: Sequence[Job]
     ) -> Job | None:
-        """Return a job on its place; None: there is no room."""
+        """Return a job on its best place, or None if too few GPUs are free."""
         options: list[Job] = []
         has = network.placed(job.spec.name)
         stays = has is not None and job.group is not None and room.holds(job.group.gpus)
@@ -237,7 +237,7 @@ class Joint:
         return next(option for option, value in zip(options, values, strict=True) if value >= enough)
 
     def _pays(self, job: JobState, now_s: float) -> bool:
-        """Return whether a running job could gain from the best place of the cluster."""
+        """Return whether the best place of the cluster could save a running job the time of `PAYS` starts."""
         alone_s = self.alone_s(job)
         slower_s = job.iteration_s - alone_s
         several_s = PAYS * job.spec.restart_s
@@ -248,7 +248,7 @@ class Joint:
 
 
 def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
-    """Return the running groups that have enough GPUs if jobs get them in this order, wherever they are."""
+    """Return the running groups that get enough GPUs if jobs get GPUs in this order, on whichever servers."""
     found: list[Group] = []
     for job in order:
         if job.spec.gpus <= gpus:
@@ -259,7 +259,7 @@ def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
 
 
 def _servers(problem: PlacementProblem, job: Job) -> Sequence[str] | None:
-    """Return the servers that a job names, or else the best ones; None: they are not free."""
+    """Return each worker's server: those that a job names, or else the best; None if they are not free."""
     if not job.servers:
         return locality_on_fast_links(problem, job)
     needs = Counter(job.servers)
@@ -281,10 +281,10 @@ def _slower_here(topology: Topology, job: Job) -> float:
 
 
 class _Room:
-    """GPUs that a decision has not given away yet.
+    """GPUs that a decision has not assigned yet.
 
-    `free` counts them by server, `idle` only GPUs of no job that continues (`groups`); `left` is the sum of
-    `free`.
+    `free` counts them by server; `idle` counts only those that no continuing group (`groups`) uses; `left` is
+    the sum of `free`.
     """
 
     def __init__(self, cluster: Cluster, topology: Topology, groups: Sequence[Group]) -> None:

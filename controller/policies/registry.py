@@ -1,19 +1,19 @@
-"""All policies by name: the one place where they are found.
+"""The registry of all policies, by name.
 
 Policies of placement, memory and routing are functions (`PLACEMENTS`, `MEMORIES`, `ROUTINGS`); `find` also
-finds a file's, ``path.py:Name``, and an installed package's.
+finds policies of a file, ``path.py:Name``, and of an installed package.
 
 Policies of scheduling come in families of one speed model each: figures of two families are not comparable. A
-name is ``FAMILY:POLICY``; names of the papers' plain family have no colon. A family is one of `FAMILIES`, or
-a user's module or file with a `Family` called ``FAMILY``, such as the replicas of published simulators:
-``package.module:POLICY``, ``path.py:POLICY``. The models' data comes from files (`SimulationConfig`), or is
-synthetic. Other names are single user-defined policies, which count as plain: ``package.module:Class``,
-``path.py:Class``, or an entry point of the group `GROUP`. The named callable is called with only the values
-that ``--set`` gives, and returns a `Policy`, or a `Setup` if it has its own speed model. Parameters whose
-defaults are numbers are its settings.
+name is ``FAMILY:POLICY``; names of the plain family, the papers' policies, have no colon. A family is one of
+`FAMILIES`, or a user's module or file with a `Family` called ``FAMILY``, such as the replicas of published
+simulators: ``package.module:POLICY``, ``path.py:POLICY``. The speed models' data comes from files
+(`SimulationConfig`), or is synthetic. Other names are single user-defined policies, which belong to the plain
+family: ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. The class or
+function of this name is called with only the values that ``--set`` gives, and returns a `Policy`, or a
+`Setup` if it has its own speed model. Its parameters whose defaults are numbers are the policy's settings.
 
 To add a family, write a module with a `Family`, and add a line to `FAMILIES`. Optional packages are imported
-when one of its policies is made.
+when one of the family's policies is made.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ Found = TypeVar("Found")
 
 
 class _ByName(Mapping[str, Found]):
-    """Objects of modules by name, imported on first use: all of them take longer than a short simulation.
+    """Objects of modules by name, imported on first use: importing all takes longer than a short simulation.
 
     Args:
-        places: By name, the module below `controller.policies` and the attribute, ``module:attribute``.
+        places: Each object's place by the object's name: ``module:attribute``, with the module below
+            `controller.policies`.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:
@@ -116,18 +117,18 @@ _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "memory": (MEMORIES, "ina.memory"),
     "routing": (ROUTINGS, "ina.routing"),
 }
-"""By kind: the policies, and the group of entry points."""
+"""The built-in policies and the group of entry points, by kind of policy."""
 
 
 def find(kind: str, name: str) -> Any:
-    """Return the policy of this kind and name: built in, a package's, or a file's. Raises BadSpec."""
+    """Return the policy of this kind and name: built in, or of a package or file. Raises BadSpec."""
     known, group = _KNOWN[kind]
     if name in known:
         return known[name]
     installed = plugins.names(group)
     if not plugins.is_external(name) and name not in installed:
         there = hint(name, [*known, *installed, *([SCHEDULER] if kind == "placement" else [])])
-        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
+        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names a function in a file")
     if kind != "placement":
         return plugins.function(name, group)
     from controller.policies.placement.policy import PlacementPolicy
@@ -155,7 +156,7 @@ FAMILIES: Mapping[str, Family] = _ByName(
 
 
 def family(name: str) -> str:
-    """Return the family of a policy; "" for a plain one and for a user-defined one without a family."""
+    """Return the name of a policy's family; "" for the plain family and single user-defined policies."""
     before, colon, _ = name.rpartition(":")
     return before if colon and (before in FAMILIES or _family_of(before)) else ""
 
@@ -169,7 +170,7 @@ def find_family(kind: str) -> Family:
 
 
 def full_name(kind: str, policy: str) -> str:
-    """Return the name of a family's policy."""
+    """Return the full name of a family's policy: ``KIND:POLICY``, or ``POLICY`` in the plain family."""
     return f"{kind}:{policy}" if kind else policy
 
 
@@ -179,7 +180,7 @@ def known() -> list[str]:
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with its speed model and interval.
+    """Return a new policy of this name with its speed model and interval.
 
     Raises BadSpec for an unknown name, the errors of reading files, and ExtraMissing without the packages
     that a policy needs.
@@ -202,18 +203,18 @@ def check_known(name: str) -> None:
         _maker(name)
         return
     raise BadSpec(
-        f"policy {name!r} is unknown; 'ina schedule policies --all' lists them; path.py:NAME is your own"
+        f"policy {name!r} is unknown; 'ina schedule policies --all' lists them; path.py:NAME is one of yours"
     )
 
 
 def is_user_defined(name: str) -> bool:
-    """Return whether the name is in no family: a user-defined policy's."""
+    """Return whether the policy is user-defined: whether no family has this name."""
     kind, policy = family(name), name.rpartition(":")[2]
     return full_name(kind, policy) != name or policy not in find_family(kind).policies
 
 
 def parse_setting(text: str) -> tuple[str, float]:
-    """Split ``NAME=VALUE``. Raises BadSpec."""
+    """Return name and value of ``NAME=VALUE``. Raises BadSpec if the value is not a number."""
     name, _, value = text.partition("=")
     try:
         return name.strip(), float(value)
@@ -228,7 +229,7 @@ def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str
         found = [has[name] for has in each_has if name in has]
         if not found:
             there = sorted({known for has in each_has for known in has})
-            raise BadSpec(f"setting {name!r} is unknown here; there are {', '.join(there) or 'none'}")
+            raise BadSpec(f"setting {name!r} is unknown here; known are {', '.join(there) or 'none'}")
         for setting in found:
             setting.check(name, value)
 
@@ -243,7 +244,7 @@ def _settings(policy: str) -> Mapping[str, Setting]:
 
 
 def complete_jobs(specs: Sequence[Submission], kind: str, config: SimulationConfig) -> list[Submission]:
-    """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
+    """Return generated jobs with the properties that the family `kind` needs, drawn by seed."""
     return find_family(kind).complete_jobs(specs, config)
 
 
@@ -251,7 +252,7 @@ _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _family_of(source: str) -> Family | None:
-    """Return the family of a module or file; None if it has none, or is not there (`_maker` says why)."""
+    """Return the family of a module or file; None without one, or if the import fails (`_maker` says why)."""
     try:
         found = getattr(plugins.module(source), "FAMILY", None) if plugins.is_source(source) else None
     except BadSpec:
@@ -264,19 +265,19 @@ def _maker(name: str) -> Callable[..., Any]:
     found = plugins.load(name, GROUP)
     if not callable(found):
         raise BadSpec(
-            f"policy {name!r} is {type(found).__name__}; want a class, or a function that makes one"
+            f"policy {name!r} is {type(found).__name__}; want a class, or a function that makes a policy"
         )
     parameters = inspect.signature(found).parameters.values()
     if needed := [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN]:
         raise BadSpec(
-            f"policy {name!r} is not made without {', '.join(needed)}; want a class, or a function that makes"
+            f"policy {name!r} needs arguments: {', '.join(needed)}; want a class, or a function that makes"
             " a policy, whose parameters all have defaults"
         )
     return found  # type: ignore[no-any-return]
 
 
 def _parameters(name: str) -> Mapping[str, Setting]:
-    """Return the settings: the parameters whose defaults are numbers. Raises as `_maker`."""
+    """Return a user-defined policy's settings: its parameters whose defaults are numbers. Raises BadSpec."""
     found: dict[str, Setting] = {}
     for parameter in inspect.signature(_maker(name)).parameters.values():
         default = parameter.default
@@ -290,9 +291,9 @@ def _parameters(name: str) -> Mapping[str, Setting]:
 
 
 def _make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with its speed model and interval.
+    """Return a new user-defined policy with its speed model and interval.
 
-    Raises BadSpec for an object that is not a policy, or cannot be called so.
+    Raises BadSpec for an object that is not a policy, and for a callable that fails.
     """
     maker, has = _maker(name), _parameters(name)
     chosen = {
@@ -318,7 +319,7 @@ def _make(name: str, config: SimulationConfig) -> Setup:
 
 
 class CheckedPolicy:
-    """A policy whose errors name it, and whose every decision is checked."""
+    """Wrapper of a policy that checks every decision, and names the policy in its errors."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
@@ -334,7 +335,7 @@ class CheckedPolicy:
             if not plugins.is_user_error(error):
                 raise
             raise BadDecision(
-                f"{self.name}, asked at {view.now_s:g} s: {plugins.error_text(error)}"
+                f"{self.name} fails in the decision at {view.now_s:g} s: {plugins.error_text(error)}"
             ) from error
         if not isinstance(decision, Decision):
             raise BadDecision(f"{self.name} returns {type(decision).__name__}; want a Decision")

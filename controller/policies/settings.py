@@ -1,4 +1,4 @@
-"""Which allocation policies: placement, memory and routing by name, their settings, and the defaults."""
+"""The choice of allocation policies: placement, memory and routing by name, settings, and defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRAME_BYTES = 70
 
 
 FEW_SERVERS = 32
-"""Servers up to which `joint` decides within a second, and a simulation with it takes seconds."""
+"""Most servers with which `joint` decides within a second, and a simulation with it takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ SIMPLEST = PolicyChoice("fifo-backfill", "locality", "shared", "shortest-path")
 """The baseline for comparisons."""
 JOINT = PolicyChoice("joint", SCHEDULER, "shared", "shortest-path")
 SIMPLE = PolicyChoice("edf", "netpack", "shared", "ecmp-everywhere")
-"""The best of all kinds of jobs together, and the best of those that ask each policy by itself
-(docs/results/which-policy.md)."""
+"""`JOINT` is the best choice over all kinds of jobs; `SIMPLE` is the best of the choices in which each policy
+decides by itself (docs/results/which-policy.md)."""
 
 
 def default_for(servers: int, scheduler: str | None = None, placement: str | None = None) -> PolicyChoice:
-    """Return the default policies for a cluster of this many servers, beside these that are given.
+    """Return the default policies for a cluster of this many servers, if some policies are chosen already.
 
     >>> str(default_for(16)), default_for(64).scheduler, default_for(16, placement="locality").scheduler
     ('joint + scheduler + shared + shortest-path', 'edf', 'edf')
@@ -65,8 +65,9 @@ class AllocationSettings:
         routing: Name of the routing policy.
         period_s: How often memory is divided again while jobs run; 0: only when jobs start or end.
         reading: How the slots that deadlines need are computed.
-        margin: Part of the time left that the slots for deadlines leave unused, 0 to 1.
-        draws: Random trees that policies of routing that draw them compare.
+        margin: Fraction of the time until a deadline that is kept as a reserve when its slots are computed,
+            from 0 to below 1.
+        draws: Number of random trees to compare, for routing policies that draw trees.
         seed: Seed of random choices.
         frame_bytes: Bytes of a packet beside its values.
     """
@@ -97,7 +98,8 @@ class AllocationSettings:
 class AllocationPolicies:
     """One policy of each kind.
 
-    Without `placement` jobs are where their scheduler puts them; without `routing` on shortest paths.
+    If `placement` is None, the scheduling policy chooses jobs' servers; if `routing` is None, trees are
+    shortest paths.
     """
 
     placement: placement.PlacementPolicy | None

@@ -1,8 +1,9 @@
-"""Clusters from files: the vocabulary's, or a CSV.
+"""Clusters from files: TOML, JSON or YAML (`controller.vocabulary.files`), or CSV.
 
-Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: no limit), ``vc``, the virtual cluster
-that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``, its location (all
-or none), and ``count``, the number of such servers.
+Columns of a CSV file, which has a line for each server or for several equal servers. Required: ``gpus``.
+Optional: ``name``, ``cpus``, ``memory_gb`` (none: no limit), ``vc``, the virtual cluster that a server
+belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``, its location (all or none have
+one), and ``count``, the number of such servers.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")
 
 
 def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:
-    """Return equal servers.
+    """Return a cluster of equal servers.
 
     Args:
         nodes: Number of servers.
-        gpus: GPUs of each.
-        cpus: CPUs of each.
-        memory_gb: Memory of each, in GB.
+        gpus: GPUs of each server.
+        cpus: CPUs of each server.
+        memory_gb: Memory of each server, in GB.
 
-    Raises BadSpec, also for more than `MOST_GPUS` GPUs, or CPUs or memory that are not above 0.
+    Raises BadSpec for numbers out of range: more than `MOST_GPUS` GPUs, or CPUs or memory not above 0.
     """
     if nodes * gpus > MOST_GPUS:
         raise BadSpec(

@@ -29,11 +29,11 @@ from controller.vocabulary import Cluster
 
 
 ROOM = 64
-"""Number of entries that may be outdated beyond the number of current ones."""
+"""Number of outdated entries that the heap may have beyond the number of current entries."""
 
 
 class EndQueue:
-    """Ends in a heap; an entry is outdated once its job's speed has changed."""
+    """Predicted ends of jobs in a heap; an entry is outdated once its job's speed has changed."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, JobState]] = []
@@ -55,7 +55,7 @@ class EndQueue:
         self._room = 2 * len(self._heap) + ROOM
 
     def next_s(self) -> float:
-        """Return when the next job ends; infinite if none runs."""
+        """Return the time at which the next job ends; infinite if no job runs."""
         heap = self._heap
         while heap and heap[0][2] != heap[0][3].version:
             heapq.heappop(heap)
@@ -75,17 +75,17 @@ class EndQueue:
 
 
 DECISIONS = 2_000
-"""Decisions in a row without an arrival or an end; the work of every second such row is checked."""
+"""Number of decisions in a row, without an arrival or an end, after which progress is checked."""
 
 LEAST_SPEED = 1e-3
 """Seconds of work per second that count as progress: jobs that share GPUs run at a tenth of their speed."""
 
 LEAST_PART = 1e-9
-"""Part of all work that must be done meanwhile: else it would take 10¹² decisions."""
+"""Least fraction of the remaining work done in `DECISIONS` decisions; with less, all work takes 10¹²."""
 
 
 class ProgressWatch:
-    """Counts decisions, and raises Stuck when none of them has an effect."""
+    """Counter of decisions that raises Stuck when they have no effect."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
@@ -94,7 +94,10 @@ class ProgressWatch:
         self._left_s = math.inf
 
     def asked(self, now_s: float, jobs: Iterable[JobState], *, moved: bool) -> None:
-        """Record a decision; `moved`: a job has arrived or ended. Raises Stuck with policy, time and jobs."""
+        """Record a decision; `moved`: whether a job has arrived or ended since the last one.
+
+        Raises Stuck, with policy, time and jobs, if jobs make no progress.
+        """
         self._asked = 0 if moved else self._asked + 1
         if not self._asked or self._asked % DECISIONS:  # so that it costs nothing where things happen
             return
@@ -112,7 +115,7 @@ class ProgressWatch:
 
 
 def named(jobs: Iterable[JobState]) -> str:
-    """Return the number of unfinished jobs, and the names of the first."""
+    """Return a phrase with the number of jobs that wait and the names of the first five."""
     names = [job.spec.name for job in jobs]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"{len(names)} jobs wait: {shown}"
@@ -120,15 +123,15 @@ def named(jobs: Iterable[JobState]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun(Setup):
-    """A fresh policy with its simulation's conditions.
+    """A setup (a new policy, its speed model and its interval) that can be simulated.
 
     Replicas of published simulators, in which time advances differently, override `run`: a family may return
-    such a run instead of a `Setup`.
+    such an object instead of a `Setup`.
     """
 
     @classmethod
     def of(cls, setup: Setup) -> PolicyRun:
-        """Return the run of a setup: itself, if it is one."""
+        """Return the setup as a `PolicyRun`; unchanged if it is one."""
         if isinstance(setup, PolicyRun):
             return setup
         return PolicyRun(setup.policy, setup.speed, setup.interval_s)
@@ -147,12 +150,12 @@ class PolicyRun(Setup):
         Args:
             specs: The jobs.
             cluster: The servers.
-            detail: Record utilisation per resource and the blocking index over time.
-            verify: Check every decision (no GPU twice, no job twice, only unfinished jobs).
-            progress: Called from time to time with the number of ended jobs and of all jobs.
+            detail: Whether to record utilisation per resource and the blocking index over time.
+            verify: Whether to check every decision (no GPU twice, no job twice, only unfinished jobs).
+            progress: Function that is called from time to time with the number of ended jobs and of all jobs.
 
-        Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision
-        for errors that `verify` finds, and Stuck if jobs wait for ever or make no progress.
+        Raises BadSpec for a negative interval, a job larger than the cluster or two jobs of one name,
+        BadDecision for errors that `verify` finds, and Stuck if jobs wait for ever or make no progress.
         """
         submissions = [Submitted(spec.arrival_s, spec) for spec in admitted(specs, cluster)]
         return EventLoop(submissions, cluster, self, detail=detail, verify=verify).run(progress)
@@ -168,9 +171,10 @@ def simulate(
     detail: bool = False,
     verify: bool = False,
 ) -> SimulationResult:
-    """Run `specs` on `cluster` under a fresh policy; see `PolicyRun.run`.
+    """Simulate `specs` on `cluster` under a new policy; see `PolicyRun.run`.
 
-    It decides only at multiples of `interval_s`, and only if something has changed; 0: at once.
+    The policy decides only if something has changed: at the next multiple of `interval_s`, or at once if that
+    is 0.
     """
     return PolicyRun(policy, speed, interval_s).run([*specs], cluster, detail=detail, verify=verify)
 
@@ -183,8 +187,8 @@ class EventLoop:
         cluster: The servers as the scheduling policy sees them.
         setup: The policy, the speed model (a `ContendedSpeed` where jobs contend) and the decision interval.
         allocation: Servers, trees and slots of running jobs; None: there is no network.
-        detail: Record curves, too.
-        verify: Check every decision of the policy.
+        detail: Whether to record curves over time, too.
+        verify: Whether to check every decision of the policy.
     """
 
     def __init__(
@@ -248,18 +252,18 @@ class EventLoop:
         return self._recorder.result(self._policy.name)
 
     def _next_s(self) -> float:
-        """Return when the next job arrives."""
+        """Return the time at which the next job arrives; infinite after the last one."""
         return self._coming[self._position].at_s if self._position < len(self._coming) else math.inf
 
     def _notify(self, now_s: float) -> float:
-        """Report arrivals to the core; return the time of the next one."""
+        """Report arrivals to the core; return the time of the next arrival."""
         while (next_s := self._next_s()) <= now_s:
             self.core.handle(self._coming[self._position])
             self._position += 1
         return next_s
 
     def _record(self) -> None:
-        """Record the jobs that are over."""
+        """Record the jobs that have ended."""
         over = self.core.finished_jobs
         while self._seen < len(over):
             each = over[self._seen]
@@ -268,7 +272,10 @@ class EventLoop:
 
 
 def admitted(specs: Iterable[Submission], cluster: Cluster) -> list[Submission]:
-    """Return the jobs in order of submission. Raises BadSpec for one too large, or two of one name."""
+    """Return the jobs in order of submission.
+
+    Raises BadSpec for a job that is too large for the cluster, or two jobs of one name.
+    """
     queue = list(specs)
     known: set[str] = set()
     for spec in queue:

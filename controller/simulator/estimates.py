@@ -1,7 +1,7 @@
 """Expected durations from a file: a predictor's output for the jobs of a trace.
 
-A CSV with the columns ``name`` and ``estimate_s``, in seconds, or ``job_id`` and ``priority``, as Lucid's
-predictors write it. Less than one second, which predictors may give, counts as one.
+The file is a CSV with the columns ``name`` and ``estimate_s``, in seconds, or ``job_id`` and ``priority``, as
+Lucid's predictors write it. An estimate of less than one second counts as one second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OF_LUCID = ("job_id", "priority")
 
 
 def read_estimates(path: Path) -> dict[str, float]:
-    """Return expected seconds by job. Raises BadTrace, also for a job that appears twice."""
+    """Return expected seconds by job. Raises BadTrace for an unreadable file, or a job that appears twice."""
     rows = read_rows(path, (), what="estimates")
     columns = list(rows[0].cells)
     of_lucid = {*OF_LUCID} <= {*columns} and not {*COLUMNS} & {*columns}
@@ -46,9 +46,9 @@ def read_estimates(path: Path) -> dict[str, float]:
 
 
 def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
-    """Return the jobs with the file's estimates; jobs that it does not name keep theirs.
+    """Return the jobs with the file's estimates; jobs that the file does not name keep their own.
 
-    Raises BadTrace, also if it names none of them.
+    Raises BadTrace for an unreadable file, or if it names none of the jobs.
     """
     jobs = list(specs)
     if path is None:
@@ -86,7 +86,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
 
 def facts_of(spec: Submission, config: SimulationConfig) -> JobFacts:
-    """Return a job's features before it runs, with its usage if that has been measured."""
+    """Return a job's features before it runs, with its GPU usage if the usage has been measured."""
     from controller.policies.scheduling.lucid.estimates import submission as described
 
     try:

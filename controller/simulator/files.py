@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def file_in_errors(path: Path) -> Iterator[None]:
-    """Add `path` to errors that name no file: a write, as to a full disk, does not know its file."""
+    """Add `path` to every OSError that names no file, such as the error of a write to a full disk."""
     try:
         yield
     except OSError as error:
@@ -21,10 +21,11 @@ def file_in_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; the file written there replaces `path` at the end.
+    """Yield a temporary path beside `path`; the file written to it replaces `path` at the end.
 
     After an error or an interrupt there is no new file, and an older file is unchanged. Missing directories
-    are created. Other than regular files (a pipe, /dev/stdout) are written directly. Raises OSError.
+    are created. If `path` exists and is not a regular file (a pipe, /dev/stdout), it is yielded itself, and
+    written directly. Raises OSError.
     """
     path = path.resolve()  # the target of a link is replaced, not the link
     path.parent.mkdir(parents=True, exist_ok=True)

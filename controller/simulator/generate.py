@@ -1,7 +1,7 @@
 """A small generator of workloads, for tests, examples and scaling curves; none of its numbers is measured.
 
-Eight kinds of job, two for each bottleneck resource; log-uniform durations; Poisson arrivals at a rate that
-offers the wanted load to the cluster.
+Eight kinds of job, two for each bottleneck resource; log-uniform durations; Poisson arrivals at the rate that
+results in the requested load of the cluster.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def generate(
         jobs: Number of jobs.
         cluster: The servers. Each of its virtual clusters gets the same number of jobs.
         load: Offered load, as a multiple of the cluster's capacity.
-        seed: Of all random draws.
+        seed: Seed of all random draws.
         shortest_s: Shortest duration of a job.
         longest_s: Longest duration of a job.
-        three_stages: Count loading and preprocessing as one stage, as in Muri's traces.
+        three_stages: Whether to count loading and preprocessing as one stage, as in Muri's traces.
 
     Raises BadSpec for options out of range.
     """

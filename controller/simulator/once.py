@@ -22,11 +22,11 @@ class PlannedGroup:
     """One group of a decision.
 
     Attributes:
-        group: As the policy returned it.
+        group: The group as the policy returned it.
         iteration_s: Seconds per iteration of each member in the group.
         speedup: How much more these GPUs do than with one member at a time: the sum of the members' speeds,
             each relative to its speed alone.
-        spans: Which job uses which resource when, in one round; empty if the members do not interleave.
+        spans: When each member uses each resource in one round; empty if the members do not interleave.
     """
 
     group: Group
@@ -45,9 +45,9 @@ class Plan:
 
 
 def decide_once(specs: Sequence[Submission], cluster: Cluster, policy_run: PolicyRun) -> Plan:
-    """Return a fresh policy's decision about `specs`; submission times only determine the order.
+    """Return a new policy's decision about `specs`; submission times only determine the order.
 
-    Raises BadSpec for a job larger than the cluster or two of one name, and the policy's errors.
+    Raises BadSpec for a job larger than the cluster or two jobs of one name, and the policy's errors.
     """
     if cluster.virtual:
         raise BadSpec(f"{len(cluster.virtual)} virtual clusters; give the servers of one of them")
@@ -111,7 +111,7 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
 
 
 def service(job: JobState) -> float:
-    """Return the GPU-seconds left."""
+    """Return the GPU-seconds that a job still needs."""
     return job.remaining_s(0.0) * job.spec.gpus
 
 
@@ -141,7 +141,7 @@ def waits(job: JobState, running: Sequence[JobState], slots: FreeGpus) -> str:
     before = sum(other.order < job.order for other in running)
     return (
         f"waits: {slots.free} of {slots.cluster.gpus} GPUs are free{_room(job.spec.gpus, slots)};"
-        f" of {len(running)} running, {less} ask for less service and {before} came before"
+        f" of {len(running)} running jobs, {less} ask for less service and {before} arrived earlier"
     )
 
 

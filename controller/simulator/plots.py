@@ -59,10 +59,10 @@ def means(
 
 
 LABEL, TITLE = 32, 100
-"""Characters for which there is room."""
+"""Most characters of a job's label, and of a title."""
 
 MOST_PANELS = 50
-"""Below each other; pictures have a largest size."""
+"""Most panels below each other: the size of pictures is limited."""
 
 
 def draw_jcts(jcts_s: Mapping[str, Sequence[float]], path: Path) -> None:

@@ -23,7 +23,7 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class PartitionedRun(PolicyRun):
-    """A policy run in each virtual cluster; `policy` and `speed` are the first one's.
+    """A policy run in each virtual cluster; `policy` and `speed` are those in the first virtual cluster.
 
     Attributes:
         parts: The policy runs, by virtual cluster.
@@ -40,9 +40,9 @@ class PartitionedRun(PolicyRun):
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> SimulationResult:
-        """Simulate the jobs of each virtual cluster there; see `controller.simulator.simulate`.
+        """Simulate the jobs of each virtual cluster on its servers; see `PolicyRun.run`.
 
-        Raises BadSpec also for jobs of no virtual cluster of these.
+        Raises BadSpec also for a job that is in none of the virtual clusters.
         """
         divided: dict[str, list[Submission]] = {name: [] for name in self.parts}
         for spec in specs:
@@ -110,9 +110,9 @@ def _merged_curves(parts: Sequence[tuple[int, Curves]], gpus: int) -> Curves:
 
 
 def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh run of a policy, one in each virtual cluster if the cluster is divided.
+    """Return a new run of a policy, with one run for each virtual cluster if the cluster is divided.
 
-    Raises as `controller.policies.registry.make`.
+    Raises the errors of `controller.policies.registry.make`.
     """
     cluster = config.cluster
     if not cluster.virtual:

@@ -24,7 +24,7 @@ _Task = TypeVar("_Task", contravariant=True)
 _Outcome = TypeVar("_Outcome", covariant=True)
 
 Report = Callable[[int, float], None]
-"""Called with a task's position and the fraction of its jobs that have ended."""
+"""Function that is called with a task's position and the fraction of its jobs that have ended."""
 
 STEPS = 100
 """Most reports of a task."""
@@ -38,7 +38,7 @@ class RayMissing(SchedulingError):
 
 
 class _Work(Protocol[_Task, _Outcome]):
-    """A function that runs a task; it must belong to a module, so that another process can import it."""
+    """A function that runs a task; it must be a module's function, so that another process can import it."""
 
     def __call__(self, task: _Task, progress: Progress | None = None, /) -> _Outcome: ...
 
@@ -64,10 +64,10 @@ def run_each(
     """Run `work` on all tasks; the first failure ends them all.
 
     Args:
-        work: A function of a module: it must be importable in another process.
-        tasks: Its arguments.
+        work: A module's function, so that another process can import it.
+        tasks: The tasks; `work` is called with each of them.
         processes: Number of processes; 0: one per core.
-        report: Called as tasks progress.
+        report: Function that is called as tasks progress.
 
     Returns:
         The outcomes in the order of the tasks.
@@ -102,13 +102,13 @@ def run_each(
 def run_on_ray(
     tasks: Sequence[SimulationTask], *, address: str = "", report: Report | None = None
 ) -> list[SimulationOutcome]:
-    """Run all tasks on the Ray cluster at `address`; "": RAY_ADDRESS, or else a new one on this machine.
+    """Run all tasks on the Ray cluster at `address`; "": at RAY_ADDRESS, or else a new one on this machine.
 
-    Each task takes one CPU. Files that tasks name must be at the same paths on every node. Raises RayMissing,
+    Each task uses one CPU. Files that tasks name must be at the same paths on every node. Raises RayMissing,
     and the errors of `run`.
     """
     try:
-        ray: Any = importlib.import_module("ray")  # has no types, and is seldom there
+        ray: Any = importlib.import_module("ray")  # has no types, and is seldom installed
     except ImportError:
         raise RayMissing from None
     started = not ray.is_initialized()
@@ -139,7 +139,7 @@ def _fetch(ray: Any, done: Any) -> SimulationOutcome:
 
 
 def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] | None:
-    """Return a `Progress` that reports the fraction whenever it has grown by a step."""
+    """Return a `Progress` that reports the fraction of ended jobs whenever it has grown by a step."""
     if report is None:
         return None
     shown = -1
@@ -157,7 +157,7 @@ def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] 
 def _watch(
     futures: Sequence[Future[Any]], channel: Queue[tuple[int, float]] | None, report: Report | None
 ) -> None:
-    """Wait for all, pass on their reports, and raise the first error."""
+    """Wait for all tasks, pass on their reports, and raise the first error."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, None if report is None else 0.1, FIRST_COMPLETED)

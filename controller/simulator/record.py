@@ -53,7 +53,7 @@ class EndedJob:
 
     @property
     def in_time(self) -> bool:
-        """True if it had a deadline and met it."""
+        """Whether the job had a deadline and met it."""
         return self.completed and self.spec.deadline_s is not None and self.jct_s <= self.spec.deadline_s
 
     @property
@@ -89,7 +89,7 @@ class SimulationResult:
 
 
 class RunRecorder:
-    """Collects as the simulation runs; when curves have `POINTS` samples, every other is dropped."""
+    """Recorder of a running simulation; when curves have `POINTS` samples, every second sample is dropped."""
 
     POINTS = 4096
 
@@ -142,7 +142,7 @@ class RunRecorder:
             self._count_until(self._jobs[-1].finish_s)
 
     def result(self, policy: str) -> SimulationResult:
-        """Return everything."""
+        """Return the result of the simulation; `policy` is the policy's name."""
         time_s, queue, gpus, blocking, *busy = self._samples
         curves = Curves(time_s, queue, gpus, blocking, dict(zip(RESOURCES, busy, strict=True)))
         return SimulationResult(
@@ -196,7 +196,7 @@ def count_held_gpus(groups: Sequence[Group]) -> int:
 
 
 def by_resource(stages_s: Sequence[float]) -> Sequence[float]:
-    """Return stage times resource by resource; the first of three counts as CPU."""
+    """Return stage times in the order of `RESOURCES`; of three stages, the first counts as CPU."""
     match len(stages_s):
         case 0:
             return (0.0,) * len(RESOURCES)
@@ -218,20 +218,20 @@ class Metrics:
         policy: The policy that was simulated.
         jobs: Number of jobs that ended.
         avg_jct_s: Mean completion time, from submission to end.
-        median_jct_s: Median of the same.
-        p99_jct_s: ``sorted[int(0.99 * n)]`` of the same, as the public simulators print it.
-        makespan_s: When the last job ended, from the start of the trace.
+        median_jct_s: Median completion time.
+        p99_jct_s: ``sorted[int(0.99 * n)]`` of the completion times, as the public simulators print it.
+        makespan_s: Time from the start of the trace to the end of the last job.
         avg_wait_s: Mean time that a job waits, also between runs.
         avg_queue: Mean number of waiting jobs over time.
         gpu_busy: Fraction of all GPUs that were given to jobs, from the first arrival to the last end.
         restarts: Starts beyond the first, over all jobs.
-        preemptions: Times that a running job was stopped.
+        preemptions: Number of times that a running job was stopped.
         avg_slowdown: Mean of completion time over time alone.
-        p99_slowdown: As `p99_jct_s`, of the same.
+        p99_slowdown: 99th percentile of completion time over time alone, computed as `p99_jct_s`.
         fairness: Jain's index of the slowdowns' inverse, 1: all jobs are slowed down equally.
         decisions: Number of the policy's decisions.
         deadlines: Number of jobs with deadlines.
-        deadlines_met: Number of these that met them.
+        deadlines_met: Number of jobs that met their deadline.
     """
 
     policy: str

@@ -68,7 +68,7 @@ def row_of(job: EndedJob) -> Row:
 def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Iterable[Row]]]) -> None:
     """Write the rows of all runs, each preceded by the columns that identify its run.
 
-    To a name that ends in .json a list of objects is written instead.
+    If the file's name ends in .json, a list of objects is written instead of CSV.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         if path.suffix == ".json":
@@ -87,20 +87,20 @@ def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Itera
 
 
 MOST_JOBS = 1_000_000
-"""Most jobs that are generated: all are kept in memory."""
+"""Most jobs that can be generated: all are kept in memory."""
 
 LEAST_LOAD = 1e-6
-"""Least load; the largest is its inverse. Beyond, clocks cannot tell times of submission apart."""
+"""Least load; the largest is its inverse. Outside this range, times of submission are rounded too much."""
 
 LARGEST_SEED = 2**32 - 1
-"""Largest seed that all random generators take, scikit-learn's among them."""
+"""Largest seed that all random generators accept, including scikit-learn's."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of ended jobs and of all jobs."""
+"""Function that is called with the number of ended jobs and of all jobs."""
 
 
 class SimulationFailed(SchedulingError):
-    """A simulation failed; with exit code 2, because of its inputs. It survives pickling."""
+    """A simulation failed; exit code 2 means because of its inputs. The error can be pickled."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message, exit_code)
@@ -120,7 +120,7 @@ class Source:
         count: Number of generated jobs.
         load: Offered load of generated jobs, as a multiple of the cluster's capacity; a trace's jobs arrive
             this many times as fast.
-        seed: Of generated jobs.
+        seed: Seed of generated jobs.
         kind: The family of policies that generated jobs are for (`kind_for`).
     """
 
@@ -142,7 +142,7 @@ class Source:
             raise BadSpec(f"format {self.format!r} without a trace; generated jobs have no format")
 
     def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[Submission]:
-        """Return the jobs; jobs of a trace must be `known`. Raises BadTrace or BadSpec."""
+        """Return the jobs; `known` checks each job of a trace. Raises BadTrace or BadSpec."""
         cluster = config.cluster
         if self.trace is None:
             if config.estimates is not None:
@@ -165,8 +165,8 @@ class Source:
 class SimulationTask:
     """One simulation.
 
-    `curves` asks for utilisation over time, `verify` for a check of every decision, `rows` for the result of
-    each job.
+    `curves` requests utilisation over time, `verify` a check of every decision, and `rows` the result of each
+    job.
     """
 
     policy: str
@@ -181,7 +181,7 @@ class SimulationTask:
 class SimulationOutcome:
     """Result of a task; `wall_s` and `cpu_s` (processor time) are of the simulation, without reading jobs.
 
-    `rows` are as in `controller.simulator.runs`, by end, if the task asks for them.
+    `rows` has the result of each job (`row_of`) in the order in which jobs ended, if the task requests it.
     """
 
     task: SimulationTask
@@ -195,25 +195,25 @@ class SimulationOutcome:
 
 
 def kind_for(policies: Iterable[str]) -> str:
-    """Return the `Source.kind` whose generated jobs all these policies can run.
+    """Return a `Source.kind` whose generated jobs all these policies can run.
 
-    Raises BadSpec if there is none: most families have profiles of their own.
+    Raises BadSpec if there is none: most families need jobs with their own profiles.
     """
     families = sorted({family(name) for name in policies} - {""})
     if len({find_family(each).complete_jobs for each in families}) > 1:
         raise BadSpec(
             f"policies of {' and of '.join(families)} need different generated jobs; run them one after the"
-            " other, or give a trace that has what all of them need"
+            " other, or give a trace with the columns that all of them need"
         )
     return families[0] if families else ""
 
 
 def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
-    """Return a check whether these policies' speed models know a job: its speed alone.
+    """Return a function that raises for a job whose speed alone these policies' speed models do not know.
 
-    Raises as `make`.
+    Raises the errors of `make`.
     """
-    # one speed model each; policies from outside may bring their own
+    # one speed model for each family; user-defined policies may bring their own
     of_families = {name if is_user_defined(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 
@@ -239,7 +239,7 @@ def refusals(name: str = "") -> Iterator[None]:
 
 
 def run(task: SimulationTask, progress: Progress | None = None) -> SimulationOutcome:
-    """Simulate. Raises SimulationFailed, with the policy's name in the message."""
+    """Run a task's simulation. Raises SimulationFailed, with the policy's name in the message."""
     with refusals():
         specs = _jobs(task.source, task.config)
     with refusals(task.policy):
@@ -259,7 +259,7 @@ def run(task: SimulationTask, progress: Progress | None = None) -> SimulationOut
 
 
 def write_rows(path: Path, outcomes: Iterable[SimulationOutcome]) -> None:
-    """Write the result of each job of each outcome to a CSV file. Raises OSError."""
+    """Write the result of each job of each outcome to a CSV or JSON file. Raises OSError."""
     named: Iterator[tuple[Mapping[str, str | float], Sequence[Row]]] = (
         ({"policy": o.task.policy, "load": o.task.source.load, "seed": o.task.source.seed}, o.rows)
         for o in outcomes
@@ -284,12 +284,12 @@ MEASURES = (
 """Metrics that are averaged over seeds."""
 
 MOST_TASKS = 100_000
-"""Simulations of one sweep: all their outcomes are kept until the end."""
+"""Most simulations of one sweep: all their outcomes are kept until the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A policy at a load: means over the seeds, and their spread (standard deviation; 0 of one)."""
+    """A policy at a load: means over the seeds, and their spread (standard deviation; 0 for one seed)."""
 
     policy: str
     load: float
@@ -315,10 +315,10 @@ def sweep_tasks(
         config: Configuration of all simulations.
         loads: The loads to simulate.
         seeds: The seeds to simulate.
-        rows: Ask for the result of each job.
+        rows: Whether to return the result of each job.
 
-    Raises BadSpec for a load that is not positive, none of either, several seeds of a trace, in which
-    nothing is random, a duplicate value, or more than `MOST_TASKS` tasks.
+    Raises BadSpec for a load that is not positive, no load, no seed, several seeds for a trace (in which
+    nothing is random), a duplicate value, or more than `MOST_TASKS` tasks.
     """
     for name, values in (("load", loads), ("seed", seeds)):
         if not values:
@@ -338,7 +338,7 @@ def sweep_tasks(
 
 
 def points_of(outcomes: Sequence[SimulationOutcome]) -> list[Point]:
-    """Return a point for each policy and load, in the order of their first occurrence."""
+    """Return a point for each pair of policy and load, in the order of first occurrence."""
     groups: dict[tuple[float, str], list[SimulationOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.task.source.load, outcome.task.policy), []).append(outcome)

@@ -29,7 +29,7 @@ GOODPUT = 256 / (256 + 70)
 """Part of a link's rate that is gradients, with packets of 64 lanes."""
 SHOWN = (
     "10 jobs on 32 GPUs",
-    "train-3 came at 10 s",
+    "train-3 arrived at 10 s",
     "impossible has ended",
     "22.1 Gb/s",
     "netpack",

@@ -8,11 +8,11 @@ all offsets differ:
     T = Σ_j max_i t_i[(offset_i + j) mod k]                    (equation 3; equation 1 for k = p = 2)
     gamma = 1 - 1/k Σ_j (T - Σ_i t_i[j]) / T = Σ_i Σ_j t_i[j] / (k T)   (equation 4)
 
-gamma is the mean fraction of time that the resources are busy, so 0 < gamma ≤ 1; for one job T is its
-iteration alone. Only differences of offsets matter, so offset_0 is 0 and (k-1)!/(k-p)! orders are tried, six
-at most for k = 4.
+gamma is the mean fraction of time that the resources are busy, so 0 < gamma ≤ 1; for one job, T is the length
+of its iteration alone. Only differences of offsets matter, so offset_0 is 0 and (k-1)!/(k-p)! orders are
+tried, six at most for k = 4.
 
-Timeline of a group: when each job uses which resource, as boxes like Muri's figures (SIGCOMM'22).
+`spans` returns a group's timeline: when each job uses which resource, as in Muri's figures (SIGCOMM'22).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BLOCK = 1 << 16
-"""Lengths of slots that are held at a time while many groups are joined."""
+"""Number of slot lengths that `union_rounds` computes at a time, to bound its memory."""
 
 Profile = tuple[float, ...]
 """Seconds per iteration on each resource, in stage order."""
@@ -47,7 +47,7 @@ class Interleaving:
 
 
 def round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
-    """Return T of `jobs` that start their rounds at the given stages (equation 3).
+    """Return the round length T, in seconds, of `jobs` that start at the stages `offsets` (equation 3).
 
     >>> round_s([(2, 1), (1, 2)], [0, 1])
     3
@@ -67,7 +67,7 @@ def _round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
 
 
 def efficiency(jobs: Sequence[Profile], length_s: float) -> float:
-    """Return gamma of `jobs` in rounds of `length_s` seconds (equation 4).
+    """Return the efficiency gamma of `jobs` in rounds of `length_s` seconds (equation 4).
 
     >>> efficiency([(2, 1), (2, 1)], 4)
     0.75
@@ -107,12 +107,17 @@ def _extreme(jobs: tuple[Profile, ...], longest: bool) -> Interleaving:
 
 
 def check(jobs: Sequence[Profile]) -> int:
-    """Return k of `jobs`. Raises BadSpec for no job, more jobs than resources, or impossible stage times."""
+    """Return the number of stages, k, of each job.
+
+    Raises BadSpec for no job, more jobs than resources, or impossible stage times.
+    """
     if not jobs:
         raise BadSpec("a group needs at least one job")
     k = len(jobs[0])
     if any(len(job) != k for job in jobs):
-        raise BadSpec(f"profiles of different numbers of stages: {sorted({len(job) for job in jobs})}")
+        raise BadSpec(
+            f"jobs with profiles of different numbers of stages: {sorted({len(job) for job in jobs})}"
+        )
     if not 1 <= len(jobs) <= k:
         raise BadSpec(f"{len(jobs)} jobs share {k} resources; at most {k} can take turns")
     for number, job in enumerate(jobs):
@@ -124,12 +129,13 @@ def check(jobs: Sequence[Profile]) -> int:
 def union_rounds(
     left: NDArray[np.float64], right: NDArray[np.float64], *, longest: bool = False
 ) -> NDArray[np.float64]:
-    """Return T of each group of `left` joined with each of `right`, in the best order (or the worst).
+    """Return the round length T of each group of `left` joined with each group of `right`, in seconds.
 
-    Shapes (m, p, k) and (n, q, k): m groups of p jobs and n groups of q jobs with k stages each; p + q ≤ k.
+    Each union has its best order of stages or, with `longest`, its worst. The arguments are stage times of
+    shapes (m, p, k) and (n, q, k): m groups of p jobs and n groups of q jobs with k stages each; p + q ≤ k.
     The result has shape (m, n). O(m n k (k-1)!/(k-p-q)!), in compiled loops.
     """
-    import numpy as np  # jobs that take no turns start without
+    import numpy as np  # imported late: commands whose jobs take no turns start faster without numpy
 
     (m, p, k), (n, q, _) = left.shape, right.shape
     if p + q > k:
@@ -148,7 +154,7 @@ def union_rounds(
 
 @cache
 def _stages(k: int, jobs: int) -> NDArray[np.int64]:
-    """Return which stage each of `jobs` jobs is in, shape (orders, slots, jobs)."""
+    """Return the stage of each of `jobs` jobs in each slot, for each order; shape (orders, slots, jobs)."""
     import numpy as np
 
     offsets = np.array(orders(k, jobs))
@@ -157,7 +163,7 @@ def _stages(k: int, jobs: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Job number `job` uses resource number `resource` for this long; seconds from the round's start."""
+    """Time in which job number `job` uses resource number `resource`, in seconds from the round's start."""
 
     job: int
     resource: int
@@ -166,11 +172,11 @@ class Span:
 
 
 def spans(jobs: Sequence[Profile], offsets: Sequence[int]) -> list[Span]:
-    """Return the timeline of one round of `jobs` that start it at the stages `offsets`, in order of time.
+    """Return the timeline of one round of `jobs` that start at the stages `offsets`, in order of time.
 
     A slot begins when the previous one has ended, for all jobs at once (the barriers of equation 3), and
     lasts as long as its longest stage. Stages of zero length are left out. No two spans of one resource
-    overlap, nor do two of one job. Raises BadSpec if two jobs have the same offset.
+    overlap, nor do two spans of one job. Raises BadSpec if two jobs have the same offset.
 
     >>> spans([(2, 1), (1, 2)], [0, 1])[:2]
     [Span(job=0, resource=0, start_s=0.0, end_s=2.0), Span(job=1, resource=1, start_s=0.0, end_s=2.0)]

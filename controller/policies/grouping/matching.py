@@ -1,9 +1,9 @@
 """Maximum-weight matching of many groups in pairs, fast enough for tens of thousands.
 
-Exact up to `BLOCK` nodes: every edge is given to the Blossom algorithm (in C, `controller._native`). More
-nodes are cut into blocks, each a sample of the whole if kinds of nodes recur, else of nodes near each other
-(the caller says where nodes lie: good partners should be near), and each block is matched exactly;
-docs/results/speed-trials.md has the loss.
+Exact up to `BLOCK` nodes: the Blossom algorithm (in C, `controller._native`) considers every edge. More nodes
+are cut into blocks, and each block is matched exactly. If kinds of nodes recur, each block is a sample of all
+kinds; otherwise a block has nodes near each other, by coordinates that the caller chooses so that good
+partners are near. docs/results/speed-trials.md says how much weight the blocks lose.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from controller import _native
 
 BLOCK = 512
-"""Nodes up to which every edge is looked at: the Blossom algorithm takes up to 0.2 s for them."""
+"""Largest number of nodes for which every edge is considered: the Blossom algorithm takes up to 0.2 s."""
 SCALE = 1e8
-"""The matching takes whole weights."""
+"""Factor of all weights before they are rounded: the matching in C works on whole numbers."""
 
 Pairs = list[tuple[int, int]]
 
 Weigh = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
-"""Weights between two sets of nodes, shape (m, n); not positive where there is no edge."""
+"""Function that returns the weights between two arrays of nodes, shape (m, n); not positive: no edge."""
 
 
 def match(
@@ -36,14 +36,16 @@ def match(
 ) -> Pairs:
     """Return the pairs (u < v, sorted) of a matching of `count` nodes of nearly or exactly maximum weight.
 
-    Deterministic. Blossom on n/BLOCK graphs of BLOCK nodes.
+    Deterministic. Runs the Blossom algorithm on n/BLOCK graphs of at most BLOCK nodes.
 
     Args:
         count: Number of nodes.
-        weigh: Returns the weights between two arrays of nodes, shape (len(left), len(right)); 0: no edge.
+        weigh: Function that returns the weights between two arrays of nodes, shape (len(left), len(right));
+            0: no edge.
         kinds: The kind of each node; nodes of the same kind are interchangeable. None: all differ.
-        places: Coordinates of the nodes, shape (count, d): good partners should be near each other.
-        exact: Match on the full graph, however large.
+        places: Coordinates of the nodes, shape (count, d): good partners should be near each other. None:
+            blocks are samples of all kinds.
+        exact: Whether to match on the full graph, however large.
     """
     everyone = np.arange(count)
     of_kind = everyone if kinds is None else np.asarray(kinds)
@@ -55,7 +57,7 @@ def match(
 def _table(
     nodes: NDArray[np.int64], weigh: Weigh, kinds: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """Return the weights between nodes of the different `kinds`, and each node's row there."""
+    """Return the table of weights between kinds of nodes, and each node's row in the table."""
     listed = kinds.tolist()
     first: dict[int, int] = {}
     for at, kind in enumerate(listed):
@@ -68,7 +70,7 @@ def _table(
 
 
 def _blocks(kinds: NDArray[np.int64], places: NDArray[np.float64] | None) -> list[NDArray[np.int64]]:
-    """Cut all nodes into blocks: of like composition if kinds recur, else of nodes near each other."""
+    """Cut all nodes into blocks: samples of all kinds if kinds recur, else nodes near each other."""
     count = -(-len(kinds) // BLOCK)
     if places is None or len(np.unique(kinds)) * count <= len(kinds):
         dealt = np.argsort(kinds, kind="stable")
@@ -77,21 +79,24 @@ def _blocks(kinds: NDArray[np.int64], places: NDArray[np.float64] | None) -> lis
 
 
 def _halves(nodes: NDArray[np.int64], places: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-    """Halve at the median of the coordinate that varies most, until blocks are small enough."""
+    """Halve `nodes` at the median of the coordinate that varies most, until no block exceeds `BLOCK`."""
     if len(nodes) <= BLOCK:
         return [np.sort(nodes)]
     here = places[nodes]
     order = nodes[np.argsort(here[:, here.var(axis=0).argmax()], kind="stable")]
-    middle = len(order) // 4 * 2  # an even number can be matched without rest
+    middle = len(order) // 4 * 2  # an even number of nodes can be matched completely
     return _halves(order[:middle], places) + _halves(order[middle:], places)
 
 
 def _blossom(table: NDArray[np.float64], rows: NDArray[np.int32]) -> Pairs:
-    """Match nodes that weigh what `table` says of their `rows`; 0: no edge. Raises MemoryError."""
+    """Return a matching of maximum weight.
+
+    Two nodes have the weight in `table` at their `rows`; 0: no edge. Raises MemoryError.
+    """
     whole = np.rint(table * SCALE)
     partners = np.empty(len(rows), dtype=np.int32)
     if _native.load().matching_of(
         len(rows), rows.ctypes.data, len(whole), whole.ctypes.data, partners.ctypes.data
     ):
-        raise MemoryError(f"matching {len(rows)} nodes")
+        raise MemoryError(f"too little memory to match {len(rows)} nodes")
     return [(u, v) for u, v in enumerate(partners.tolist()) if u < v]

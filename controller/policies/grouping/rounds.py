@@ -2,8 +2,8 @@
 
 Finding the best groups of more than two jobs is maximum-weight hypergraph matching, NP-hard. So jobs are
 matched in pairs by gamma, each pair becomes a node, the nodes are matched again by the gamma that they
-would have together, and so on, ⌈log2 members⌉ times. For k = 2 one round is all, and with `exact` it is the
-optimum.
+would have together, and so on, ⌈log2 members⌉ times. For k = 2 there is one round, and with `exact` its
+result is the optimum.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from controller.policies.grouping.efficiency import Interleaving, Profile, best,
 from controller.policies.grouping.matching import Pairs, Weigh, match
 
 Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pairs]
-"""As `controller.policies.grouping.matching.match`."""
+"""A matching function: positional parameters and result of `controller.policies.grouping.matching.match`."""
 
 
 FEW = 32
-"""Groups whose joins are remembered, at a time."""
+"""Largest number of groups in one call whose gammas are kept for later calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group: the positions of its jobs, ascending, and how they interleave."""
+    """A group: the positions of its jobs, in ascending order, and how they interleave."""
 
     jobs: tuple[int, ...]
     interleaving: Interleaving
@@ -50,9 +50,9 @@ def group(
     Args:
         profiles: Stage times of each job, in seconds, all of the same length k.
         members: Most jobs in a group, 1 to k; None: k.
-        worst_order: Interleave as badly as possible (an ablation).
-        exact: Match on the full graph, however large.
-        matcher: Replaces the matching.
+        worst_order: Whether to interleave as badly as possible (an ablation).
+        exact: Whether to match on the full graph, however large.
+        matcher: Function to match with, instead of `match`.
 
     Raises BadSpec if `members` is not in 1..k or a profile is invalid.
 
@@ -85,7 +85,7 @@ def group(
         where = places(stages, nodes) if len(nodes) > matching.BLOCK else None
         pairs = chosen(len(nodes), weigh, numbers, where)
         if members == 3 and len(nodes) == len(profiles):
-            pairs = _heaviest(pairs, weigh, len(nodes) // 3)  # the others are to be the third members
+            pairs = _heaviest(pairs, weigh, len(nodes) // 3)  # the remaining jobs become the third members
         nodes = _merge(nodes, pairs)
     interleave = worst if worst_order else best
     plans = (tuple(sorted(node)) for node in nodes)
@@ -107,16 +107,16 @@ def weights(
     *,
     worst_order: bool = False,
 ) -> Weigh:
-    """Return the function that weighs unions of two `nodes` by their gamma.
+    """Return a function whose weight for two `nodes` is the gamma of their union.
 
     Args:
         stages: Stage times in seconds, shape (jobs, k).
         nodes: Groups of jobs, as positions in `stages`.
         members: Most jobs in a group; larger unions have weight 0.
-        worst_order: Interleave as badly as possible (an ablation).
+        worst_order: Whether to interleave as badly as possible (an ablation).
 
     Returns:
-        A function of two arrays of nodes, which returns shape (len(left), len(right)).
+        A function of two arrays of nodes that returns their weights, shape (len(left), len(right)).
     """
     remembered = _joins(members, worst_order)
 
@@ -133,15 +133,15 @@ def weights(
 
 @functools.cache
 def _joins(members: int, worst_order: bool) -> _Joins:
-    """Return the memory of groups of at most `members` jobs."""
+    """Return the cache of gammas for groups of at most `members` jobs."""
     return _Joins(members, worst_order)
 
 
 class _Joins:
-    """Gamma of groups joined with each other, by members' stage times: a queue is of few kinds of jobs."""
+    """Cache of gammas of joined groups, by their jobs' stage times: these recur, as kinds of jobs are few."""
 
     MOST = 1024
-    """Groups of different members that are remembered; beyond that all are forgotten."""
+    """Number of different groups beyond which the cache is emptied."""
 
     def __init__(self, members: int, worst_order: bool) -> None:
         self._members, self._worst_order = members, worst_order
@@ -149,7 +149,7 @@ class _Joins:
         self._known = np.full((0, 0), np.nan)
 
     def gamma(self, stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """Return `_gamma` of `nodes` with each other."""
+        """Return the gamma of each of `nodes` joined with each of `nodes`, shape (nodes, nodes)."""
         if len(self._number) > self.MOST:
             self._number.clear()
             self._known = np.full((0, 0), np.nan)
@@ -174,7 +174,10 @@ def _gamma(
     members: int,
     worst_order: bool,
 ) -> NDArray[np.float64]:
-    """Return the gamma of each of `left` joined with each of `right`."""
+    """Return the gamma of each group of `left` joined with each group of `right`, shape (left, right).
+
+    It is 0 for unions of more than `members` jobs.
+    """
     gamma = np.zeros((len(left), len(right)))
     mine = _by_size(stages, left)
     theirs = mine if right is left else _by_size(stages, right)
@@ -190,7 +193,7 @@ def _gamma(
 def _by_size(
     stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]
 ) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Return, by number of members, the `nodes` of this size, and their members' stage times."""
+    """Return, by group size, the groups' positions in `nodes` and stage times, shape (groups, size, k)."""
     rows: dict[int, list[int]] = {}
     for row, node in enumerate(nodes):
         rows.setdefault(len(node), []).append(row)
@@ -203,8 +206,8 @@ def _by_size(
 def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
     """Return points that lie near each other for groups that interleave well, shape (nodes, k).
 
-    Two jobs fill each other's gaps wholly if the stages of one, turned round, equal the other's. So each
-    point is a group's stage times, on average, turned round until the longest comes first.
+    Two jobs fill each other's gaps completely if the stages of one, cyclically shifted, equal the other's. So
+    each point is the mean of a group's stage times, cyclically shifted until the longest comes first.
     """
     k = stages.shape[1]
     means = np.array([stages[list(node)].mean(axis=0) for node in nodes])

@@ -1,9 +1,11 @@
-"""Groups by worth: merge and drop groups at the least loss of worth until the rest fits.
+"""Groups by worth: merge and drop groups at the least loss of worth until the remaining groups fit.
 
 Muri matches by efficiency alone, pair by pair, and then checks whether the groups fit. Here each job has a
 weight, the worth of one second's progress; a group whose round lasts T is worth, per second,
 
     V = Σ weight_i · alone_i / T
+
+where alone_i is the length of job i's iteration alone.
 
 Start with every job alone. While more GPUs are needed than there are, merge the two groups, or drop the
 group, that loses the least worth per freed GPU: agglomerative clustering with a budget. Ours.
@@ -24,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Item:
-    """A job to group: its kind (jobs of one kind interleave alike), GPUs, seconds per iteration, weight."""
+    """A job to group: kind (jobs of one kind interleave alike), GPUs, seconds per iteration alone, weight."""
 
     kind: int
     gpus: int
@@ -35,8 +37,8 @@ class Item:
 class Rounds:
     """Lengths of rounds by the kinds of a group's members; each is computed once.
 
-    `length_s(kinds)` computes a length in seconds; `members` is the largest group. The length of a rounds
-    object is the number of lengths that it knows.
+    `length_s(kinds)` computes a length in seconds; `members` is the size of the largest group.
+    ``len(rounds)`` is the number of lengths computed so far.
     """
 
     def __init__(self, length_s: Callable[[Kinds], float], members: int) -> None:
@@ -49,7 +51,7 @@ class Rounds:
         return len(self._known)
 
     def joined(self, one: Kinds, other: Kinds) -> float:
-        """Return the length of a round of both together in seconds; infinite for too many members."""
+        """Return the length in seconds of a round of both groups together; infinite for too many members."""
         if len(one) + len(other) > self.members:
             return np.inf
         found = self._joined.get((one, other))
@@ -79,9 +81,9 @@ def group_by_worth(items: Sequence[Item], rounds: Rounds, gpus: int) -> list[lis
 def share(worths: Sequence[tuple[int, Floats]], gpus: int) -> list[int]:
     """Return how many groups of each size give the highest total worth: a knapsack, solved exactly.
 
-    ``worths[i]``: the GPUs of one group of a size, and the total worth of 0, 1, … groups of it.
+    ``worths[i]`` has, for one size, the GPUs of a group and the total worth of 0, 1, … groups.
     """
-    best = np.zeros(gpus + 1)  # by GPUs that may be used
+    best = np.zeros(gpus + 1)  # the highest worth, by GPUs that may be used
     choices = []
     for size, worth in worths:
         found, choice = np.full(gpus + 1, -np.inf), np.zeros(gpus + 1, dtype=np.int64)
@@ -100,9 +102,9 @@ def share(worths: Sequence[tuple[int, Floats]], gpus: int) -> list[int]:
 
 
 class _Merged:
-    """The jobs of one size, whose groups are merged and dropped, the cheapest first, until none is left.
+    """The jobs of one size, whose groups are merged and dropped, least loss first, until no group is left.
 
-    `total` is the worth of the groups, by their number.
+    `total[n]` is the worth of all groups when n are left.
     """
 
     def __init__(self, gpus: int, jobs: Sequence[int], items: Sequence[Item], rounds: Rounds) -> None:
@@ -139,7 +141,7 @@ class _Merged:
             loss[i, i] = value[i]
 
     def groups(self, count: int) -> list[list[int]]:
-        """Return the state with `count` groups."""
+        """Return the groups when `count` are left, as positions of jobs."""
         groups = [[job] for job in self._jobs]
         for i, j in self._steps[: len(groups) - count]:
             if i != j:

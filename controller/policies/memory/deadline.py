@@ -1,8 +1,8 @@
-"""Memory by deadline: most urgent jobs first, the rest shared (INAlloc, INFOCOM'23); and by urgency alone.
+"""Memory policies by deadline (INAlloc, INFOCOM'23), and by urgency alone (`earliest`, `preemptive`).
 
 Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, while
-slots last; the rest is one region at each switch, which best-effort jobs share with the jobs that do not fit
-now. A job that cannot meet its deadline even alone is ended, with its estimate.
+slots last; the remaining slots are one region at each switch, which best-effort jobs share with the jobs that
+do not fit now. A job that cannot meet its deadline even alone is ended, and its owner gets an estimate.
 
 A job that has a region of the right size keeps it, because a move costs two windows of packets; new jobs get
 the smallest hole that is large enough. If the holes outside the shared region exceed `WASTE` of the free
@@ -11,7 +11,7 @@ bounded. O(n log n) per switch.
 
 `preemptive` is ESA's preemption (2022): a packet of higher priority takes the slot of one of lower priority,
 which over many packets is as if the most urgent job had as many slots as its slowest link keeps busy, the
-next job as many of the remaining ones, and so on; the rest is shared.
+next job as many of the remaining ones, and so on; slots that are left are shared.
 
 >>> from controller.vocabulary import fabrics
 >>> job = Job(
@@ -42,14 +42,17 @@ from controller.policies.memory.regions import allocate, holes
 from controller.vocabulary import Job, Region
 
 WASTE = 1 / 8
-"""Most of a switch's free slots that may be in holes beside the shared region."""
+"""Largest fraction of a switch's free slots that may lie in holes outside the shared region."""
 LEAST_IN_FLIGHT = 8
-"""Packets that a job which shares slots may have in flight, however many share them: a smaller window fills
-hardly any link, and packets without a slot have the fallback server."""
+"""Packets that a job with shared slots may always have in flight, however many jobs share them: a smaller
+window would leave links almost idle, and the fallback server sums packets that find no slot."""
 
 
 def deadline(problem: MemoryProblem) -> MemoryDivision:
-    """Grant the slots for deadlines and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
+    """Grant jobs with deadlines the slots that they need, and let all other jobs share the remaining slots.
+
+    Raises BadSpec for unplaced and exclusive jobs.
+    """
     return _divide(problem, lazy=False)
 
 
@@ -59,7 +62,7 @@ def deadline_lazy(problem: MemoryProblem) -> MemoryDivision:
     A private region is idle while its job computes, and keeps a job that could end early running until its
     deadline. So all jobs share, and the most urgent job that needs more than its part is granted a region,
     until no such job is left; called again as time passes, this grants regions to jobs that fall behind.
-    O(grants * jobs). Raises as `deadline`.
+    O(grants * jobs). Raises BadSpec for unplaced and exclusive jobs.
     """
     return _divide(problem, lazy=True)
 
@@ -80,7 +83,7 @@ def _divide(problem: MemoryProblem, *, lazy: bool) -> MemoryDivision:
 def divided(
     problem: MemoryProblem, sizes: Mapping[str, Mapping[str, int]], standing: Mapping[str, SlotStatus]
 ) -> MemoryDivision:
-    """Return the division with a region of each size, by switch and job; jobs that share have the rest."""
+    """Return the division with regions of `sizes`, by switch and job; `SHARED` jobs share what remains."""
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in problem.jobs}
     rest: dict[str, Region] = {}
     for switch in problem.topology.switches:
@@ -108,7 +111,7 @@ def _parts(problem: MemoryProblem, sharing: Sequence[Job], rest: Mapping[str, Re
 def grants(
     problem: MemoryProblem, wanted: Mapping[str, DeadlineNeed], *, lazy: bool
 ) -> dict[str, dict[str, int]]:
-    """Return the slots that jobs are granted at each of their switches."""
+    """Return the number of slots granted, by job and switch."""
     left = {switch.name: switch.slots for switch in problem.topology.switches}
     there = [job for job in problem.jobs if job.name not in wanted or wanted[job.name].feasible]
     sharing = Counter(at for job in there for at in problem.switches[job.name])
@@ -126,7 +129,7 @@ def grants(
                 del waiting[name]
                 left = {at: slots - need.get(at, 0) for at, slots in left.items()}
                 sharing.subtract(need.keys())
-                again = lazy  # the others' parts are smaller now
+                again = lazy  # the other jobs' equal parts are smaller now
     return granted
 
 
@@ -135,7 +138,7 @@ def _urgency(job: Job) -> tuple[float, str]:
 
 
 def _needed(problem: MemoryProblem, job: Job, rate_bps: float) -> dict[str, int]:
-    """Return the slots that a job needs at each of its switches."""
+    """Return the number of slots that a job needs at each of its switches."""
     at = [problem.topology.switch[name] for name in problem.switches[job.name]]
     return {switch.name: slots_for(job, switch, rate_bps, problem.reading) for switch in at}
 
@@ -143,9 +146,9 @@ def _needed(problem: MemoryProblem, job: Job, rate_bps: float) -> dict[str, int]
 def arrange(
     total: int, sizes: Mapping[str, int], held: Mapping[str, Region]
 ) -> tuple[dict[str, Region], Region]:
-    """Return a region of each size, moving as few held regions as memory allows, and the rest in one piece.
+    """Return a region of each size, moving few of the held regions, and the largest region that remains.
 
-    The sizes must fit together. At most `WASTE` of the free slots are in neither.
+    The sizes must fit together. At most the fraction `WASTE` of the free slots lies outside that region.
 
     >>> arrange(100, {"a": 20, "b": 10}, {"b": Region(90, 10)})
     ({'b': Region(offset=90, size=10), 'a': Region(offset=0, size=20)}, Region(offset=20, size=70))
@@ -184,11 +187,12 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
 
 
 def earliest(problem: MemoryProblem) -> MemoryDivision:
-    """Grant needs and the rest by deadline, and end the jobs that cannot meet theirs even alone.
+    """Grant jobs the slots that their deadlines need, earliest deadline first, and then the remaining slots.
 
-    A simple policy to compare `deadline` with: the rest goes, in the same order, to jobs with deadlines,
-    as much as their links can use, so that one that could end early does not hold its slots until its
-    deadline. Raises BadSpec for unplaced and exclusive jobs.
+    A simple policy to compare with `deadline`: remaining slots go, in the same order, to jobs with deadlines,
+    as many as their links can use, so that a job that could end early does not hold its slots until its
+    deadline. Jobs that cannot meet their deadline even alone are ended. Raises BadSpec for unplaced and
+    exclusive jobs.
     """
     refuse_exclusive(problem)
     wanted = demands(problem, problem.jobs)
@@ -197,7 +201,7 @@ def earliest(problem: MemoryProblem) -> MemoryDivision:
 
 
 def preemptive(problem: MemoryProblem) -> MemoryDivision:
-    """Grant the slots that links can use, by deadline, then by work left. O(n log n).
+    """Grant each job the slots that its links can use, in order of deadline, then of work left. O(n log n).
 
     Raises BadSpec for unplaced and exclusive jobs.
     """
@@ -211,13 +215,13 @@ def by_urgency(
     *,
     best_effort: bool = True,
 ) -> MemoryDivision:
-    """Return the division that grants needs, then the slots that links can use, by urgency.
+    """Return the division that grants `needs`, then the slots that links can use, most urgent job first.
 
     Args:
         problem: The jobs; none of them exclusive.
-        needs: Slots at each switch that jobs are granted before all others, by job; they fit together.
+        needs: Slots to grant first, by job and switch; they fit together.
         ended: Names of the jobs to end.
-        best_effort: Whether jobs without a deadline are granted slots, too; otherwise they share the rest.
+        best_effort: Whether jobs without a deadline are granted slots, too; if not, they share what remains.
     """
     refuse_exclusive(problem)
     sizes = {

@@ -27,7 +27,7 @@ from controller.policies.memory.regions import region_size
 from controller.vocabulary import Job, Switch
 
 _MOST = 2.0**62
-"""Packets in flight of a job that no link limits."""
+"""Upper limit of the packets in flight of a job, for a job that no link limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class DeadlineNeed:
 
 
 def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> DeadlineNeed:
-    """Return the demand from `now_s` on of a job with a deadline.
+    """Return the demand of a job with a deadline, from `now_s` on.
 
     Args:
         job: A job with a deadline.
         now_s: The time, on the clock of `arrival_s`.
-        link_bps: Rate of the slowest link that it uses, bits per second.
-        reading: "article" or "measured"; see the module.
+        link_bps: Rate of the slowest link that the job uses, bits per second.
+        reading: "article" or "measured"; see the module's docstring.
     """
     assert job.due_s is not None, "only a job with a deadline has a demand"
     begin_s = max(now_s, job.arrival_s)
@@ -87,7 +87,7 @@ def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "mea
         job: The job whose packets hold the slots.
         switch: The switch with the slots.
         rate_bps: Rate of the job's gradients, bits per second.
-        reading: "article" or "measured"; see the module.
+        reading: "article" or "measured"; see the module's docstring.
     """
     in_flight = min(rate_bps / 8 * slot_time_s(job, switch, reading) / switch.payload_bytes, _MOST)
     window = max(1, math.ceil(in_flight * (1 - 1e-12)))
@@ -102,8 +102,8 @@ def rate_of(job: Job, switch: Switch, slots: int, reading: Reading = "measured")
     Args:
         job: The job whose packets hold the slots.
         switch: The switch with the slots.
-        slots: Number of slots of its region.
-        reading: "article" or "measured"; see the module.
+        slots: Number of slots of the job's region.
+        reading: "article" or "measured"; see the module's docstring.
     """
     window = slots // 2 if job.mode == "exclusive" else slots
     if job.window is not None:

@@ -11,13 +11,13 @@ from controller.vocabulary.errors import plural
 
 
 def explain(problem: MemoryProblem, division: MemoryDivision, job: Job) -> list[str]:
-    """Return sentences: each switch's slots and what limits them, the gain of one more slot.
+    """Return sentences about a job's slots at each switch: what limits them, and the gain of one more slot.
 
-    `controller.core.reasons` says why it has them.
+    `controller.core.reasons` says why the job has these slots.
     """
     if not problem.switches[job.name]:
         why = "aggregate is off" if not job.aggregate else "it stays on one server, or no switch sums"
-        return [f"It uses no switch memory: {why}."]
+        return [f"The job uses no switch memory: {why}."]
     return [
         line
         for name, region in division.regions[job.name].items()
@@ -50,8 +50,8 @@ def _at_switch(
                 if switch.name in on and division.standing[n] is SlotStatus.GRANTED
             )
             lines.append(
-                f"{switch.name}: its deadline needs {wanted} slots; more urgent jobs have {granted}, and"
-                f" {switch.slots - granted} are left."
+                f"{switch.name}: the job's deadline needs {wanted} slots; more urgent jobs have {granted},"
+                f" and {switch.slots - granted} are left."
             )
     return [*lines, _one_more(problem, job, switch, region)]
 
@@ -63,12 +63,12 @@ def _one_more(problem: MemoryProblem, job: Job, switch: Switch, region: Region) 
     )
     if more_bps <= now_bps:
         full = now_bps >= link_bps
-        why = f"its slowest link has {link_bps / 1e9:.4g} Gb/s" if full else "its window would not grow"
+        why = f"its slowest link has {link_bps / 1e9:.4g} Gb/s" if full else "the job's window would not grow"
         return f"{switch.name}: one more slot would bring nothing: {why}."
     gain_s = (job.iteration_at_s(now_bps) - job.iteration_at_s(more_bps)) * job.iterations
     if not math.isfinite(gain_s):
-        return f"{switch.name}: one slot would let it sum {more_bps / 1e9:.4g} Gb/s here."
+        return f"{switch.name}: one slot would let the switch sum {more_bps / 1e9:.4g} Gb/s of the job."
     return (
         f"{switch.name}: one more slot would carry {(more_bps - now_bps) / 1e6:.4g} Mb/s more, and end the"
-        f" job {gain_s:.4g} s earlier, if slots alone bound it."
+        f" job {gain_s:.4g} s earlier, if only slots limit its rate."
     )

@@ -8,7 +8,7 @@ A policy is a function of a `MemoryProblem`. It returns a region for each job at
 
 A policy of your own is named ``path.py:nothing``, or a package's entry point of the group ``ina.memory``.
 
-Here are also the two simplest: `static` and `common`.
+This module also has the two simplest policies, `static` and `common`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from controller.vocabulary.errors import kind
 
 @dataclass(frozen=True)
 class MemoryProblem:
-    """The placed jobs, the cluster, the time, and the regions that jobs have now, by switch."""
+    """The placed jobs, the cluster, the time, and the regions that jobs have now, by job and switch."""
 
     jobs: tuple[Job, ...]
     topology: Topology
@@ -38,12 +38,12 @@ class MemoryProblem:
 
     @cached_property
     def trees(self) -> Mapping[str, Tree]:
-        """The trees of the jobs that use more than one server, by job. Raises BadSpec."""
+        """The trees of the jobs that use more than one server, by job. Raises BadSpec for an unplaced job."""
         return {job.name: tree_of(self.topology, job) for job in self.jobs if _communicates(job)}
 
     @cached_property
     def switches(self) -> Mapping[str, tuple[str, ...]]:
-        """The switches at which each job is summed, by job; none if it stays on one server."""
+        """The switches at which each job is summed, by job; none for a job on one server."""
         return {
             job.name: tuple(sorted(self.trees[job.name].aggregators))
             if job.name in self.trees and job.aggregate
@@ -74,7 +74,7 @@ class MemoryDivision:
         regions: Regions by job and switch.
         standing: How each job got its slots.
         demands: The demands of the jobs that have deadlines.
-        parts: Packets that jobs which share slots may have in flight, by name; those left out are not bound.
+        parts: Packets that each job with shared slots may have in flight, by job; no entry: no limit.
     """
 
     regions: Mapping[str, Mapping[str, Region]]
@@ -85,9 +85,9 @@ class MemoryDivision:
     def in_flight(self, job: str) -> int:
         """Return how many packets a job may have in flight; 0: as many as its window has.
 
-        With slots of its own it is as many as its smallest region has. Packets beyond would find no slot:
-        they would go to the fallback server, whose link other jobs use, too, and the whole window would wait
-        for them.
+        A job with slots of its own may have as many as its smallest region has slots. Further packets would
+        find no slot: they would go to the fallback server, whose link other jobs use, too, and the whole
+        window would wait for them.
         """
         if self.standing[job] is SlotStatus.GRANTED:
             return min((region.size for region in self.regions[job].values()), default=0)
@@ -98,7 +98,11 @@ Policy = Callable[[MemoryProblem], MemoryDivision]
 
 
 def check(problem: MemoryProblem, division: MemoryDivision) -> MemoryDivision:
-    """Return the division. Raises BadSpec if a region exceeds its switch, or a granted one meets another."""
+    """Return the division if it is valid.
+
+    Raises BadSpec for wrong types, missing jobs, a region that exceeds its switch, or a granted region that
+    overlaps another one.
+    """
     if not isinstance(division, MemoryDivision):
         raise BadSpec(f"the policy's result is {kind(division)}; it must be a MemoryDivision")
     for part in ("regions", "standing", "demands", "parts"):
@@ -118,7 +122,7 @@ def check(problem: MemoryProblem, division: MemoryDivision) -> MemoryDivision:
             f"the policy's result: parts[{bad[0]!r}] is {division.parts[bad[0]]}, must be 1 or more"
         )
     if unknown := (division.standing.keys() ^ jobs.keys()) | (division.regions.keys() ^ jobs.keys()):
-        wanted = "a standing and regions for each job that it was asked about"
+        wanted = "a standing and regions for each job of the problem, and for no other"
         raise BadSpec(f"the policy's result: want {wanted}; {min(unknown)!r} differs")
     at: dict[str, list[tuple[str, Region]]] = {}
     for name, regions in division.regions.items():
@@ -154,7 +158,7 @@ def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mappi
 
 
 def regions_of(problem: MemoryProblem, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
-    """Return the regions of a job at its own switches, out of one for each switch."""
+    """Return the regions at the switches that sum a job, by switch; `regions` has one for each switch."""
     return {switch: regions[switch] for switch in problem.switches[job.name]}
 
 
@@ -168,7 +172,7 @@ def demands(problem: MemoryProblem, jobs: Iterable[Job]) -> dict[str, DeadlineNe
 
 
 def refuse_exclusive(problem: MemoryProblem) -> None:
-    """Raise BadSpec for jobs that cannot share slots."""
+    """Raise BadSpec if a job of the problem is exclusive, and so cannot share slots."""
     if exclusive := [job.name for job in problem.jobs if job.mode == "exclusive"]:
         raise BadSpec(
             f'job {exclusive[0]!r} is exclusive, and this policy shares slots; want mode = "shared",'

@@ -21,18 +21,18 @@ READINGS: tuple[Reading, ...] = ("article", "measured")
 
 
 class SlotStatus(StrEnum):
-    """How a job stands after a division."""
+    """What a division of memory gives a job."""
 
     GRANTED = "granted"
-    """It has slots of its own."""
+    """The job has slots of its own."""
     SHARED = "shared"
-    """It shares slots with others."""
+    """The job shares slots with other jobs."""
     ENDED = "ended"
-    """Its deadline cannot be met even alone: it is ended, and its owner informed of the estimate."""
+    """The job cannot meet its deadline even alone: it is ended, and its owner gets an estimate of its end."""
 
 
 def region_size(slots: int) -> int:
-    """Round up to a valid size of a region: a power of two, so that PSN modulo size survives the PSN's wrap.
+    """Round up to a valid size of a region: a power of two, so that PSN modulo size continues when PSNs wrap.
 
     >>> region_size(6)
     8
@@ -82,7 +82,7 @@ def _from_multiple(hole: Region, size: int) -> Region:
 
 
 def holes(total: int, used: Iterable[Region]) -> list[Region]:
-    """List the largest free regions of slots 0 to `total` - 1, lowest first.
+    """Return the holes among the slots 0 to `total` - 1: maximal regions of free slots, lowest first.
 
     Used regions may come in any order, overlap, and extend beyond the memory.
 
@@ -102,7 +102,7 @@ def holes(total: int, used: Iterable[Region]) -> list[Region]:
 
 
 def place(total: int, wanted: Region | None) -> Region:
-    """Return the region of a shared job on a switch with `total` slots: all of them if none is wanted.
+    """Return a shared job's region on a switch with `total` slots: `wanted`, or all slots if it is None.
 
     Raises BadJob if the wanted region exceeds the memory.
 

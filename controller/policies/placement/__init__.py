@@ -1,1 +1,1 @@
-"""Which servers jobs run on: their steady state, and policies that choose by it."""
+"""Placement: policies that choose jobs' servers, and the steady-state rates from which they choose."""

@@ -1,7 +1,7 @@
-"""Placements to compare with: random, balanced, packed, by locality, even (Optimus, EuroSys'18).
+"""Placement policies to compare others with: random, balanced, packed, local, even (Optimus, EuroSys'18).
 
-Each is a function of the problem and the job; all are O(servers · log servers) but for `gpu_balance`, which
-adds O(workers · log servers).
+Each is a function of the problem and the job; all are O(servers · log servers), and `gpu_balance` adds
+O(workers · log servers).
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ def least_fragmentation(problem: PlacementProblem, job: Job) -> list[str] | None
 
 
 def locality_first(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Keep to one server, then to one rack, then to few racks."""
+    """Place the job on one server if it fits there, else in one rack, else in few racks."""
     return _local(problem, problem.room(job), job.workers)
 
 
 def locality_on_fast_links(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Fill the server with the slowest link; if none has room, go by locality on the fastest links that do.
+    """Place all workers on the server with the slowest link that has room, or else on fast links.
 
-    A job is as fast as its slowest link.
+    A job is as fast as its slowest link. So a job of several servers is placed by locality among the servers
+    with the fastest links that have room for it.
     """
     room, link_bps = problem.room(job), problem.topology.link_bps_of
     alone = [name for name, count in room.items() if count >= job.workers]

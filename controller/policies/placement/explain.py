@@ -24,12 +24,14 @@ def explain(state: FlowState, job: Job) -> list[str]:
     ]
     rate_bps = state.rate_bps(job)
     if count == 1:
-        return [*lines, "It stays on one server: no gradient takes the network, and nothing bounds it."]
+        return [*lines, "The job stays on one server: it sends no gradients, and no link limits its rate."]
     tree = tree_of(state.topology, job)
     fan_ins = fan_in(state.topology, job, tree)
     sums = ", ".join(f"{name} ({plural(fan_ins[name], 'flow')})" for name in sorted(tree.aggregators))
     lines.append(
-        f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums it."
+        f"Its gradients are summed at {sums}; the tree's root is {tree.root}."
+        if job.aggregate and sums
+        else "No switch sums the job."
     )
     part = speed(job, rate_bps)
     if not math.isfinite(rate_bps):
@@ -42,23 +44,23 @@ def explain(state: FlowState, job: Job) -> list[str]:
 
 
 def _bound(state: FlowState, job: Job, rate_bps: float) -> list[str]:
-    """Describe the link that limits the rate, its other jobs, and the gain of a tenth more of it."""
+    """Return sentences: the link that limits a job, other jobs on it, and the gain of a tenth more rate."""
     number = int(state.steady.bound_by[state.jobs.index(job)])
     if number == NONE:
         return []
     others = [other.name for other in state.jobs if other is not job and number in _links(state, other)]
     shared = f", with {', '.join(others[:8])}" if others else ", alone"
-    lines = [f"{state.resource(number).capitalize()} bound it{shared}."]
+    lines = [f"{state.resource(number).capitalize()} limits the job{shared}."]
     for name in sorted(tree_of(state.topology, job).aggregators if job.aggregate else ()):
         level = float(state.steady.spilled_at_bps[state.topology.number_of[name]])
         if level < rate_bps:
             lines.append(
-                f"Above {level / 1e9:.4g} Gb/s per job {name} had no memory: the rest passed it unsummed."
+                f"Above {level / 1e9:.4g} Gb/s per job, {name} has no free slots: the excess passes unsummed."
             )
     better = steady_state(_faster(state.topology, number // 2), state.jobs).rate_bps(job)
     gain_s = (job.iteration_at_s(rate_bps) - job.iteration_at_s(better)) * job.iterations
     lines.append(
-        f"A tenth more rate there would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end it"
+        f"A tenth more rate of this link would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end the job"
         f" {gain_s:.4g} s earlier."
     )
     return lines

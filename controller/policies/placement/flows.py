@@ -1,9 +1,9 @@
-"""The flows of placed jobs over a cluster, as `waterfill` takes them.
+"""The flows of placed jobs over a cluster, as input of `waterfill`.
 
 Every link is two resources, one for each direction: 2n is from `a` to `b` of link n, 2n+1 the way back.
 Every switch that sums is a pool that its jobs share; its rate is what its slots sum per round trip. Packets
-without memory go to the job's fallback server, over the shortest path from its root; a job without one is
-modelled with one at its root, behind a link that is never full.
+that find no slot go to the job's fallback server, over the shortest path from the root; a job without a
+fallback server is modelled with one at its root, behind a link that is never full.
 
 >>> from controller.vocabulary import fabrics
 >>> rack = fabrics.star(4)
@@ -34,7 +34,7 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True)
 class FlowState:
-    """Running jobs and their resulting rates; jobs that nothing limits have an infinite one."""
+    """Running jobs and their resulting rates; the rate of a job that nothing limits is infinite."""
 
     topology: Topology
     jobs: tuple[Job, ...]
@@ -61,7 +61,7 @@ class FlowState:
         return self.steady.load_bps[: 2 * len(self.topology.links)]
 
     def resource(self, number: int) -> str:
-        """Return a description of the resource that bounds a job."""
+        """Return the description of a resource that limits a job: a link and its direction, or "nothing"."""
         if number == NONE:
             return "nothing"
         link = self.topology.links[number // 2]
@@ -82,7 +82,7 @@ def steady_state(topology: Topology, jobs: Sequence[Job], *, measured: bool = Fa
     Args:
         topology: Servers, switches and links.
         jobs: The jobs.
-        measured: Slots are held for the time measured of each job, instead of a round trip.
+        measured: Whether a job holds its slots for the measured time, `Job.hold_s`, instead of a round trip.
     """
     pools = _held_as_measured(topology) if measured and any(job.hold_s is not None for job in jobs) else None
     return FlowState(topology, tuple(jobs), waterfill(flows_of(topology, jobs, pools)))
@@ -90,9 +90,10 @@ def steady_state(topology: Topology, jobs: Sequence[Job], *, measured: bool = Fa
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Memory in which jobs sum: the rate of each pool, and the pool of a job at a switch that sums it.
+    """Memory in which jobs sum: the rate of each pool, and the pool that a job uses at a switch.
 
-    `held` is the time for which a job holds a slot, relative to the time assumed by the rate of its pool.
+    `of(job, switch)` returns the number of the pool, and `held(job, switch)` the time for which the job holds
+    a slot, relative to the time assumed by the pool's rate.
     """
 
     rate_bps: Sequence[float]
@@ -182,7 +183,7 @@ def _grow(topology: Topology, job: Job) -> list[FlowNode]:
 
 
 def directions(topology: Topology, a: str, b: str) -> tuple[int, int]:
-    """Return the resources of the link from `a` to `b`, and of the way back."""
+    """Return the numbers of a link's two resources: from `a` to `b`, and from `b` to `a`."""
     number = topology.neighbours[a][b]
     forward = 2 * number if topology.links[number].a == a else 2 * number + 1
     return forward, forward ^ 1

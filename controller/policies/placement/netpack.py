@@ -2,14 +2,15 @@
 
 The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the rate that one more flow would
 get on its link, from the water-filling of the running jobs, relative to the fastest link; c is the price of a
-flow, and f of an unused GPU. Of servers whose links differ in rate, only the fastest with enough room
-are considered: one slow link slows a job down as a whole. The best servers for w workers are found by dynamic
-programming from small sub-placements to large ones::
+flow, f the price of an unused GPU, and room the number of workers that the server has free GPUs for. Of
+servers whose links differ in rate, only the fastest with enough room are considered: one slow link slows a
+job down as a whole. The best servers for w workers are found by dynamic programming from small sub-placements
+to large ones::
 
     best[i][w] = max over k of best[i-1][w-k] + value(server i, k)
 
-once in each of the racks with most value, and once over all of these, where each rack used costs a flow
-between racks. Water-filling each candidate with the jobs near it decides which one is best. The papers'
+once in each of the racks with most value, and once over all of these, where each rack used has a price, too.
+Water-filling each candidate, with the jobs at the same switches, decides which one is best. The papers'
 pseudo-code is not public; the article gives the three steps, and the prices are ours.
 
 Complexity: O(servers + candidates · (workers² + events of the jobs near it)).
@@ -34,10 +35,10 @@ from controller.policies.placement.policy import PlacementProblem, settle
 from controller.vocabulary import Job
 
 FLOW, LEFT, RACK = 0.5, 0.02, 1.0
-"""Prices of a flow, of a GPU left alone on its server, and of a rack."""
+"""Prices of a flow, of a GPU that stays unused on a server of the job, and of a rack."""
 
 RACKS = 4
-"""Number of racks considered for one job, if they have room for twice its workers."""
+"""Number of racks considered for a job; more are considered until they have room for twice its workers."""
 
 
 class _Choice(NamedTuple):
@@ -62,7 +63,7 @@ def netpack(problem: PlacementProblem, job: Job) -> list[str] | None:
         if value > best:
             best, chosen = value, servers
         if best >= most * (1 - 1e-9):
-            break  # none can be better
+            break  # no placement can be better
     return chosen
 
 
@@ -84,19 +85,19 @@ def _candidates(problem: PlacementProblem, room: dict[str, int], workers: int) -
 
 
 def gain(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> float:
-    """Return the worth of a placement on these servers, with shortest paths (`worth`)."""
+    """Return the worth (`worth`) of a job that is placed on these servers, with a tree of shortest paths."""
     return worth(problem, settle(problem, job, servers))
 
 
 def worth(problem: PlacementProblem, placed: Job, *, measured: bool = False) -> float:
-    """Return the GPUs that a placed job lets compute, less those that it delays, on average over time.
+    """Return the average number of GPUs with which a placed job computes, less those that wait because of it.
 
     Considers only running jobs at the switches of its tree: one water-filling, or two.
 
     Args:
-        problem: The cluster and the running jobs; it remembers what these are worth without the job.
+        problem: The cluster and the running jobs; its `values` keep the running jobs' worth without the job.
         placed: The job, with servers and tree.
-        measured: See `steady_state`; the same in all calls for a problem.
+        measured: See `steady_state`; must be the same in all calls with one problem.
     """
     if placed.tree is None:
         return placed.gpus * speed(placed, float("inf"))
@@ -117,7 +118,7 @@ def worth(problem: PlacementProblem, placed: Job, *, measured: bool = False) -> 
 
 
 def _racks(problem: PlacementProblem, room: dict[str, int], workers: int) -> list[list[_Choice]]:
-    """Return the racks with most value, their servers in order, as many as hold twice the workers."""
+    """Return the best servers of the racks with most value: `RACKS`, or more for twice the workers."""
     racks: dict[str, list[_Choice]] = {}
     flows: dict[str, int] = {}
     for other in problem.running:
@@ -144,7 +145,7 @@ def _racks(problem: PlacementProblem, room: dict[str, int], workers: int) -> lis
 
 
 def _value_of(servers: Iterable[_Choice], workers: int) -> float:
-    """Return the estimated value of a rack for this many workers: its best servers' value, filled."""
+    """Return the estimated value of a rack for this many workers, which fill its best servers."""
     value, left = 0.0, workers
     for each in sorted(servers, key=lambda each: -each.bandwidth * each.room):
         count = min(left, each.room)
@@ -156,7 +157,7 @@ def _value_of(servers: Iterable[_Choice], workers: int) -> float:
 
 
 def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
-    """Return the best servers of each room, at most as many as the workers can need."""
+    """Return the servers of most bandwidth for each number of workers that fit, as many as may be needed."""
     by_room: dict[int, list[_Choice]] = {}
     for each in sorted(servers, key=lambda each: -each.bandwidth):
         same = by_room.setdefault(each.room, [])
@@ -172,7 +173,7 @@ def _values(server: _Choice, workers: int) -> list[float]:
 
 
 def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best values with one more server, and its number of workers for each."""
+    """Return two arrays by number of workers: the best value with `server` included, and its workers."""
     workers = len(best) - 1
     after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
     for k, value in enumerate(_values(server, workers), 1):
@@ -201,7 +202,7 @@ def _best(servers: Sequence[_Choice], workers: int) -> list[str] | None:
 
 
 def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
-    """Return the servers that the choices of the dynamic programming lead back to."""
+    """Return each worker's server; `steps` has the program's choices: a server, and its number of workers."""
     servers: list[str] = []
     for name, taken in reversed(steps):
         count = int(taken[workers - len(servers)])
@@ -210,7 +211,7 @@ def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
 
 
 def _best_across(racks: Sequence[Sequence[_Choice]], workers: int) -> list[str] | None:
-    """Return the best servers of several racks, each at its price; None if there is too little room."""
+    """Return the best servers of several racks, where each rack costs `RACK`; None for too little room."""
     best = _nothing(workers)
     racks_so_far: list[tuple[list[tuple[str, np.ndarray]], np.ndarray]] = []
     for rack in racks:

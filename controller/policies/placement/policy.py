@@ -1,4 +1,4 @@
-"""The interface of placement policies, and the placement of a batch of jobs by one.
+"""The interface of placement policies, and the placement of a batch of jobs by a policy.
 
 A policy is a function of a `PlacementProblem` and a job. It returns the server of each worker, or None if
 there is no room::
@@ -9,11 +9,10 @@ there is no room::
 
 A policy of your own is named ``path.py:first_fit``, or a package's entry point of group ``ina.placement``.
 
-Choice of a job's fallback server: near its root, where most bandwidth is left.
+`choose_fallback` chooses a job's fallback server: near its root, where most bandwidth is left.
 
-Choice of the jobs to sum in switches where memory is short (NetPack's last step).
-
-The efficiency of a job is the number of flows that its sums save, per switch that spends memory on them.
+`without_useless_sums` chooses the jobs that switches sum where memory is short (NetPack's last step). The
+efficiency of a job is the number of flows that its sums save, per switch that spends memory on them.
 Complexity: O(tries · events).
 
 >>> from controller.vocabulary import fabrics
@@ -80,7 +79,7 @@ class PlacementProblem:
 
     @cached_property
     def values(self) -> dict[tuple[int, ...], float]:
-        """Values of states of running jobs that were computed, by the jobs' places among `crossing`."""
+        """Cache of `FlowState.value` for sets of running jobs, by the jobs' positions in `crossing`."""
         return {}
 
     @cached_property
@@ -101,7 +100,10 @@ Choose = Callable[[PlacementProblem, Job], Sequence[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
-    """A function that chooses servers, and whether batches and aggregation are NetPack's."""
+    """A function that chooses a job's servers.
+
+    `netpack`: whether NetPack's rules also choose the jobs of a batch, and the jobs that switches sum.
+    """
 
     choose: Choose
     netpack: bool = False
@@ -125,13 +127,13 @@ def place(
 ) -> PlacementResult:
     """Place a batch of jobs beside the running ones.
 
-    Jobs are placed one by one. NetPack's policy takes larger jobs first, and leaves out the jobs that fill
-    the GPUs worst. Each job gets a fallback server near its root.
+    Jobs are placed one by one. NetPack's policy places larger jobs first; if GPUs are too few, it selects the
+    jobs that leave fewest GPUs idle. Each job gets a fallback server near its root.
 
     Args:
         topology: Servers, switches and links.
         batch: The jobs to place.
-        policy: Chooses the servers of each.
+        policy: Policy that chooses each job's servers.
         running: Jobs that keep their servers.
         seed: Seed of the policy's random choices.
 
@@ -154,10 +156,10 @@ def place_among(
     Args:
         topology: Servers, switches and links.
         batch: The jobs to place.
-        policy: Chooses the servers of each.
+        policy: Policy that chooses each job's servers.
         running: Jobs that keep their servers.
         rng: The source of the policy's random choices.
-        free: GPUs that the running jobs leave free, by server, if that is known; None: count them.
+        free: GPUs that the running jobs leave free, by server; None: count them.
 
     Returns:
         All running jobs, earlier ones first, and the names of the jobs that wait.
@@ -182,7 +184,10 @@ def place_among(
 
 
 def settle(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> Job:
-    """Return the job on these servers, with its tree and a fallback server."""
+    """Return the job on these servers, with a tree of shortest paths and, in shared mode, a fallback server.
+
+    A job on one server has neither.
+    """
     placed = job.on(servers, job.fallback, None)
     if len(placed.hosts) == 1:
         return placed
@@ -216,8 +221,8 @@ def _check(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> None:
 def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
     """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
 
-    Of equally good choices it prefers earlier jobs. The possible sums of the jobs from each one on are the
-    bits of a number: O(jobs * gpus / 64).
+    Of equally good choices it prefers earlier jobs. For each job, the bits of an integer are the possible
+    sums of this job and later ones: O(jobs * gpus / 64).
     """
     sizes = [job.gpus for job in batch]
     if sum(sizes) <= gpus:
@@ -237,25 +242,27 @@ def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
 
 
 def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
-    """Return the error of jobs that share a server with too few GPUs for them, or None."""
+    """Return an error message if a server has too few GPUs for the jobs on it, or None."""
     free = PlacementProblem(topology, tuple(running), random.Random(0)).free
     short = next((name for name, left in free.items() if left < 0), None)
     if short is None:
         return None
     there = ", ".join(job.name for job in running if short in job.servers)
     return (
-        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {topology.server[short].gpus}"
+        f"servers: {there} need {-free[short]} GPUs more than the server {short!r},"
+        f" which has {topology.server[short].gpus}"
     )
 
 
 def choose_fallback(state: FlowState, job: Job) -> str | None:
     """Return the fallback server of a placed job; None if there is none.
 
-    Where some servers have a `fallback_port`, fallback servers are on those only; else on any but its own.
-    One of its own servers, whose worker is then beside it, is chosen only if there is no other. Its switch
-    becomes the root, so racks whose switch sums come first, nearest to the job's servers; there,
-    the server whose link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
-    O(racks² + servers of the nearest).
+    If some servers have a `fallback_port`, only these are candidates; if none has, all servers are, except
+    the job's own. A server with a `fallback_port` that also runs the job's workers is chosen only if there is
+    no other candidate. The fallback server's switch becomes the tree's root, so racks whose switch sums come
+    first, then the racks nearest to the job's servers; in the first rack with candidates, the server whose
+    link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
+    O(racks² + servers of the nearest rack).
     """
     topology = state.topology
     ways = ways_to(topology, racks_of(topology, job))
@@ -277,7 +284,7 @@ def choose_fallback(state: FlowState, job: Job) -> str | None:
 
 
 def _least_loaded(state: FlowState, rack: str, servers: Sequence[str]) -> str:
-    """Return the server at a switch with most bandwidth left, the first of equal ones."""
+    """Return the server at the switch `rack` whose link has most bandwidth left, the first of equal ones."""
     links = [directions(state.topology, rack, server)[0] for server in servers]
     load = state.load_bps
     left = np.array([state.topology.links[link // 2].capacity_bps - load[link] for link in links])
@@ -296,7 +303,7 @@ def efficiency(topology: Topology, job: Job) -> float:
 
 
 def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs, with aggregation off for jobs whose memory is of more use to others.
+    """Return the jobs, with aggregation off for jobs whose memory is of more use to other jobs.
 
     Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; aggregation stays off if
     more GPUs compute without it. Each try is one water-filling.

@@ -26,21 +26,24 @@ def tree_of(topology: Topology, job: Job) -> Tree:
 
 
 def root_for(topology: Topology, job: Job) -> str:
-    """Return the root of a job's tree: the summing switch nearest to its fallback server, or to all racks."""
+    """Return the root of a job's tree: the summing switch nearest to its fallback server.
+
+    For a job without a fallback server, it is the summing switch nearest to all of the job's racks.
+    """
     return best_root(topology, [topology.rack_of[job.fallback]] if job.fallback else racks_of(topology, job))
 
 
 def racks_of(topology: Topology, job: Job) -> list[str]:
-    """Return the switches that a job's servers are linked to, each once. Raises BadSpec."""
+    """Return the switches that a job's servers are linked to, each once. Raises BadSpec without servers."""
     if not job.servers:
         raise BadSpec(f"job {job.name!r} has no servers; place it with ina place, or give servers = [...]")
     return list(dict.fromkeys(topology.rack_of[server] for server in job.hosts))
 
 
 def best_root(topology: Topology, racks: Collection[str]) -> str:
-    """Return the switch with the shortest paths to all `racks`: one that sums, if any does.
+    """Return the switch with the shortest paths to all `racks`: a switch that sums, if any does.
 
-    Of equally near ones, returns the one with most memory, then the first. O(racks * switches).
+    Of equally near switches, returns the one with most memory, then the first. O(racks * switches).
     """
     slots = np.array([each.slots for each in topology.switches], dtype=np.int64)
     ways = ways_to(topology, racks)
@@ -71,7 +74,7 @@ def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, s
 def tidy(topology: Topology, job: Job, tree: Tree) -> Tree:
     """Return the tree without memory at switches that only one contribution reaches.
 
-    The root keeps its memory, if it has some, because results come from there.
+    The root keeps its memory, if it has some, because it sends the results.
     """
     fan_ins = fan_in(topology, job, tree)
     useful = {name for name in tree.aggregators if fan_ins[name] > 1 or name == tree.root}
@@ -107,5 +110,5 @@ def slowest_link_bps(topology: Topology, job: Job, tree: Tree) -> float:
 
 
 def way_to_fallback(topology: Topology, job: Job, tree: Tree) -> tuple[str, ...]:
-    """Return the switches from a job's root to its fallback server's."""
+    """Return the switches from a job's root to the switch of its fallback server, both included."""
     return topology.way(tree.root, topology.rack_of[job.fallback] if job.fallback else tree.root)

@@ -2,13 +2,14 @@
 
 All jobs' rates rise together from zero. A link carries every flow on it, ``Σ flows_jl · x_j <= C_l``; memory
 for sums is used in proportion to rate, ``Σ x_j · RTT <= M_s``. The first link to fill freezes its jobs, and
-the other rates continue to rise. So do rates of jobs whose memory is full: the excess passes unsummed, with
-all its flows, to the next switch that has memory left, or to the job's fallback server (ATP, NetPack).
+the other rates continue to rise. Rates of jobs whose memory is full continue to rise, too: the excess passes
+unsummed, with all its flows, to the next switch that has memory left, or to the job's fallback server (ATP,
+NetPack).
 
 The result is exact: between two events every load is a straight line, and the next event is where the first
 line meets its capacity. While memory suffices, the rates are max-min fair.
 
-It runs in C (`controller._native`); its twin in NumPy is `tests.twins.waterfill`.
+It runs in C (`controller._native`); `tests.twins.waterfill` has the same algorithm in NumPy, to compare with.
 
 Complexity: O(events · (resources + nodes that the event affects)); there is at most one event per resource.
 
@@ -35,7 +36,7 @@ Ints = NDArray[np.int64]
 
 NONE = -1
 SAME = 1 + 1e-12
-"""Events closer than this, relatively, are one."""
+"""Events at rates that differ by less than this factor count as one event."""
 
 
 class FlowNode(NamedTuple):
@@ -58,7 +59,7 @@ class FlowNode(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFlows:
-    """Trees of all jobs as arrays over nodes; a job's nodes follow each other, jobs in order."""
+    """Trees of all jobs as arrays over nodes: first all nodes of job 0, then all of job 1, and so on."""
 
     jobs: int
     link_bps: Floats
@@ -88,8 +89,8 @@ class JobFlows:
         Args:
             jobs: Number of jobs.
             link_bps: Capacity of each link, bits per second.
-            nodes: The nodes of all jobs, in the jobs' order, parents before children; or rows of their
-                fields.
+            nodes: The nodes of all jobs, in the jobs' order, parents before children; or an array with a row
+                of `FlowNode`'s fields for each node.
             pool_bps: Capacity of each pool, bits per second.
             limit_bps: The highest rate that each job can use, bits per second; None: no limits.
         """
@@ -121,9 +122,9 @@ class JobFlows:
 class SteadyRates:
     """The result of a water-filling.
 
-    `rate_bps` is infinite for a job without a limit. `bound_by` is the resource that froze each job: a
-    link's number, -1 for its own limit or for none. `load_bps` is the
-    load of links and pools; `spilled_at_bps` the level at which each pool was full, infinite if never.
+    `rate_bps` is infinite for a job without a limit. `bound_by` is the link that froze each job, by number;
+    -1 if its own limit froze it, or nothing did. `load_bps` is the load of links and pools, and
+    `spilled_at_bps` the rate per job at which each pool was full, infinite if it never was.
     """
 
     rate_bps: Floats
@@ -152,5 +153,5 @@ def waterfill(flows: JobFlows) -> SteadyRates:
     )
     into = (steady.rate_bps, steady.bound_by, steady.load_bps, steady.spilled_at_bps)
     if _native.load().waterfill(ctypes.byref(given), *(each.ctypes.data for each in into)):
-        raise MemoryError(f"water-filling {flows.jobs} jobs")
+        raise MemoryError(f"too little memory to compute the rates of {flows.jobs} jobs")
     return steady

@@ -18,8 +18,8 @@ def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> lis
         return [f"{job.name} stays on one server: it needs no tree."]
     tree = trees[job.name]
     fan_ins = fan_in(problem.topology, job, tree)
-    near = f"it sums nearest to {job.fallback}" if job.fallback else "all its racks are nearest to it"
-    lines = [f"Root {tree.root}: of the switches that can sum, {near}."]
+    near = f"to {job.fallback}" if job.fallback else "to all racks of the job"
+    lines = [f"Root {tree.root}: of the switches that can sum, the nearest {near}."]
     for name, parent in tree.parents.items():
         able = problem.topology.switch[name].aggregates
         if name in tree.aggregators:
@@ -34,12 +34,12 @@ def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> lis
     lines += explain_rate(state, placed)[2:]
     straight = problem.summing_everywhere(job, problem.grow(job, {}))
     if straight == tree:
-        return [*lines, "It is the tree of shortest paths."]
+        return [*lines, "The tree consists of shortest paths."]
     other = problem.evaluate({**trees, job.name: straight})
     rate_bps = other.rate_bps(replace(placed, tree=straight))
     rate = (
         f"its gradients would be summed at {rate_bps / 1e9:.4g} Gb/s"
         if math.isfinite(rate_bps)
-        else "nothing would limit it"
+        else "nothing would limit its rate"
     )
     return [*lines, f"On shortest paths to the same root {rate}."]

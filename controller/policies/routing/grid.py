@@ -1,24 +1,24 @@
 """Aggregation trees by a linear program and randomised rounding (GRID, ToN 31(5), 2023).
 
 Every rack g of a job j with n servers may send its flows to any switch s that sums, or straight to the root;
-r is the rate per server that goes there, y the rate of the sums that leave s. Relaxed::
+r is the rate per server that goes to s, y the rate of the sums that leave s. The relaxed program::
 
     maximise   min_j λ_j + small · Σ_j λ_j
     such that  λ_j <= Σ_s r_jgs                          for every rack
-               r_jgs <= y_js                             what leaves is as fast as what comes
+               r_jgs <= y_js                             sums leave s as fast as flows arrive
                Σ n_jg · r_jgs [l on g→s] + Σ y_js [l on s→root] <= C_l
                Σ_j y_js <= M_s / RTT_s                   memory; at the root Σ_j λ_j
 
 The paper's program has one parameter server and links without limits; this one has every link of the
 topology, and several jobs. In each draw every rack picks s with probability r / Σ r; paths that meet are
 merged, so that the result is a tree, and water-filling evaluates it, both with sums at the picked switches
-and with sums at all switches of the tree that can. Other draws have all racks go straight to the root, which
-is all that there is to pick where few switches sum. The paths are the same shortest ones for all jobs, or
-drawn for each, as by equal-cost multi-path. The best draw is then refined, which the paper does not do: each
-job in turn gets trees of new draws, and keeps the one that is better beside all others. In small problems
-(`SMALL` switches, `FEW` jobs) one branch or one sum of a job, or of two jobs at once, is then exchanged until
-nothing is better: draws pick among shortest paths and sum where they can, but where links or memory are short
-the best trees make detours, or leave sums out. Roots stay where they are.
+and with sums at all switches of the tree that can sum. Other draws send all racks' flows straight to the
+root, the only choice where few switches sum. The paths are the same shortest ones for all jobs, or drawn for
+each job, as by equal-cost multi-path. The best draw is then refined, which the paper does not do: trees of
+new draws are tried for each job in turn, beside the other jobs' trees, and better ones are kept. In small
+problems (`SMALL` switches, `FEW` jobs) one branch or one sum of a job, or of two jobs at once, is then
+exchanged until no exchange is better: draws pick among shortest paths and sum wherever a switch can, but
+where links or memory are short the best trees make detours, or leave sums out. Roots do not change.
 
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
 O((draws + jobs) · events).
@@ -46,31 +46,31 @@ from controller.policies.routing.policy import RoutingProblem, path, score
 from controller.vocabulary import Job, Topology, Tree
 
 DETOUR = 2
-"""Links by which a path over a switch may be longer than the shortest path."""
+"""Number of links by which a path over a switch may be longer than the shortest path."""
 
 MOST = 200_000
-"""Variables of a linear program; with more a solver takes hours, or all memory."""
+"""Most variables of a linear program; with more a solver takes hours, or all memory."""
 
 FREE = 1e4
 """Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
 
 PASSES = 3
-"""Times that each job's tree is drawn anew beside all other jobs' trees."""
+"""Number of times that each job's tree is drawn anew beside all other jobs' trees."""
 
 SMALL = 6
-"""Switches of a cluster up to which branches are exchanged one by one."""
+"""Most switches of a cluster in which branches are exchanged one by one."""
 
 FEW = 3
-"""Jobs up to which branches are exchanged one by one."""
+"""Most jobs whose branches are exchanged one by one."""
 
 MOST_EXCHANGED = 2_000
-"""Trees of a job, or pairs of two jobs, that are tried at a time."""
+"""Most trees of a job, or pairs of trees of two jobs, that are tried at a time."""
 
 AROUND = 2
-"""Switches outside a tree over which an exchanged branch may lead."""
+"""Most switches outside a tree on the new path of an exchanged branch."""
 
 Shares = Mapping[tuple[str, str], Mapping[str, float]]
-"""By job and rack: the part of its rate that each switch sums."""
+"""By job and rack: the rate that goes to each switch in the linear program, as weights for draws."""
 
 
 def grid(problem: RoutingProblem) -> dict[str, Tree]:
@@ -85,8 +85,8 @@ def best_of_draws(problem: RoutingProblem, shares: Shares | None, *, passes: int
 
     Args:
         problem: The placed jobs.
-        shares: From which switches are drawn; None: all racks go straight to the root.
-        passes: Times that each job's tree is drawn anew beside all other jobs' trees.
+        shares: Weights with which switches are drawn; None: all racks' flows go straight to the root.
+        passes: Number of times that each job's tree is drawn anew beside all other jobs' trees.
     """
     worth, best = _better(problem, ((-1.0, 0.0), {}), _draws(problem, shares))
     for _ in range(passes):
@@ -100,13 +100,13 @@ def best_of_draws(problem: RoutingProblem, shares: Shares | None, *, passes: int
 
 
 Rated = tuple[tuple[float, float], dict[str, Tree]]
-"""Trees with their `score` beside all jobs."""
+"""The `score` of all jobs on their trees, and the trees by job."""
 
 
 def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
-    """Return the best trees: `rated`, or with one of `others` in place of its jobs' trees.
+    """Return the best trees: `rated` itself, or with one of `others` in place of some jobs' trees.
 
-    Each of `others` is tried as it is, and with sums at all switches that can.
+    Each of `others` is tried as it is, and with sums at all switches that can sum.
     """
     worth, best = rated
     trees = best
@@ -120,7 +120,7 @@ def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tr
 
 
 def _exchanged(problem: RoutingProblem, rated: Rated) -> Rated:
-    """Return trees that no exchange improves: of a branch or of a sum, for one job or for two at once."""
+    """Return trees that no exchange of a branch or a sum improves, of one job or of two jobs at once."""
     together = [*((job,) for job in problem.routed), *combinations(problem.routed, 2)]
     at = 0
     while at < len(together):
@@ -133,7 +133,7 @@ def _exchanged(problem: RoutingProblem, rated: Rated) -> Rated:
 
 
 def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
-    """Yield the trees with sums at one switch more or less, and those with one branch on another way up."""
+    """Yield variants of a tree: with sums at one switch more or fewer, or one branch on another way up."""
     topology, root = problem.topology, tree.root
     for name in tree.switches:
         if topology.switch[name].aggregates:
@@ -150,7 +150,10 @@ def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
 
 
 def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield `way`, continued over other switches to each switch of the tree that is not below its start."""
+    """Yield `way`, extended to each reachable switch of the tree that is not below its start.
+
+    It is extended over at most `AROUND` switches outside the tree.
+    """
     for above in topology.neighbours[way[-1]]:
         if above not in topology.switch or above in way or _passes(tree, above, way[0]):
             continue
@@ -161,14 +164,17 @@ def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Seq
 
 
 def _passes(tree: Tree, start: str, name: str) -> bool:
-    """Return whether the way from a switch up the tree passes another one."""
+    """Return whether the way from the switch `start` up the tree passes the switch `name`."""
     while start != name and start in tree.parents:
         start = tree.parents[start]
     return start == name
 
 
 def _draws(problem: RoutingProblem, shares: Shares | None) -> Iterator[dict[str, Tree]]:
-    """Yield trees straight to the root, of the likeliest picks and of drawn ones, on both kinds of paths."""
+    """Yield trees straight to the root, over the likeliest switches and over drawn ones.
+
+    Their paths are common to all jobs, or drawn for each job.
+    """
     for spread in (False, True):
         yield _straight(problem, spread=spread)
         if shares:
@@ -184,7 +190,7 @@ def _straight(problem: RoutingProblem, *, spread: bool) -> dict[str, Tree]:
 
 
 def _everywhere(problem: RoutingProblem, trees: Mapping[str, Tree]) -> dict[str, Tree]:
-    """Return the trees with sums at all switches that can."""
+    """Return the trees with sums at all switches that can sum."""
     return {
         job.name: problem.summing_everywhere(job, trees[job.name])
         for job in problem.routed
@@ -221,7 +227,7 @@ def _picked(
 
 
 def candidates(problem: RoutingProblem, job: Job, rack: str) -> list[str]:
-    """Return the switches that could sum a rack's flows: the root, and those that are near enough."""
+    """Return the switches that could sum a rack's flows: the root, and others on detours up to `DETOUR`."""
     topology, root = problem.topology, problem.roots[job.name]
     there, onward = topology.hops(rack), topology.hops(root)
     at = topology.number_of
@@ -252,7 +258,7 @@ class _Program:
         return len(self.limits) - 1
 
     def named_row(self, name: object, limit: float) -> int:
-        """Return the row of a resource, the same for all its users."""
+        """Return the row of a resource, which all variables that use the resource share."""
         if name not in self._named:
             self._named[name] = self.row(limit)
         return self._named[name]
@@ -262,7 +268,7 @@ class _Program:
 
 
 def relaxed(problem: RoutingProblem) -> Shares:
-    """Solve the relaxation. Rates are in units of the fastest link that has a limit.
+    """Return the shares by the relaxed linear program. Rates are in units of the fastest link with a limit.
 
     Raises BadSpec if scipy is missing, and for jobs whose program is too large.
     """

@@ -26,7 +26,7 @@ from controller.vocabulary.files import check_job
 
 @dataclass(frozen=True)
 class RoutingProblem:
-    """Placed jobs on a cluster; `rng` is the source of random choices, of which there are `draws`."""
+    """Placed jobs on a cluster; `draws` is the number of random draws of trees, and `rng` their source."""
 
     topology: Topology
     jobs: tuple[Job, ...]
@@ -35,20 +35,20 @@ class RoutingProblem:
 
     @cached_property
     def routed(self) -> tuple[Job, ...]:
-        """The jobs that need a tree. Raises BadSpec if one is not placed."""
+        """The jobs that need a tree. Raises BadSpec if a job is not placed."""
         return tuple(job for job in self.jobs if racks_of(self.topology, job) and len(job.hosts) > 1)
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """The root of each routed job: the summing switch nearest to its fallback server, or to all racks."""
+        """The root of each routed job, by job (`controller.policies.placement.trees.root_for`)."""
         return {job.name: root_for(self.topology, job) for job in self.routed}
 
     def grow(self, job: Job, picks: Mapping[str, str], *, spread: bool = False) -> Tree:
         """Return the tree in which every rack's flows go to the switch picked for it, then to the root.
 
-        Paths that meet are merged, so that the result is a tree. The picked switches sum, if more than one
-        flow arrives there, and so does the root if it can. With `spread` paths are drawn among the shortest,
-        as equal-cost multi-path does; otherwise all jobs use the same ones.
+        Paths that meet are merged, so that the result is a tree. A picked switch sums if more than one flow
+        arrives there, and the root sums if it can. With `spread`, paths are drawn among the shortest ones, as
+        equal-cost multi-path does; otherwise all jobs use the same shortest paths.
         """
         root = self.roots[job.name]
         ways = {
@@ -70,7 +70,7 @@ class RoutingProblem:
         return tidy(self.topology, job, Tree(root, parents, self._capable(chosen)))
 
     def ways(self, start: str, via: str, end: str) -> list[list[str]]:
-        """Return all shortest ways over `via`, without loops, each once."""
+        """Return all shortest paths from `start` over `via` to `end`, without loops, each once."""
         found = (
             _without_loops([*first[:-1], *second])
             for first in self._paths(start, via)
@@ -83,14 +83,14 @@ class RoutingProblem:
         return _without_loops([*leg(start, via)[:-1], *leg(via, end)])
 
     def _drawn_path(self, start: str, end: str) -> list[str]:
-        """Return a random one of the shortest paths, both ends included."""
+        """Return a random one of the shortest paths from `start` to `end`, both included."""
         found = [start]
         while found[-1] != end:
             found.append(self.rng.choice(self._nearer(found[-1], end)))
         return found
 
     def _paths(self, start: str, end: str) -> list[list[str]]:
-        """Return all shortest paths, both ends included."""
+        """Return all shortest paths from `start` to `end`, both included."""
         if start == end:
             return [[end]]
         return [[start, *rest] for above in self._nearer(start, end) for rest in self._paths(above, end)]
@@ -139,7 +139,7 @@ def check(problem: RoutingProblem, trees: Mapping[str, Tree]) -> Mapping[str, Tr
             raise BadSpec(f"the policy's tree for {job.name!r} is {kind(trees[job.name])}; it must be a Tree")
         check_job(replace(job, tree=trees[job.name]), problem.topology)
         if unable := [n for n in trees[job.name].aggregators if not problem.topology.switch[n].aggregates]:
-            raise BadSpec(f"the policy sums {job.name!r} at {unable[0]!r}, which has no slots")
+            raise BadSpec(f"the policy's tree sums {job.name!r} at {unable[0]!r}, which has no slots")
     return trees
 
 
@@ -153,7 +153,7 @@ def _without_loops(nodes: Sequence[str]) -> list[str]:
 
 
 def path(topology: Topology, start: str, end: str) -> list[str]:
-    """Return the switches of a shortest path, both ends included."""
+    """Return the switches of a shortest path from `start` to `end`, both included."""
     found, towards = [start], topology.towards(end)
     while found[-1] != end:
         found.append(towards[found[-1]])
@@ -175,7 +175,7 @@ def tor_only(problem: RoutingProblem) -> dict[str, Tree]:
 
 
 def ecmp(problem: RoutingProblem) -> dict[str, Tree]:
-    """Sum as `tor_only`, each job over random shortest paths of its own, as equal-cost multi-path does."""
+    """Sum at the same switches as `tor_only`, each job over its own random shortest paths, as with ECMP."""
     return {
         job.name: problem.grow(job, {rack: rack for rack in racks_of(problem.topology, job)}, spread=True)
         for job in problem.routed
@@ -183,7 +183,7 @@ def ecmp(problem: RoutingProblem) -> dict[str, Tree]:
 
 
 def ecmp_everywhere(problem: RoutingProblem) -> dict[str, Tree]:
-    """Sum at every switch that can, each job over random shortest paths of its own."""
+    """Sum at every switch that can sum, each job over its own random shortest paths."""
     return {
         job.name: problem.summing_everywhere(job, problem.grow(job, {}, spread=True))
         for job in problem.routed
@@ -191,5 +191,5 @@ def ecmp_everywhere(problem: RoutingProblem) -> dict[str, Tree]:
 
 
 def shortest_path(problem: RoutingProblem) -> dict[str, Tree]:
-    """Sum at every switch of the shortest paths to the root that can."""
+    """Sum at every switch that can sum on the shortest paths to the root."""
     return {job.name: problem.summing_everywhere(job, problem.grow(job, {})) for job in problem.routed}

@@ -1,6 +1,7 @@
 """Scheduling policies, and the interface through which simulator and live controller use them.
 
-Read `controller.policies.scheduling.policy` first. Policies are one per module, or one line in `baselines`.
+Read `controller.policies.scheduling.policy` first. Each policy has a module of its own; policies that consist
+of a rank only are in `baselines`.
 """
 
 from controller.policies.scheduling.errors import (

@@ -1,4 +1,4 @@
-"""Baselines that consist of a rank only, as functions that make a fresh policy."""
+"""Baseline policies that consist of a rank only, as functions that return a new policy."""
 
 from __future__ import annotations
 
@@ -16,38 +16,41 @@ def _estimate_s(job: JobState) -> float:
 
 
 def fifo(*, backfill: bool = False) -> RankedPolicy:
-    """Return first in, first out: the head of the queue blocks the jobs behind it, unless `backfill`."""
+    """Return the policy first in, first out: the head of the queue blocks later jobs, unless `backfill`."""
     name = "fifo-backfill" if backfill else "fifo"
     return RankedPolicy(name, _order, moves=Preemption.NEVER, backfill=backfill)
 
 
 def sjf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
-    """Return shortest job first, not preemptive, durations known."""
+    """Return the policy shortest job first: not preemptive, by known durations."""
     return RankedPolicy("sjf", estimates.remaining_s, moves=Preemption.NEVER)
 
 
 def srtf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
-    """Return shortest remaining time first."""
+    """Return the policy shortest remaining time first: preemptive, by known durations."""
     return RankedPolicy("srtf", estimates.remaining_s, moves=Preemption.PREEMPT)
 
 
 def srsf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
-    """Return shortest remaining service (time x GPUs) first (Tiresias, NSDI'19)."""
+    """Return the policy shortest remaining service (time x GPUs) first, preemptive (Tiresias, NSDI'19)."""
     return RankedPolicy("srsf", partial(_remaining_service_s, estimates), moves=Preemption.PREEMPT)
 
 
 def las(*, quantum_s: float = 360.0) -> RankedPolicy:
-    """Return least attained service first, service counted in time; ties go to the earlier."""
+    """Return the policy least attained service first, by time: preemptive; of equal jobs, the earlier."""
     return RankedPolicy("las", _attained_s, moves=Preemption.PREEMPT, quantum_s=quantum_s)
 
 
 def las_2d(*, quantum_s: float = 360.0) -> RankedPolicy:
-    """Return least attained service first, service counted in time x GPUs, continuous."""
+    """Return the policy least attained service first, by time x GPUs: preemptive, with one queue."""
     return RankedPolicy("2d-las", _attained_service_s, moves=Preemption.PREEMPT, quantum_s=quantum_s)
 
 
 def qssf() -> RankedPolicy:
-    """Return quasi-shortest service first (Helios, SC'21): predicted duration x GPUs, not preemptive."""
+    """Return the policy quasi-shortest service first, by predicted duration x GPUs (Helios, SC'21).
+
+    It is not preemptive.
+    """
     return RankedPolicy("qssf", _estimated_service_s, moves=Preemption.NEVER)
 
 

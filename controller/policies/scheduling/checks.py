@@ -1,4 +1,4 @@
-"""Checks of every decision, on request: they cost more than the decision."""
+"""The check of a policy's decision; optional, because it takes longer than the decision."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from controller.policies.scheduling.policy import Decision, Group, View
 from controller.vocabulary.errors import plural
 
 ROUNDING = 1e-6
-"""Tolerance of sums of grants: allocators reckon in shares of servers."""
+"""Tolerance of the sums of granted CPUs and memory, which allocators compute from fractions of servers."""
 
 
 def check(decision: Decision, view: View, policy: str) -> None:
-    """Raise BadDecision if `decision` uses a GPU twice, a job twice, or a job that is not unfinished.
+    """Raise BadDecision if `decision` uses a GPU or a job twice, or a job that has ended or does not exist.
 
-    A GPU may be in two groups only if their jobs name each other as neighbours.
+    A GPU may be in two groups only if their jobs name each other as neighbours. Other errors are a wrong
+    number of GPUs, and more CPUs or memory granted than a server has.
     """
     holders: dict[int, list[Group]] = {}
     seen: set[int] = set()
     for group in decision.groups:
         if not group.jobs:
-            raise BadDecision(f"{policy}: a group without a job on GPUs {group.gpus}")
+            raise BadDecision(f"{policy}: there is no job in the group on GPUs {group.gpus}")
         if len(set(group.gpus)) != len(group.gpus) or not all(
             0 <= gpu < len(view.cluster.node_of) for gpu in group.gpus
         ):
             raise BadDecision(
-                f"{policy}: GPUs {group.gpus} of {group.jobs}; the cluster has {view.cluster.gpus}"
+                f"{policy}: wrong GPUs {group.gpus} of {group.jobs}; the cluster has {view.cluster.gpus}"
             )
         for job in group.jobs:
             if view.jobs.get(job.spec.name) is not job:

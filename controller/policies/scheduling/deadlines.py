@@ -1,30 +1,25 @@
-"""Which deadlines are urgent now, and which are promised; ours.
+"""Policies for jobs with deadlines (`Submission.deadline_s`): `edf` and, ours, `OnTime`.
 
-The jobs with deadlines up to job i's become urgent together when
+Earliest deadline first (`edf`) runs jobs with deadlines at once, and lets short jobs without a deadline wait,
+although most deadlines leave time. Shortest remaining service first is best for the mean, but misses
+deadlines. `OnTime` ranks a job with a deadline by service, like all other jobs, until the deadline is urgent
+(`DeadlineUrgency`); urgent jobs go first, by deadline. No job is granted slots: all jobs share them, so no
+slot is idle while a job could use it. O(n log n) for n jobs.
 
-- they need more than `FULL` of all GPU-seconds until then, as they would in a queue of their own, or
-- job i alone needs more than 1 / (1 + `MARGIN`) of the time until then, less `STOPS` starts.
+Job i's deadline is urgent when job i alone needs more than 1 / (1 + `MARGIN`) of the time until then, less
+`STOPS` starts. Job i and all jobs with earlier deadlines are urgent together when they need more than `FULL`
+of all GPU-seconds in this time.
 
-What jobs need is their remaining time times 1 + c: jobs contend for links and switch memory. A job beside
-others on a fraction f of the GPUs needs 1 + c · f times its time alone, and c is learnt from running jobs,
-whose speeds are known.
+A job's need is its remaining time alone times 1 + c, because jobs contend for links and switch memory. c is
+learnt from the known speeds of running jobs: beside jobs on a fraction f of the GPUs, a job takes 1 + c · f
+times as long as alone.
 
-Remaining times are believed as far as ended jobs lasted as long as reported. With an error e (a logarithm,
-`scheduling.estimates.EstimateError`; few jobs leave a larger one likely) a job may need exp(e) times as long,
+Reported durations are trusted only as far as they were right for ended jobs. With an error e (a logarithm,
+`scheduling.estimates.EstimateError`; larger while few jobs have ended) a job may need exp(e) times as long,
 and is urgent earlier. If it would be late even alone, and even with exp(-`SURE` · e) of its remaining time,
-its deadline is ignored: GPUs taken from others for it would be wasted. Before any job has ended, all
-deadlines are urgent until they have passed. So the order is by earliest deadline at first, where reported
-durations are wrong, and where starts are long relative to jobs.
-
-Policies for jobs with deadlines (`Submission.deadline_s`).
-
-Deadlines as late as they allow: until then the shortest jobs go first; ours.
-
-Earliest deadline first runs jobs with deadlines at once, and lets short jobs without one wait, although most
-deadlines leave time. Shortest remaining service first is best for the mean, but misses deadlines. Here a job
-with a deadline goes by service, as all others, until it is urgent (`DeadlineUrgency`); urgent
-jobs go first, by deadline. No job is granted slots: all share them, so none idles while a job could use
-it. O(n log n) for n jobs.
+its deadline is ignored: GPUs taken from other jobs for it would be wasted. Before any job has ended, all
+deadlines are urgent until they have passed. So the order is earliest deadline first at the beginning, where
+reported durations are wrong, and where starts are long relative to jobs.
 """
 
 from __future__ import annotations
@@ -39,40 +34,40 @@ from controller.policies.scheduling.queue import Rank
 from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 
 FULL = 0.5
-"""Part of all GPU-seconds until a deadline that jobs due by then may need before they are urgent."""
+"""Fraction of all GPU-seconds until a deadline; if the jobs due by then need more, they are urgent."""
 MARGIN = 0.5
-"""A job is urgent when its remaining slack is no longer than this part of its remaining run time."""
+"""A job is urgent when its remaining slack is at most this fraction of its remaining run time."""
 STOPS = 8
-"""Starts for which a deadline leaves time: a job that goes by its service may be stopped for others."""
+"""Number of starts for which time is left before a deadline: until a job is urgent, it may be preempted."""
 SURE = 2.0
-"""A deadline is ignored if only an error this many times as large as ended jobs' error could meet it."""
+"""A deadline is ignored if it could be met only with an error this many times the error of ended jobs."""
 LUCK = 1.2816
-"""Few ended jobs may have been right by luck, so their error counts as the largest that they leave likely:
-this is the 90th percentile of the standard normal distribution."""
+"""The 90th percentile of the standard normal distribution: a few ended jobs may have been right by luck, so
+the upper 90 % confidence limit of their error is used."""
 UNSEEN = 5.0
-"""Error before any job has ended, and the largest: no reported duration is believed."""
+"""Error that is assumed before any job has ended, and the largest one: no reported duration is trusted."""
 FIRST = 0.5
 """Assumed value of c before jobs have run beside each other."""
 LATEST = 0.2
-"""Weight of the latest speeds of running jobs against earlier ones."""
+"""Weight of running jobs' latest speeds in the moving average that estimates c."""
 LEAST = 0.05
-"""Fraction of the GPUs that others must have for a job's speed to say anything about c."""
+"""Fraction of the GPUs that other jobs must use before c is learnt from a job's speed."""
 
 AloneS = Callable[[JobState], float]
 
 
 def seconds_alone(job: JobState) -> float:
-    """Return the seconds per iteration of a job alone, as its speed model has them."""
+    """Return the seconds per iteration of a job alone, by its speed model."""
     return job.alone_s
 
 
 class DeadlineUrgency:
-    """The urgent jobs of one run, and the rank of all.
+    """The urgent jobs of one run, and the ranks of all jobs.
 
     Args:
-        estimates: Durations as reported.
-        alone_s: Returns the seconds per iteration of a job that runs alone.
-        learns: False: c is taken for zero; an ablation.
+        estimates: The jobs' reported durations.
+        alone_s: Function that returns the seconds per iteration of a job that runs alone.
+        learns: Whether c is learnt; False: c is zero, an ablation.
     """
 
     def __init__(
@@ -87,7 +82,7 @@ class DeadlineUrgency:
         self._urgent: set[int] = set()  # by order of arrival
 
     def update(self, view: View) -> float:
-        """Find the urgent jobs; return when the next become urgent if nothing happens until then."""
+        """Update the urgent jobs; return the time at which the next job is urgent, or infinity."""
         if self._learns:
             self._learn(view)
         for job in view.arrived:
@@ -98,7 +93,7 @@ class DeadlineUrgency:
         return next_s
 
     def rank(self, job: JobState, now_s: float) -> Rank:
-        """Return the rank of a job: urgent ones by deadline, the others by remaining service."""
+        """Return the rank of a job: first urgent jobs by deadline, then other jobs by remaining service."""
         if job.order in self._urgent:
             return 0, due_s(job)
         return 1, self._works_s(job, now_s) * job.spec.gpus
@@ -110,7 +105,7 @@ class DeadlineUrgency:
 
     @property
     def error(self) -> float:
-        """The expected error of reported durations, as a logarithm, by the ended jobs."""
+        """The likely error of reported durations, as a logarithm, estimated from ended jobs."""
         if not self._spread.count:
             return UNSEEN
         # a chi-square quantile by Wilson and Hilferty (1931): 13.8 for one job, 2.3 for three, 1.4 for ten
@@ -160,12 +155,12 @@ class DeadlineUrgency:
 
 
 def due_s(job: JobState) -> float:
-    """Return the time of the deadline, on the clock of `arrival_s`; infinite without one."""
+    """Return the time of a job's deadline, on the clock of `arrival_s`; infinite without a deadline."""
     return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
 
 
 def edf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
-    """Return earliest deadline first; jobs without one by shortest remaining service, after the others."""
+    """Return the policy earliest deadline first; jobs without a deadline come last, by remaining service."""
     return RankedPolicy("edf", partial(_earliest, estimates), moves=Preemption.PREEMPT)
 
 
@@ -174,7 +169,10 @@ def _earliest(estimates: DurationEstimates, job: JobState, now_s: float) -> Rank
 
 
 class OnTime:
-    """By service, but urgent deadlines first. `learns=False` is an ablation of `DeadlineUrgency`."""
+    """Policy that runs urgent jobs first, by deadline, then other jobs, shortest remaining service first.
+
+    `learns=False` is an ablation of `DeadlineUrgency`.
+    """
 
     name = "on-time"
 
@@ -183,7 +181,7 @@ class OnTime:
         self._ranked = RankedPolicy(self.name, self.urgency.rank, moves=Preemption.PREEMPT)
 
     def decide(self, view: View) -> Decision:
-        """Return the jobs of lowest rank, and ask to be woken when the next waiting ones become urgent."""
+        """Return the jobs of lowest rank that fit; decide again when a waiting job becomes urgent."""
         next_s = self.urgency.update(view)
         self._ranked.rerank()
         decision = self._ranked.decide(view)

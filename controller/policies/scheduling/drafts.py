@@ -1,4 +1,4 @@
-"""From groups of jobs to groups with GPUs: groups that ran before stay, the others get free GPUs."""
+"""Placement of groups: running groups stay on their GPUs, new groups get free GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Draft:
         return len(self.jobs) == len(group.jobs) and {*self.jobs} == {*group.jobs}
 
     def on(self, gpus: tuple[int, ...]) -> Group:
-        """Return the group on these GPUs."""
+        """Return the draft as a group on these GPUs."""
         return Group(
             self.jobs,
             gpus,
@@ -42,12 +42,12 @@ class Draft:
 
 
 def place(drafts: Iterable[Draft], view: View) -> list[Group]:
-    """Give `drafts`, the most important first, GPUs; return the groups in the same order.
+    """Return the groups of `drafts`, the most important first, with GPUs, in the same order.
 
-    That order decides which groups fit. A group with the same members as a running one stays where it is (the
-    same object is returned); if it is not fused, its first job stays where it runs, also with other partners.
-    If the holes are then too small for the others, all are placed again, large ones first, which moves some.
-    Groups that fit neither way are left out.
+    This order decides which groups fit. A group with the same members as a running group stays on its GPUs
+    (the same object is returned). A group that is not fused stays on the GPUs of its first job, even if its
+    other members change. If the holes are then too small for the new groups, all groups are placed again,
+    large ones first, which moves some. Groups that fit neither way are left out.
     """
     counts = FreeGpuCounts(view.cluster)
     kept: list[Draft] = []
@@ -93,7 +93,7 @@ def _beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
 
 
 def _fill(drafts: list[tuple[int, Draft]], slots: FreeGpus, placed: dict[int, Group]) -> bool:
-    """Place large drafts first; return whether all fit."""
+    """Add the drafts, large ones first, to `placed` with GPUs from `slots`; return whether all fit."""
     complete = True
     for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):
         gpus = slots.allocate(draft.gpus)

@@ -8,7 +8,7 @@ SchedulingError
 ├── Stuck          jobs wait, nothing runs, and nothing will ever change that
 └── ExtraMissing   a part needs a package that is not installed; the message says how to get it
 
-Both are a `ControllerError`.
+BadSpec and SchedulingError are subclasses of `ControllerError`.
 """
 
 from __future__ import annotations

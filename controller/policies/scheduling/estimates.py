@@ -1,6 +1,7 @@
-"""Durations as reported to policies that know them: the truth, or the truth times an error.
+"""Durations as reported to policies that know durations: the true ones, or the true ones times an error.
 
-The errors of reported durations, as ended jobs show them, and stage times as a profiler measures them.
+Also the error of reported durations, estimated from ended jobs (`EstimateError`), and stage times as a
+profiler measures them (`Profiler`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from controller.policies.scheduling.model import RESOURCES, Submission
 from controller.policies.scheduling.policy import JobState
 
 Remaining = Callable[[JobState, float], float]
-"""Returns the reported remaining seconds of a job, at a time."""
+"""Function of a job and a time in seconds that returns the job's reported remaining seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class DurationEstimates:
     _factors: dict[str, float] = field(default_factory=dict)
 
     def remaining_s(self, job: JobState, now_s: float) -> float:
-        """Return the reported remaining run time alone, in seconds."""
+        """Return the reported remaining run time of a job alone on its GPUs, in seconds."""
         left_s = job.iterations_left(now_s) * job.alone_s
         return left_s * self._factor(job.spec.name) if self.error else left_s
 
@@ -46,14 +47,14 @@ EXACT = DurationEstimates()
 
 
 AGENTS = ("a2c", "dqn")
-"""Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
+"""Models of Muri's traces whose first stage is simulation on the CPU, and not loading from storage."""
 
 
 def profile(job: Submission) -> Profile:
     """Return the job's seconds per iteration on each of `RESOURCES`.
 
-    Three stages have loading and preprocessing as one, as in Muri's traces. Raises BadSpec if there is no
-    profile.
+    If a job has three stages, as in Muri's traces, the first one is loading and preprocessing together.
+    Raises BadSpec for fewer than three stages.
     """
     stages = job.stages_s
     if len(stages) == len(RESOURCES):
@@ -65,7 +66,7 @@ def profile(job: Submission) -> Profile:
 
 
 class Profiler:
-    """Measured stage times of jobs: each is off by up to `noise`, uniformly in either direction."""
+    """Measured stage times of jobs: each deviates by up to the fraction `noise`, uniformly distributed."""
 
     def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
         self._noise = noise
@@ -103,10 +104,10 @@ class EstimateError:
 
     @property
     def value(self) -> float:
-        """The standard deviation; 0 before any job has ended."""
+        """The standard deviation of the error; 0 before any job has ended."""
         return math.sqrt(self._squares / self.count) if self.count else 0.0
 
     @property
     def around_zero(self) -> float:
-        """The root mean square, which counts it, too, if all are wrong alike; 0 before any job has ended."""
+        """The root mean square of the error, which includes a common bias; 0 before any job has ended."""
         return math.hypot(self.value, self._mean)

@@ -18,7 +18,7 @@ RESOURCES = ("storage", "cpu", "gpu", "network")
 class Submission:
     """A job as a scheduler sees it: its arrival, the GPUs it needs, its run time alone.
 
-    The narrow view of a `Job` that policies and the engine work on; fields of the same name mean the same.
+    Policies and the engine use only this part of a `Job`; fields of the same name have the same meaning.
 
     Attributes:
         name: Unique among jobs.
@@ -76,7 +76,11 @@ class Submission:
 
     @classmethod
     def of(cls, job: Job) -> Submission:
-        """Return a job as schedulers see it, without a network: an iteration is its stages, or computing."""
+        """Return a job as schedulers see it, without a network.
+
+        An iteration lasts `Job.iteration_s`, or else the sum of the job's stages, or else its computing time.
+        Raises BadSpec if all are 0.
+        """
         iteration_s = job.iteration_s or sum(job.stages_s) or job.compute_s
         if iteration_s <= 0:
             raise BadSpec(f"job {job.name!r}: compute_s is 0; schedulers need the time of an iteration")
@@ -99,7 +103,7 @@ class Submission:
         stages_s: tuple[float, ...],
         extra: Mapping[str, str],
     ) -> Submission:
-        """Return a job as schedulers see it, with the given times; the other fields are the job's.
+        """Return a job as schedulers see it, with the given times; all other fields are copied from the job.
 
         Args:
             job: The job.
@@ -128,10 +132,10 @@ class Submission:
 
     @property
     def duration_s(self) -> float:
-        """Seconds that it runs when it has its GPUs for itself and is never interrupted."""
+        """Seconds that the job runs when it has its GPUs for itself and is never interrupted."""
         return self.iterations * self.iteration_s
 
     @property
     def service_s(self) -> float:
-        """GPU-seconds that it needs."""
+        """GPU-seconds that the job needs."""
         return self.duration_s * self.gpus

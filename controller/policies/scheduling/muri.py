@@ -1,12 +1,12 @@
 """Muri as published (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
 
 At each scheduling interval, in order of priority (remaining service for Muri-S, attained service for
-Muri-L), jobs are taken from the queue as long as they fill the cluster when fully grouped. If they fit
-without sharing, they do not share. Otherwise the jobs of each GPU count are grouped by rounds of Blossom
+Muri-L), as many jobs are taken from the queue as the cluster holds when fully grouped. If they fit without
+sharing, they do not share. Otherwise the jobs of each GPU count are grouped by rounds of Blossom
 matching (`grouping.rounds`), and the groups are placed by priority, consolidated, large ones
-first; a group that was there before stays where it is.
+first; a group that already runs stays on its GPUs.
 
-`noise` changes each measured stage time by up to that factor in either direction (the paper's figure 14);
+`noise` changes each measured stage time by up to this fraction in either direction (the paper's figure 14);
 jobs' real speeds do not change.
 """
 
@@ -28,9 +28,10 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class SizeDrafts:
-    """The groups of jobs of one size: the jobs' orders, and the groups by their first job.
+    """The groups of the jobs with one number of GPUs, kept until other jobs are first in the queue.
 
-    They are valid as long as the same jobs come first in the same order.
+    `orders` are the jobs by order of arrival, `fits` is true if no job has to share, and `groups` has each
+    group with the position of its first job.
     """
 
     orders: list[int]
@@ -42,7 +43,7 @@ DEFAULT = PaperOptions()
 
 
 class Muri:
-    """Muri-S if durations are `known`, else Muri-L."""
+    """The policy Muri-S if durations are `known`, else Muri-L."""
 
     def __init__(self, options: PaperOptions = DEFAULT, name: str = "muri-s", *, known: bool = True) -> None:
         self.name = name
@@ -63,7 +64,7 @@ class Muri:
             return unchanged
         for job in view.finished:
             if self._running.pop(job.order, None) is None:
-                self._waiting.discard(job)  # it came to its end while it was being stopped
+                self._waiting.discard(job)  # it ended while it was being stopped
             del self._profiles[job.order]
         for job in view.arrived:
             self._profiles[job.order] = self._profiler.measure(job.spec)
@@ -88,7 +89,7 @@ class Muri:
         return service_s * job.spec.gpus
 
     def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:
-        """Return the first jobs, by GPU count, that fill the cluster when fully grouped."""
+        """Return the first jobs of the queue that fill the cluster when fully grouped, by number of GPUs."""
         queue: list[Entry] = list(held)
         for size in self._waiting.sizes():
             queue += self._waiting.bucket(size)[: self._members * (cluster.gpus // size)]
@@ -124,7 +125,7 @@ class Muri:
         return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
 
     def _drafts(self, entries: list[Entry], *, fits: bool) -> Iterator[tuple[int, Draft]]:
-        """Yield the groups of these jobs, which are in order, each with the position of its first job."""
+        """Yield each group of these jobs, which are in order of rank, with the position of its first job."""
         jobs = [job for _, _, job in entries]
         if fits:
             yield from ((number, interleaved((job,))) for number, job in enumerate(jobs))
@@ -134,7 +135,7 @@ class Muri:
             yield plan.jobs[0], interleaved(members, plan.interleaving)
 
     def _plan(self, profiles: list[Profile]) -> Iterable[GroupPlan]:
-        """Return the groups of these jobs, and their interleaving."""
+        """Return the groups of the jobs with these profiles, and how they interleave."""
         if self._options.in_order:
             heads = range(0, len(profiles), self._members)
             blocks = [range(head, min(head + self._members, len(profiles))) for head in heads]
@@ -151,7 +152,7 @@ class Muri:
 
 
 def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Draft:
-    """Return a fused group of `jobs`; if there are several, their stages interleave as given."""
+    """Return a fused group of `jobs`; the stages of several jobs interleave by `interleaving`."""
     if interleaving is None or len(jobs) == 1:
         return Draft(jobs, fused=True, reason="alone")
     return Draft(

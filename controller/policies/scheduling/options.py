@@ -1,4 +1,4 @@
-"""Options of the plain family's policies: the papers' own, and ours."""
+"""Options of the plain family's policies: options from the papers, and our own."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from controller.policies.scheduling.model import RESOURCES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperOptions(Options):
-    """Options of the plain family; `seed` is for noise and for errors in durations."""
+    """Options of the plain family; `seed` is the seed of noise and of errors in durations."""
 
-    interval_s: float = option("interval between formations of groups (muri)", 360.0, 1.0, 1e6)
+    interval_s: float = option("interval at which groups are formed, in s (muri)", 360.0, 1.0, 1e6)
     weave_interval_s: float = option(
-        "interval between formations of groups (weave); 0: whenever a job arrives or ends", 0.0, 0.0, 1e6
+        "interval at which groups are formed, in s (weave); 0: when jobs arrive or end", 0.0, 0.0, 1e6
     )
-    quantum_s: float = option("length of a time slice (las, 2d-las)", 360.0, 1.0, 1e6)
-    noise: float = option("relative error of the stage times that are measured (muri, weave)", 0.0, 0.0, 0.99)
+    quantum_s: float = option("length of a time slice, in s (las, 2d-las)", 360.0, 1.0, 1e6)
+    noise: float = option("largest relative error of measured stage times (muri, weave)", 0.0, 0.0, 0.99)
     estimate_error: float = option(
-        "spread (of the logarithm) of errors in durations (sjf, srtf, srsf, muri-s, weave-s)", 0.0, 0.0, 5.0
+        "spread of the logarithm of errors in durations (sjf, srtf, srsf, muri-s, weave-s)", 0.0, 0.0, 5.0
     )
     restart_scale: float = option("factor on the cost of restarts", 1.0, 0.0, 1e6)
     members: int = option("most jobs in a group (muri)", len(RESOURCES), 1, len(RESOURCES))
     worst_order: bool = option("1: muri interleaves as badly as possible", False)
-    in_order: bool = option("1: muri groups neighbours in the queue", False)
+    in_order: bool = option("1: muri groups neighbours in the queue, instead of the best matches", False)
     short: float = option(
-        "weight of short jobs' slowdown against completion times, 0 to 1 (weave)", 0.8, 0.0, 1.0
+        "0: weave minimises completion times, 1: slowdowns, mainly of short jobs", 0.8, 0.0, 1.0
     )
-    width: int = option("GPUs of the jobs that weave considers, as a multiple of the cluster's", 8, 1, 100)
+    width: int = option("weave considers jobs that need this many times the cluster's GPUs", 8, 1, 100)
     seed: int = 0
 
     @property
     def estimates(self) -> DurationEstimates:
-        """Durations as reported to policies that know durations."""
+        """The reported durations, for policies that know durations."""
         return DurationEstimates(self.estimate_error, self.seed)

@@ -16,19 +16,19 @@ from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpee
 
 
 def _of(module: str) -> Any:
-    """Return a module of policies, imported when one is made: all of them take longer than a short run."""
+    """Return a module of policies, imported only when needed: importing all takes longer than a short run."""
     return importlib.import_module(f"controller.policies.{module}")
 
 
 def _alone(policy: Policy, options: PaperOptions) -> Setup:
-    """Return the setup of jobs with private GPUs."""
+    """Return the setup of a policy whose jobs have their GPUs for themselves."""
     return Setup(policy, ExclusiveSpeed(options.restart_scale))
 
 
 def _interleaved(
     policy: Policy, options: PaperOptions, interval_s: float = 0.0, *, worst: bool = False
 ) -> Setup:
-    """Return the setup of jobs that share GPUs by interleaving."""
+    """Return the setup of a policy whose jobs share GPUs by interleaving."""
     return Setup(policy, InterleavedSpeed(longest=worst, restart_scale=options.restart_scale), interval_s)
 
 
@@ -38,18 +38,18 @@ def _muri(name: str, options: PaperOptions, *, known: bool = True) -> Setup:
 
 
 def _weave(options: PaperOptions) -> Setup:
-    """Return the setup of weave, with the same information as Muri-S."""
+    """Return the setup of weave, which expects rounds without contention, as Muri-S does."""
     speed = InterleavedSpeed(contention=(1.0,) * len(RESOURCES), restart_scale=options.restart_scale)
     return _interleaved(_of("scheduling.weave").Weave(speed, options), options, options.weave_interval_s)
 
 
 POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
     "fifo": (
-        "first in, first out: the head of the queue blocks",
+        "first in, first out: the head of the queue blocks later jobs",
         lambda by: _alone(baselines.fifo(), by),
     ),
     "fifo-backfill": (
-        "the same, but jobs that fit may overtake",
+        "first in, first out, but jobs that fit may overtake",
         lambda by: _alone(baselines.fifo(backfill=True), by),
     ),
     "sjf": (
@@ -89,40 +89,40 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperOptions], Setup]]] = {
         lambda by: _alone(_of("scheduling.deadlines").edf(by.estimates), by),
     ),
     "on-time": (
-        "shortest remaining service first, deadlines as late as they allow; ours",
+        "urgent deadlines first, then shortest remaining service; ours",
         lambda by: _alone(_of("scheduling.deadlines").OnTime(by.estimates), by),
     ),
     "joint": (
-        "the same order, and servers and trees by the links and slots that are left; ours",
+        "jobs in the order of on-time, servers and trees by free links and slots; ours",
         lambda by: Setup(_of("joint").Joint(by.estimates), ExclusiveSpeed(by.restart_scale), places=True),
     ),
     "muri-s": (
         "groups of jobs whose stages interleave, durations known (Muri, SIGCOMM'22)",
         lambda by: _muri("muri-s", by),
     ),
-    "muri-l": ("the same, durations unknown", lambda by: _muri("muri-l", by, known=False)),
+    "muri-l": ("muri-s with unknown durations", lambda by: _muri("muri-l", by, known=False)),
     "weave-s": (
-        "groups of the highest worth to all waiting jobs, durations known; ours",
+        "interleaved groups of the highest worth to all waiting jobs, durations known; ours",
         _weave,
     ),
 }
-"""Description of each policy, and a function that makes a fresh setup."""
+"""Description of each policy, and a function that makes a new setup of it, by name."""
 
 DEFAULT = PaperOptions()
 
 
 def setup(name: str, options: PaperOptions = DEFAULT) -> Setup:
-    """Return a fresh policy with its speed model and interval."""
+    """Return a new policy of this name with its speed model and interval."""
     return POLICIES[name][1](options)
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with its speed model and interval."""
+    """Return a new policy of this name with its speed model and interval."""
     return setup(name, replace(resolve_options(PaperOptions, config), seed=config.seed))
 
 
 FAMILY = Family(
-    "as the papers have them, in one speed model",
+    "policies as the papers describe them, in one speed model",
     {name: about for name, (about, _) in POLICIES.items()},
     make,
     settings=declared_settings(PaperOptions),

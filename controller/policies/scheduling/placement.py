@@ -1,9 +1,9 @@
 """Placement of groups on GPUs: consolidated, as YARN's scheduler places (Tiresias, Muri).
 
-A group that fits into some node goes into one node; a larger one gets whole idle nodes, the largest first,
-and one node with room for the rest: in one rack, the first that has them, or else anywhere. So on an empty
-cluster every group that is not larger than all nodes together has a place, whatever the nodes' sizes.
-`FreeGpus` has the cluster's free GPUs while one decision is being made.
+A group that fits into some node goes into one node. A larger group gets whole idle nodes, the largest first,
+and one node with room for its remaining GPUs: in the first rack that has these nodes, or else anywhere. So on
+an empty cluster every group that is not larger than all nodes together has a place, whatever the nodes'
+sizes. `FreeGpus` has the cluster's free GPUs during a decision.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from controller.vocabulary import Cluster
 def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
     """Return the idle nodes that a group larger than any node takes whole, and how many GPUs are missing.
 
-    `room` and `sizes` are each node's free and all GPUs. Nodes are numbers, the largest first, and the lowest
-    of equal ones. If no other node has room for the missing GPUs, the group has no place.
+    `room` is each node's number of free GPUs, `sizes` of all its GPUs. Nodes are returned as numbers; larger
+    nodes are taken first, and of equal nodes the lowest number. If no other node has room for the missing
+    GPUs, the group has no place.
 
     >>> across([8, 4, 4, 3], [8, 4, 4, 8], 15)
     ([0, 1], 3)
@@ -32,10 +33,10 @@ def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[i
 
 
 def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int], int, list[int]]:
-    """Return the nodes that a group larger than any node takes whole, the missing GPUs, the room for them.
+    """Return the nodes that a group takes whole, its number of missing GPUs, and each node's room for them.
 
-    The first rack that holds the group is taken; if none does, or there are none, all nodes are one rack. The
-    group has no place if no node has room for the rest.
+    The group is larger than any node. It gets the first rack that has room for it; if there is none, all
+    nodes count as one rack. The group has no place if no node has room for the missing GPUs.
     """
     inside = ([free if node in rack else 0 for node, free in enumerate(room)] for rack in cluster.racks)
     for there in (*inside, room):
@@ -47,9 +48,9 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
 
 
 class FreeGpus:
-    """Free GPUs, node by node; starts with all free.
+    """Free GPUs, node by node; at first, all available GPUs of the cluster.
 
-    `allocate` is monotone: once a size does not fit, it will not fit before GPUs are given back.
+    `allocate` is monotone: a size that does not fit will not fit before GPUs are released.
     """
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
@@ -72,7 +73,7 @@ class FreeGpus:
         return self._cluster
 
     def allocate(self, gpus: int) -> tuple[int, ...] | None:
-        """Take `gpus` GPUs, consolidated, and return their numbers; None if that is not possible."""
+        """Reserve `gpus` GPUs, consolidated, and return their numbers; return None if they do not fit."""
         if gpus > self.free:
             return None
         if gpus > self._whole:
@@ -81,7 +82,7 @@ class FreeGpus:
         return None if node is None else self._cut(node, gpus)
 
     def allocate_scattered(self, gpus: int) -> tuple[int, ...] | None:
-        """Take any `gpus` GPUs, from the emptiest nodes first; None if there are fewer."""
+        """Reserve any `gpus` GPUs, from the emptiest nodes first; return None if fewer are free."""
         if gpus > self.free:
             return None
         taken: list[int] = []
@@ -94,14 +95,14 @@ class FreeGpus:
         return tuple(taken)
 
     def reserve(self, gpus: Iterable[int]) -> None:
-        """Take exactly these GPUs, which must be free."""
+        """Reserve exactly these GPUs, which must be free."""
         node_of = self._cluster.node_of
         for gpu in gpus:
             self._free[node_of[gpu]].remove(gpu)
             self.free -= 1
 
     def release(self, gpus: Iterable[int]) -> None:
-        """Give these GPUs back."""
+        """Mark these GPUs as free."""
         node_of, free = self._cluster.node_of, self._free
         touched = set()
         for gpu in gpus:
@@ -134,7 +135,7 @@ class FreeGpus:
 
 
 class FreeGpuCounts:
-    """Like `FreeGpus`, but only counts: to find out which groups would fit. Cheap to create."""
+    """Numbers of free GPUs, node by node: a cheap variant of `FreeGpus` to find out which groups fit."""
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
 
@@ -147,7 +148,7 @@ class FreeGpuCounts:
             self._free[cluster.node_of[gpu]] -= 1
 
     def allocate(self, gpus: int) -> bool:
-        """Take `gpus` GPUs, consolidated; return whether that was possible."""
+        """Reserve `gpus` GPUs, consolidated; return whether they fit."""
         free = self._free
         if gpus > self.free:
             return False

@@ -8,10 +8,9 @@ A policy is an object with a ``name`` and one method::
         def decide(self, view: View) -> Decision: ...
 
 It is called whenever something has changed (jobs arrived or ended, or the time that it asked for has come)
-and returns **everything that is to run from now on**: a list of groups. Jobs that are not in the list are
-stopped. The caller compares the list with the running groups and starts, stops, moves or regroups jobs; a
-policy that wants a job to run on undisturbed lists it with the same GPUs (returning the same `Group` object
-is fastest).
+and returns **all groups that run from now on**. Jobs that are not in the list are stopped. The caller
+compares the list with the running groups and starts, stops, moves or regroups jobs; a policy that wants a job
+to run on undisturbed lists it with the same GPUs (returning the same `Group` object is fastest).
 
 `View` has the time, the cluster, all unfinished jobs in order of arrival, and the changes since the last
 decision, so that a policy may keep its own sorted queue instead of sorting all jobs each time. A policy
@@ -37,28 +36,29 @@ from controller.policies.scheduling.model import Submission
 from controller.vocabulary import Cluster, Job, Topology
 
 SCHEDULER = "scheduler"
-"""Placement on the GPUs that the scheduler chose; other names are placement policies."""
+"""Name of the placement on the GPUs that the scheduler chose; other names are placement policies."""
 SMOOTHING = 0.5
-"""Weight of the latest speed that a job reports against earlier ones."""
+"""Weight of a job's latest reported speed in the moving average of its speed."""
 
 
 class JobState:
     """The state of a submitted job. Policies read it; only their caller changes it.
 
     Attributes:
-        spec: As submitted.
+        spec: The job as submitted.
         order: Position in order of arrival: unique, so it breaks ties.
         alone_s: Seconds per iteration when it has its GPUs for itself, by the speed model.
         group: The group in which it runs now; None: it waits.
         iteration_s: Seconds per iteration now, while it runs.
-        start_s: When it first ran; None: never yet.
+        start_s: When it first ran; None: not yet.
         finish_s: When it ended; None: not yet.
-        starts: Times that it was started, moved or regrouped.
-        preemptions: Times that it was stopped before its end.
-        waiting_since_s: Since when it waits, if it waits.
+        starts: Number of times that it was started, moved or regrouped.
+        preemptions: Number of times that it was stopped before its end.
+        waiting_since_s: The time since which it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
         reported_iterations: Iterations done by its latest report; 0: it has reported none.
-        worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
+        worked_s: Seconds for which it had worked when it was last stopped or its speed last changed, without
+            the time of starts.
         completed: Whether it ended because all of its work was done.
     """
 
@@ -102,7 +102,7 @@ class JobState:
         self.reported_iterations = 0.0
         self.worked_s = 0.0
         self.completed = False
-        self.stamp = 0  # the asker's mark: the last decision that named this job
+        self.stamp = 0  # the caller's mark: the last decision that named this job
         self.version = 0  # counts changes of speed, so that an outdated end is recognised
         self._left = float(spec.iterations)  # iterations to do at _since_s
         self._since_s = now_s
@@ -120,35 +120,35 @@ class JobState:
         return self._left - work_s / self.iteration_s if work_s > 0.0 else self._left
 
     def remaining_s(self, now_s: float) -> float:
-        """Return its remaining run time alone, in seconds."""
+        """Return the job's remaining run time alone on its GPUs, in seconds."""
         return self.iterations_left(now_s) * self.alone_s
 
     def attained_s(self, now_s: float) -> float:
-        """Return the seconds for which it has held GPUs."""
+        """Return the seconds for which the job has held GPUs."""
         return self._attained_s if self.group is None else self._attained_s + now_s - self._since_s
 
     def waiting_s(self, now_s: float) -> float:
-        """Return the seconds that it has waited in all."""
+        """Return the seconds that the job has waited in all."""
         return self.waited_s + now_s - self.waiting_since_s if self.group is None else self.waited_s
 
     def done(self, now_s: float) -> float:
-        """Return the fraction that is done, 0 to 1."""
+        """Return the fraction of the job's iterations that are done, 0 to 1."""
         return 1.0 - self.iterations_left(now_s) / self.spec.iterations
 
-    # For the asker only.
+    # For the policy's caller only.
 
     def end_s(self) -> float:
-        """Return the time of its end at its present speed."""
+        """Return the time at which the job ends at its present speed."""
         return self._since_s + self._delay_s + self._left * self.iteration_s
 
     def launch(self, now_s: float, group: Group, iteration_s: float, delay_s: float) -> None:
-        """Start it in `group`, or, if it runs, restart it there.
+        """Start the job in `group`; if it runs, restart it there.
 
         Args:
             now_s: The time.
-            group: The group in which it runs from now on.
-            iteration_s: Its seconds per iteration there.
-            delay_s: Cost of the start in seconds, before it works.
+            group: The group in which the job runs from now on.
+            iteration_s: The job's seconds per iteration in this group.
+            delay_s: Cost of the start: seconds before the job works.
         """
         if self.group is None:
             self.waited_s += now_s - self.waiting_since_s
@@ -165,14 +165,14 @@ class JobState:
         self.version += 1
 
     def retune(self, now_s: float, group: Group, iteration_s: float) -> None:
-        """Move it to `group`, at another speed, without a restart."""
+        """Move the job to `group`, with another speed, without a restart."""
         self.settle(now_s)
         self.group = group
         self.iteration_s = iteration_s
         self.version += 1
 
     def settle(self, now_s: float) -> None:
-        """Count the work done until now; the remaining cost of a restart stays due."""
+        """Count the work done until now; the remaining cost of a restart is kept."""
         elapsed_s = now_s - self._since_s
         work_s = elapsed_s - self._delay_s
         self._attained_s = self._attained_s + now_s - self._since_s
@@ -185,7 +185,7 @@ class JobState:
             self._delay_s = -work_s
 
     def halt(self, now_s: float) -> None:
-        """Stop it; it keeps its progress."""
+        """Stop the job; it keeps its progress."""
         self.settle(now_s)
         self._delay_s = 0.0
         self.group = None
@@ -194,7 +194,7 @@ class JobState:
         self.version += 1
 
     def finish(self, now_s: float, *, completed: bool = True) -> None:
-        """End it, with all of its work done or not."""
+        """End the job; `completed` says whether all of its work is done."""
         if self.group is not None:
             self.settle(now_s)
         self.completed = completed
@@ -204,10 +204,10 @@ class JobState:
         self.version += 1
 
     def observe(self, now_s: float, done: float) -> None:
-        """Record that it has done `done` iterations at `now_s`, if it runs.
+        """Record that the job has done `done` iterations at `now_s`; a waiting job is left unchanged.
 
         Fewer iterations than in an earlier report (the job returned to its checkpoint) are accepted, too. The
-        speed follows from the time between reports that differ.
+        speed is computed from the time between reports that differ.
         """
         if self.group is None:
             return
@@ -227,16 +227,16 @@ class JobState:
             self.iteration_s += SMOOTHING * (measured_s - self.iteration_s)
 
     def resume(self, iterations: float) -> None:
-        """Set the number of iterations left; it must not be running."""
+        """Set the number of iterations left; the job must not be running."""
         self._left = iterations
 
     def reset(self, now_s: float) -> None:
-        """Discard its progress; it must not be running."""
+        """Discard the job's progress; the job must not be running."""
         self._left = float(self.spec.iterations)
 
 
 class ReportedJob(JobState):
-    """A job whose workers report their progress; between two reports its speed is taken to be constant."""
+    """A job whose workers report their progress; between two reports its speed is assumed to be constant."""
 
     __slots__ = ()
 
@@ -255,10 +255,10 @@ class Group:
         gpus: The GPUs' numbers, all of which every member uses.
         cpus: CPUs granted to each member; empty: no limit.
         memory_gb: Memory granted to each member; empty: no limit.
-        fused: Members run in one process: a change of membership restarts all.
+        fused: Whether members run in one process: a change of membership restarts all members.
         neighbours: Jobs of other groups that share some of these GPUs.
-        stage_order: For interleaved members: at which stage each starts a round (`grouping`).
-        efficiency: Predicted interleaving efficiency gamma, if it was computed.
+        stage_order: The stage at which each interleaved member starts a round (`grouping`).
+        efficiency: Predicted interleaving efficiency gamma; None: not computed.
         reason: Why the policy runs it, for logs and people.
     """
 
@@ -273,7 +273,7 @@ class Group:
     reason: str = ""
 
     def same_run(self, other: Group) -> bool:
-        """Return whether changing from `other` to this changes nothing for the members."""
+        """Return whether a change from `other` to this group changes nothing for the members."""
         return (
             self.jobs == other.jobs
             and self.gpus == other.gpus
@@ -305,11 +305,11 @@ class Decision:
 
     Attributes:
         groups: The groups; jobs that are in none wait.
-        wake_s: When to decide again even if nothing happens; None: not needed.
+        wake_s: When to decide again even if nothing changes before; None: not needed.
         reset: Jobs that lose their progress and start from zero (a profiler that keeps no checkpoint).
         notes: Lines for the log: ``(job id, sentence)``.
         placed: Jobs that start on GPUs of a `NetworkView`, by id, with servers, fallback server and tree;
-            those left out get shortest paths.
+            jobs without an entry get shortest paths.
     """
 
     groups: list[Group]
@@ -320,17 +320,17 @@ class Decision:
 
 
 class NetworkView(Protocol):
-    """The network of a cluster whose jobs are where their policy puts them."""
+    """The network of a cluster, for policies that choose servers and trees of jobs."""
 
     @property
     def topology(self) -> Topology:
-        """The part that is up, with links at goodput: their rates less packet headers."""
+        """The available part of the topology, with links at goodput: their rates less packet headers."""
 
     def job(self, name: str) -> Job:
-        """Return the network properties of an unfinished job as they are known."""
+        """Return the network properties of an unfinished job, as far as they are known."""
 
     def placed(self, name: str) -> Job | None:
-        """Return a job with the servers and the tree that it has; None: it has none."""
+        """Return a job with its present servers and tree; None if it has none."""
 
 
 @dataclass(slots=True)
@@ -341,13 +341,13 @@ class View:
         now_s: The time.
         cluster: The servers.
         jobs: All unfinished jobs by id, in order of arrival.
-        arrived: The jobs of these that are new since the last decision.
-        finished: Jobs that have ended since the last decision (no longer in `jobs`). A real one may have
-            ended while it was being stopped: then the last decision let it wait.
+        arrived: The jobs in `jobs` that have arrived since the last decision.
+        finished: Jobs that have ended since the last decision (no longer in `jobs`). A real job may have
+            ended while it was being stopped, because the last decision let it wait.
         groups: The running groups. A group whose member has ended continues without it, as a new `Group`.
-        network: Servers, links and switches; None: there is no network, or others place the jobs.
-        kept: Running jobs that cannot be started again (`Submission.once`): to the policy they have finished,
-            and their GPUs are gone from `cluster`, so that it cannot stop them.
+        network: Servers, links and switches; None: there is no network, or the policy does not place jobs.
+        kept: Running jobs that cannot be started again (`Submission.once`): so that a policy cannot stop
+            them, they are reported as finished, and their GPUs are not in `cluster`.
     """
 
     now_s: float
@@ -361,7 +361,7 @@ class View:
 
 
 class Policy(Protocol):
-    """Decides which jobs run, and where."""
+    """A scheduling policy: decides which jobs run, and on which GPUs."""
 
     @property
     def name(self) -> str:
@@ -372,7 +372,7 @@ class Policy(Protocol):
 
 
 class SpeedModel(Protocol):
-    """Predicts how fast jobs run, alone and together. Must be a pure function of its arguments."""
+    """A model that predicts how fast jobs run, alone and together; its methods must be pure functions."""
 
     def alone_s(self, job: Submission) -> float:
         """Return the seconds per iteration of `job` when it has its GPUs for itself."""
@@ -386,21 +386,22 @@ class SpeedModel(Protocol):
 
 @runtime_checkable
 class ContendedSpeed(SpeedModel, Protocol):
-    """A speed model of jobs that slow each other down, whatever GPUs they have: it sees all running jobs."""
+    """A speed model of jobs that slow each other down even on different GPUs: it knows all running jobs."""
 
     def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
-        """Return the jobs whose speed changes now, and their seconds per iteration (infinite: they stand)."""
+        """Return the jobs whose speed changes now, and their seconds per iteration; infinite: no progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A fresh policy with its speed model and decision interval.
+    """A new policy with its speed model and decision interval.
 
     Attributes:
         policy: The policy; belongs to one run.
-        speed: Predicts how fast jobs run.
-        interval_s: The policy decides only at multiples of this; 0: at any time.
-        places: The policy chooses the servers of jobs on a network, too: no other may place them.
+        speed: The speed model, which predicts how fast jobs run.
+        interval_s: The policy decides only at multiples of this time; 0: at any time.
+        places: Whether the policy also chooses the servers of jobs on a network, so that no placement policy
+            may place them.
     """
 
     policy: Policy

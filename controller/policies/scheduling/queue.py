@@ -1,13 +1,11 @@
 """Waiting jobs in order of rank, one sorted bucket per GPU count.
 
 A rank must not change while a job waits. Buckets make a decision cheap however long the queue is: once a
-size does not fit, no job of its bucket will, so only the started jobs and one job per size are looked at.
+size does not fit, no job of its bucket will fit, so only the started jobs and one job per size are examined.
 
-Shortest length of a turn: no job is stopped for its time slice alone before its start has paid off.
-
-Where a start takes as long as a time slice, jobs that take turns would only start. So policies with slices
-let running jobs continue until each has worked for as long as its start cost: at least half of the time is
-work, whatever a start costs.
+`keep_until_repaid` is for policies with time slices. Where a start takes as long as a time slice, jobs that
+take turns would do nothing but start. So running jobs continue until each has worked for as long as its start
+took: at least half of the time is work, whatever a start costs.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ Entry = tuple[Rank, int, JobState]
 
 
 class WaitingJobs:
-    """The waiting jobs."""
+    """The waiting jobs, by number of GPUs and in order of rank."""
 
     __slots__ = ("_buckets", "_count")
 
@@ -65,11 +63,11 @@ class WaitingJobs:
         self._count = 0
 
     def bucket(self, gpus: int) -> list[Entry]:
-        """Return the waiting jobs with this number of GPUs, in order; not to be changed."""
+        """Return the waiting jobs with this number of GPUs, in order of rank; do not change the list."""
         return self._buckets.get(gpus, [])
 
     def sizes(self) -> Iterable[int]:
-        """Return the GPU counts that jobs wait for."""
+        """Return the numbers of GPUs for which there are waiting jobs."""
         return [size for size, bucket in self._buckets.items() if bucket]
 
     def drop_first(self, gpus: int, count: int) -> None:
@@ -81,18 +79,18 @@ class WaitingJobs:
 def choose_by_rank(
     waiting: WaitingJobs, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
 ) -> tuple[list[JobState], dict[int, int]]:
-    """Go through running and waiting jobs in order of rank and choose the jobs that fit.
+    """Choose the jobs that fit, out of running and waiting jobs in order of rank.
 
     Args:
         waiting: The waiting jobs.
         running: The running jobs with their ranks.
-        fits: Called once for each job with its number of GPUs; takes the GPUs if it returns True. Once it has
-            returned False for a size, it must continue to do so.
-        backfill: Continue after the first job that does not fit.
+        fits: Function that is called once for each job, with its number of GPUs, and reserves the GPUs if it
+            returns True. Once it has returned False for a size, it must continue to do so.
+        backfill: Whether to continue after the first job that does not fit.
 
     Returns:
-        The chosen jobs in order, and how many waiting ones of each size are among them (they are the first
-        of their buckets).
+        The chosen jobs in order of rank, and the number of waiting jobs of each size among them (the first
+        jobs of their buckets).
     """
     heap: list[tuple[Rank, int, JobState, list[Entry], int]] = []
     for size in waiting.sizes():
@@ -126,9 +124,9 @@ def choose_by_rank(
 
 
 def keep_until_repaid(view: View) -> Decision | None:
-    """Return the decision that nothing changes until every start has paid off; None if it is time to choose.
+    """Return the decision to change nothing until every start has paid off; None if every start has.
 
-    It is time, too, when a job has arrived or ended.
+    Also returns None when a job has arrived or ended.
     """
     if view.arrived or view.finished:
         return None

@@ -1,7 +1,7 @@
 """Policies that consist of a rank: run the jobs of lowest rank, each on its own GPUs.
 
-Most baselines are one line with this: FIFO ranks by arrival, SRTF by remaining time, LAS by attained
-service... (`controller.policies.scheduling.baselines`).
+Most baselines only choose a rank: FIFO ranks by arrival, SRTF by remaining time, LAS by attained service...
+(`controller.policies.scheduling.baselines`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from controller.vocabulary import Cluster
 
 
 class Preemption(Enum):
-    """Treatment of a running job when others start."""
+    """Treatment of a running job when other jobs start."""
 
-    NEVER = "it runs to its end where it started"
-    PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
+    NEVER = "a running job runs to its end where it started"
+    PREEMPT = "a running job may be stopped, and moved if large jobs do not fit otherwise"
 
 
 class RankedPolicy:
-    """Run the jobs of lowest rank.
+    """Policy that runs the jobs of lowest rank.
 
-    `rank(job, now_s)` must not change while a job waits, unless `rerank` is called. `quantum_s`: decide again
-    after this time while jobs wait, for ranks that change while jobs run.
+    `rank(job, now_s)` must not change while a job waits, unless `rerank` is called. While jobs wait, the
+    policy decides again after `quantum_s`, for ranks that change while jobs run; None: only when jobs arrive
+    or end.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class RankedPolicy:
             if group is not None:
                 slots.release(group.gpus)
             else:
-                self._waiting.discard(job)  # it came to its end while it was being stopped
+                self._waiting.discard(job)  # it ended while it was being stopped
         if self._stale:
             self._stale = False
             waiting = list(self._waiting)
@@ -132,17 +133,17 @@ class RankedPolicy:
 def settle(
     chosen: list[JobState], groups: dict[int, Group], slots: FreeGpus, cluster: Cluster
 ) -> tuple[dict[int, Group], FreeGpus]:
-    """Place the chosen jobs: running ones stay where they are; if others do not fit then, all are moved.
+    """Place the chosen jobs: running jobs keep their GPUs; if new jobs then do not fit, all are placed again.
 
     Args:
         chosen: The jobs to run, in order of rank.
         groups: The running groups by their job's order of arrival.
-        slots: The GPUs that `groups` leave free; it is used up.
+        slots: The GPUs that `groups` leave free; changed by the call.
         cluster: The servers.
 
     Returns:
-        The groups by the jobs' order of arrival, running ones unchanged, and the GPUs left free. A job that
-        fits neither way is left out.
+        The groups by the jobs' order of arrival, unchanged for jobs that keep their GPUs, and the GPUs left
+        free. A job that fits neither way is left out.
     """
     placed: dict[int, Group] = {}
     fresh: list[JobState] = []

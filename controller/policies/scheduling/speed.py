@@ -9,12 +9,13 @@ from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group
 
 CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
-"""Measured over computed length of a round of one to four jobs: Muri's testbed, relative to one job."""
+"""Measured over computed length of a round of one, two, three and four jobs: from Muri's testbed, relative to
+one job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveSpeed:
-    """Jobs run at their own speeds; jobs that share GPUs take turns on them.
+    """Speed model: jobs run at their own speeds; jobs that share GPUs take turns on them.
 
     `restart_scale` scales the jobs' own restart costs; 0: restarts are free.
     """
@@ -37,11 +38,12 @@ class ExclusiveSpeed:
 
 @dataclass(frozen=True, slots=True)
 class InterleavedSpeed:
-    """Groups take turns at their stages: a round lasts as long as equation 3 of Muri says, times a constant.
+    """Speed model: jobs of a group interleave their stages.
 
-    `contention` is how much longer a round of one to four jobs really is, as Muri's authors found on their
-    testbed. Two jobs without a profile, or without a stage order, take turns for whole iterations.
-    `restart_scale` scales the jobs' own restart costs.
+    A round lasts as long as Muri's equation 3 says, times a factor. `contention` has the factor for one to
+    four jobs, as Muri's authors found on their testbed; `longest` chooses the worst order of stages instead
+    of the best. Jobs without stage times take turns for whole iterations. `restart_scale` scales the jobs'
+    own restart costs.
     """
 
     contention: tuple[float, ...] = CONTENTION
@@ -65,6 +67,6 @@ class InterleavedSpeed:
         return (length_s * self.contention[len(jobs) - 1],) * len(jobs)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return for each member the sum of all members' costs: they start in one process, in turn."""
+        """Return for each member the sum of all members' costs: they start one by one, in one process."""
         together_s = sum(job.spec.restart_s for job in group.jobs)
         return (together_s * self.restart_scale,) * len(group.jobs)

@@ -4,13 +4,13 @@ A job's finish-time fairness is rho = T_shared / T_ideal: its time from submissi
 cluster, over its time with a private fair share, 1/N of the cluster while there are N jobs. A gang of g GPUs
 on a share of c GPUs runs at min(1, c/g) of its speed. A fair cluster keeps rho at 1 or less.
 
-GPUs are leased. When leases end, or GPUs are free and jobs come, the free GPUs are auctioned:
+GPUs are leased. When leases end, or GPUs are free and jobs arrive, the free GPUs are auctioned:
 
 1. Of all jobs without a lease, the fraction 1 - f with the worst rho may bid (large f: fair).
-2. The auction maximises the product of the bidders' 1/rho, with and without the GPUs for a lease (the paper's
-   partial allocation). Jobs take all their GPUs or none, so this is a knapsack; it is filled by gain in
-   log(1/rho) per GPU.
-3. The remaining GPUs go to the others, the worst rho first, so that no usable GPU is idle.
+2. The auction maximises the product of the bidders' 1/rho, where winners get their GPUs for one lease (the
+   paper's partial allocation). Jobs get all their GPUs or none, so this is a knapsack; it is filled by gain
+   in log(1/rho) per GPU.
+3. The remaining GPUs go to jobs that may not bid, the worst rho first, so that no usable GPU is idle.
 
 Left out, as in the public simulators: bids for parts of a gang, placement in the bids (placement is
 consolidated for all), and the hidden payments that make bids truthful, because our bids are always true. All
@@ -29,7 +29,10 @@ from controller.policies.scheduling.queue import keep_until_repaid
 
 
 class Themis:
-    """Finish-time fairness: `fairness` is f, `lease_s` a lease. Defaults not checked against the paper."""
+    """Policy for finish-time fairness: `fairness` is f, `lease_s` the length of a lease.
+
+    The defaults have not been checked against the paper.
+    """
 
     name = "themis"
 
@@ -81,12 +84,12 @@ class Themis:
 
 
 def rho(job: JobState, view: View) -> float:
-    """Return the finish-time fairness that `job` ends with if it runs from now on."""
+    """Return the finish-time fairness rho that `job` will have if it runs alone on its GPUs from now on."""
     share = view.cluster.gpus / len(view.jobs)
     ideal_s = job.spec.iterations * job.alone_s * max(1.0, job.spec.gpus / share)
     return (_since_arrival_s(job, view.now_s) + job.remaining_s(view.now_s)) / ideal_s
 
 
 def _since_arrival_s(job: JobState, now_s: float) -> float:
-    """Return the seconds since a job's arrival: 0 for one that is offered before it."""
+    """Return the seconds since a job's arrival; 0 for a job that is reported before its arrival."""
     return max(0.0, now_s - job.spec.arrival_s)

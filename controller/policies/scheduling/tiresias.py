@@ -19,7 +19,7 @@ LIMITS = (3250.0, 7200.0)
 
 
 class Tiresias:
-    """Discretised 2D-LAS, consolidated."""
+    """Policy of discretised two-dimensional least attained service, with consolidated placement."""
 
     name = "tiresias"
 
@@ -40,7 +40,7 @@ class Tiresias:
             if group is not None:
                 slots.release(group.gpus)
                 self._queues[self._level.pop(job.order)].remove(job)
-            else:  # it came to its end while it was being stopped
+            else:  # it ended while it was being stopped
                 self._queues = [[other for other in queue if other is not job] for queue in self._queues]
         self._queues[0] += view.arrived
         self._sink(view.now_s)
@@ -76,7 +76,7 @@ class Tiresias:
         return [(level, job) for level, job in chosen if job.order in self._groups]
 
     def _sink(self, now_s: float) -> None:
-        """Demote jobs that have had their share by one queue."""
+        """Move jobs that have reached their queue's limit into the next queue."""
         for order in sorted(self._groups):
             job = self._groups[order].jobs[0]
             level = self._level[order]
@@ -102,7 +102,7 @@ class Tiresias:
         return slots.allocate(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:
-        """Return when the first running job has had its queue's share."""
+        """Return the time at which the first running job reaches its queue's limit; None: no job will."""
         first_s = math.inf
         for order, group in self._groups.items():
             level = self._level[order]

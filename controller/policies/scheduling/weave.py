@@ -5,7 +5,7 @@ combines both. The objective is Σ u · JCT over all jobs: with u = 1 the averag
 progress of a job that needs g of the cluster's G GPUs
 
 - brings its own end a second closer, and
-- takes g / G of a second's work from those behind it in the queue (shortest remaining service first),
+- takes g / G of a second's work from the jobs behind it in the queue (shortest remaining service first),
 
 so its worth is
 
@@ -15,21 +15,22 @@ So a crowded cluster maximises throughput, and an idle one favours jobs that end
 their groups and the number of groups of each size that make the sum of weight times speed largest
 (`grouping.worth`).
 
-Worth per second ignores restarts. Where a start takes more than `STARTS` of a job in the mean, the jobs run
-alone in order of the queue instead (SRSF): groups would cost more in restarts than they gain.
+Worth per second ignores restarts. Where a start takes more than the fraction `STARTS` of a job's time, on
+average, the jobs run alone in order of the queue instead (SRSF): groups would cost more in restarts than they
+gain.
 
 Weave has the same information as Muri-S: stage times as a profiler measures them, with its noise, and
 reported durations. A `SpeedModel` predicts the length of a group's round. The ratio of the real length to the
 predicted one is measured on running groups, and applied to further groups of as many jobs.
 
 Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. One second of a
-job's waiting adds 1 / (its time alone) to the latter; so
+job's waiting adds 1 / (its time alone) to the sum of slowdowns; so
 
     u = 1 - s + s · (mean time alone / its time alone)
 
 with s = `short`: 0 minimises completion times, 1 slowdowns. The mean is over all jobs so far.
 
-Groups with the same members as before stay where they are; so do all groups if nothing better is found.
+Groups with the same members as before stay on their GPUs.
 """
 
 from __future__ import annotations
@@ -52,20 +53,21 @@ COMPOSITIONS = 3000
 """Number of compositions of groups whose rounds are cached; beyond that the cache is emptied."""
 
 MOST = 512
-"""Jobs of one size considered beyond twice the number that fits: the work grows with their square."""
+"""Most jobs of one size to consider, or twice the number that fits if that is more: the work grows with the
+square of this number."""
 
 STARTS = 0.01
-"""Mean ratio of start time to time alone from which on jobs run alone."""
+"""Ratio of mean start time to mean time alone from which on all jobs run alone."""
 
 DEFAULT = PaperOptions()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Entry(Item):
-    """An unfinished job, and how it stands at this decision; its kind is -1 until it has one.
+    """An unfinished job, with its values for the present decision; its kind is -1 until it is classified.
 
-    `spec` has its stage times as measured, `draft` is the job alone; `factor` is how much it counts for being
-    short.
+    `spec` has the measured stage times, `draft` is a group of the job alone, and `factor` is the job's u in
+    the module's docstring, which is larger for short jobs.
     """
 
     job: JobState
@@ -75,10 +77,10 @@ class _Entry(Item):
 
 
 class Weave:
-    """Groups of greatest worth, durations known.
+    """Policy that runs the groups of greatest worth, by known durations.
 
-    `speed` predicts how fast groups run, from stage times that have errors of up to the options' noise. Of
-    the options, `short` is s.
+    `speed` predicts how fast groups run, from stage times that have errors of up to the options' noise. The
+    option `short` is s in the module's docstring.
     """
 
     name = "weave-s"
@@ -92,7 +94,7 @@ class Weave:
         self._lengthening = RoundLengthening()
         self._estimates = options.estimates
         self._speed = speed
-        # how many jobs have come, and the sums of their times alone and of their starts
+        # number of jobs that have arrived, and the sums of their times alone and of their starts
         self._arrived, self._total_s, self._starts_s = 0, 0.0, 0.0
         self._forget()
 
@@ -110,7 +112,7 @@ class Weave:
             return unchanged
         for job in view.finished:
             del self._entries[job.order]
-        for job in view.arrived:  # refuses jobs without a profile
+        for job in view.arrived:  # raises BadSpec for jobs without a profile
             self._meet(job, view.now_s)
         if self._lengthening.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self.members)
@@ -135,20 +137,20 @@ class Weave:
         self._starts_s += self._speed.restart_s(Group((job,), ()))[0]
 
     def _queue(self, view: View) -> list[_Entry]:
-        """Return all jobs, the least service first, with the weight of each."""
+        """Return all jobs, least remaining service first, with updated factors."""
         mean_s = self._total_s / self._arrived if self._arrived else 1.0
         least, scale_s = 1 - self._options.short, self._options.short * mean_s
         ranked: list[tuple[float, int, _Entry]] = []
         for job in view.jobs.values():
             entry, left_s = self._entries[job.order], self._estimates.remaining_s(job, view.now_s)
-            # the reported rest may be wrong: a job's length is its time so far and the reported rest
+            # the reported remaining time may be wrong: a job's length is its time so far plus this time
             entry.factor = least + scale_s / max(job.attained_s(view.now_s) + left_s, 1.0)
             ranked.append((left_s * entry.gpus, job.order, entry))
         ranked.sort()
         return [entry for _, _, entry in ranked]
 
     def _looked_at(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
-        """Return the jobs that may run, in order of the queue, with the worth of a second of each."""
+        """Return the jobs that may run, in order of the queue, with the worth of one second of each job."""
         gpus_there, width = view.cluster.gpus, self._options.width
         room: dict[int, int] = {}  # how many more of each size are considered
         looked: list[_Entry] = []
@@ -171,7 +173,7 @@ class Weave:
         return looked
 
     def _drafts(self, found: Sequence[Sequence[int]], looked: Sequence[_Entry]) -> Iterator[Draft]:
-        """Yield the groups, large ones first so that they fit, and then the jobs that are in none."""
+        """Yield the groups, large ones first so that they fit, and then the jobs that are in no group."""
         rest = {*range(len(looked))}
         for numbers in sorted(found, key=lambda group: (-looked[group[0]].gpus, min(group))):
             rest.difference_update(numbers)
@@ -215,7 +217,7 @@ class Weave:
 
 
 class RoundLengthening:
-    """Ratio of rounds' lengths to their predictions: the mean of the measured ones, by number of members."""
+    """Ratio of rounds' lengths to their predictions: the mean measured ratio, by number of members."""
 
     CHANGE = 0.02
     """Relative change from which on groups are formed anew."""
@@ -225,7 +227,7 @@ class RoundLengthening:
         self._believed: dict[int, float] = {}
 
     def factor(self, members: int) -> float:
-        """Return the ratio; 1 if none has been measured."""
+        """Return the ratio for groups of this many members; 1 if none has been measured."""
         return self._believed.get(members, 1.0)
 
     def learn(self, seen: Iterable[tuple[int, float]]) -> bool:
@@ -242,7 +244,7 @@ class RoundLengthening:
 
 
 def in_order(queue: Sequence[Item], gpus: int) -> list[tuple[int]]:
-    """Return the jobs that run, alone, if each of the queue that fits into `gpus` GPUs is taken.
+    """Return groups of one job each, as positions: all jobs that fit into `gpus` GPUs in order of the queue.
 
     >>> in_order([Item(0, gpus, 1.0) for gpus in (8, 4, 16, 2)], 14)
     [(0,), (1,), (3,)]

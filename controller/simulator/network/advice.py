@@ -26,17 +26,17 @@ GAPS = (0.5, 1.5)
 SLOWED = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
 GAIN = 0.03
-"""Least gain in mean completion time for which other policies than the simplest are recommended."""
+"""Least relative gain in mean completion time for which other policies than the default are recommended."""
 
 
 def choices(jobs: Sequence[Job], topology: Topology) -> list[PolicyChoice]:
     """Return the combinations of policies that can make a difference, the simplest first.
 
-    Policies for deadlines need jobs with deadlines, those that know link rates need servers whose links
-    differ, those that divide memory need switches that have some, and those that choose among paths need a
-    network that has several. The default is always among them: `joint`, which decides on servers and trees
-    itself, but takes too long on more than `FEW_SERVERS` servers. Replicas of published simulators have no
-    network.
+    Policies for deadlines are included if jobs have deadlines, policies that know link rates if servers'
+    links differ, policies that divide memory if switches have memory, and policies that choose among paths if
+    there are several paths. The default is always included: `joint`, which decides on servers and trees
+    itself, or other policies on more than `FEW_SERVERS` servers, where `joint` takes too long. Replicas of
+    published simulators are not included, because they have no network.
     """
     due = any(job.deadline_s is not None for job in jobs)
     rates = {link.rate_bps for link in topology.links if {link.a, link.b} & topology.server.keys()}
@@ -120,18 +120,18 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSummary:
-    """Results of a choice over all variations, beside the simplest choice.
+    """Results of a choice over all variations, compared with the simplest choice.
 
     Attributes:
         choice: The policies.
         avg_jct_s: Mean completion time of completed jobs, in seconds, averaged over the variations.
-        missed: Missed deadlines, averaged.
+        missed: Number of missed deadlines, averaged over the variations.
         deadlines: Number of jobs with a deadline.
-        change: Change of the mean completion time relative to the simplest, averaged.
-        change_range: The least and the greatest change of a variation.
+        change: Change of the mean completion time relative to the simplest choice, averaged.
+        change_range: The smallest and the largest change in a variation.
         slowed: Fraction of jobs that are slowed down (see `SLOWED`), over all variations.
-        worst: The job that is slowed down most, in any variation; "": none is.
-        worst_factor: By what factor.
+        worst: The job that is slowed down most, in any variation; "": no job is slowed down.
+        worst_factor: The factor by which this job is slowed down.
     """
 
     choice: PolicyChoice
@@ -146,7 +146,7 @@ class ChoiceSummary:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """Sorts the best first: by missed deadlines, then by mean completion time."""
+        """The key that sorts the best choice first: missed deadlines, then mean completion time."""
         return self.missed, self.avg_jct_s
 
 
@@ -179,9 +179,10 @@ def _ratio(value: float, base: float) -> float:
 
 
 def recommend(summaries: Sequence[ChoiceSummary], usual: PolicyChoice) -> ChoiceSummary:
-    """Return the best one, or the `usual` one, the default, if that one is not clearly better.
+    """Return the best choice's summary, or the default's (`usual`) if the best is not clearly better.
 
-    That is if it misses no fewer deadlines and completes jobs less than `GAIN` sooner.
+    The best choice is clearly better if it misses fewer deadlines, or lowers the mean completion time by more
+    than the fraction `GAIN`.
     """
     best = min(summaries, key=lambda each: each.rank)
     other = next((each for each in summaries if each.choice == usual), best)
@@ -210,7 +211,7 @@ def _faster(topology: Topology) -> Topology:
 
 
 def _with_server(topology: Topology) -> Topology:
-    """Add a server of the commonest kind, at the switch with the fewest servers, but at least one."""
+    """Add a server of the commonest kind, at the switch with the fewest servers of all that have servers."""
     workers = [server for server in topology.servers if server.gpus]
     (gpus, kind, vc), _ = Counter((each.gpus, each.kind, each.vc) for each in workers).most_common(1)[0]
     like = next(each for each in workers if (each.gpus, each.kind, each.vc) == (gpus, kind, vc))

@@ -1,9 +1,10 @@
 """Average rates of jobs that compute and communicate in turns; overlaps in time are random.
 
-A sending job meets each other job that shares a resource with the probability that this one sends, and gets
-the rate that water-filling gives it beside those: an equal share, or the others' rest if they are
-limited elsewhere. Its rate determines how long it sends; this is iterated until rates are stable. Full memory
-takes in the same fraction of each job's packets; the rest goes up unsummed, with all its flows.
+While a job sends, every other job on the same resource also sends with a probability: the fraction of time
+for which that job sends. The sending job gets the rate that water-filling gives it beside the others: an
+equal share, or what they leave if they are limited elsewhere. Its rate determines how long it sends; this is
+iterated until rates are stable. Where memory is full, the same fraction of each job's packets is summed; all
+other packets go up unsummed, as separate flows.
 
 Complexity: O(rounds · nodes), however many jobs there are.
 """
@@ -28,7 +29,7 @@ from controller.vocabulary import Job
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """One iteration: for each tensor, in the order of sending, when it is `ready_s`, and its `bits`."""
+    """One iteration: for each tensor, in order of sending, the time at which it is ready, and its bits."""
 
     compute_s: float
     ready_s: tuple[float, ...]
@@ -81,7 +82,7 @@ def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, 
 
 
 def _merged(layers: Sequence[int], most: int) -> list[int]:
-    """Return the layers at which merged tensors end; all tensors have about the same number of bytes."""
+    """Return the number of the last layer of each merged tensor; all tensors have about as many bytes."""
     if len(layers) <= most:
         return list(range(1, len(layers) + 1))
     whole, so_far = sum(layers), 0
@@ -97,17 +98,17 @@ def _merged(layers: Sequence[int], most: int) -> list[int]:
 # Collisions in a shared region: consecutive packets also collide with runs of other jobs' packets.
 #
 # A job's packets in flight take consecutive slots, from a random position. Jobs whose runs of slots overlap
-# keep colliding, even if the region has as many slots as all need: only the part that runs at random
-# positions cover is used. If there is room for `APART` times as much, overlapping runs separate, because
-# the one that loses falls behind.
+# keep colliding, even if the region has as many slots as all need: only the slots that runs at random
+# positions cover are used. If there is room for `APART` times as much, overlapping runs separate, because
+# the job whose packets find no slot falls behind.
 
 
 APART = 2.0
 
 TOO_LONG = 2.0
-"""A run of this many times as many packets as its pool has slots. If jobs with such runs share a pool, most
-packets find no slot, and what fallback servers, time-outs and windows then do is not modelled: compared with
-packets, times of jobs are 63 % less to 44 % more."""
+"""A run is too long if it has this many times as many packets as its pool has slots. If jobs with such runs
+share a pool, most packets find no slot, and the effects of fallback servers, time-outs and windows are not
+modelled: compared with a simulation of packets, times of jobs are from 63 % too short to 44 % too long."""
 
 
 def crowded(parts: Floats, flows: JobFlows) -> Ints:
@@ -123,7 +124,7 @@ def crowded(parts: Floats, flows: JobFlows) -> Ints:
 
 
 def run_lengths(flows: JobFlows) -> Floats:
-    """Return for each node the fraction of its pool that its job needs at the rate of its servers' links."""
+    """Return for each node the fraction of its pool that its job needs at the rate of the servers' links."""
     fastest = np.full(flows.jobs, np.inf)
     sends = flows.source > 0
     np.minimum.at(fastest, flows.job[sends], flows.link_bps[flows.link[sends]])
@@ -138,18 +139,18 @@ def run_lengths(flows: JobFlows) -> Floats:
 # Links that several jobs fill: part of their packets are retransmissions.
 #
 # The queue of such a link holds the windows of all senders, so the round-trip time grows beyond its
-# previous value; a worker takes late packets for lost, and retransmits them. The amount depends on the
+# previous value; a worker counts late packets as lost, and retransmits them. The amount depends on the
 # transport's time-outs, and has to be measured.
 
 
 LEAST = 0.8
-"""Part of its rate that a link keeps, however many jobs fill it: time-outs grow with round trips."""
+"""Fraction of its rate that a link keeps, however many jobs fill it: time-outs grow with round trips."""
 
 
 def link_rates(flows: JobFlows, resent: float) -> Floats:
-    """Return the links' rates without retransmissions: less by `resent` for each job beside the first.
+    """Return the links' rates less retransmissions: the fraction `resent` for each job after the first.
 
-    O(nodes log nodes).
+    A link keeps at least the fraction `LEAST`. O(nodes log nodes).
     """
     if not resent:
         return flows.link_bps
@@ -277,7 +278,7 @@ class _MeanField:
         return out
 
     def _usable(self, part: Floats) -> Floats:
-        """Return the part of its pool that a node's job and the jobs that it meets can use."""
+        """Return for each node the part of its pool that its job and other sending jobs can use together."""
         mine, met = self.parts, part * self.parts
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.where(met < 1.0, np.log1p(-met), -50.0)

@@ -25,17 +25,17 @@ def explain(simulated: NetworkResult, name: str) -> list[str]:
     for at_s, job in placed[:1]:
         lines.append(f"At {at_s:.6g} s it was placed on {', '.join(dict.fromkeys(job.servers))}.")
     if len(placed) > 1:
-        lines.append(f"It was placed {len(placed)} times, for its scheduler stopped or moved it.")
+        lines.append(f"It was placed {len(placed)} times, because its scheduler stopped or moved it.")
     if placed and len(placed[0][1].hosts) < 2:
-        return [*lines, "It stays on one server: no gradient takes the network, and nothing else bounds it."]
+        return [*lines, "The job stays on one server: it sends no gradients, and no link limits its rate."]
     return [*lines, *_network(log, simulated, name)]
 
 
 def _times(ended: EndedJob) -> list[str]:
     slower = ended.slowdown
     return [
-        f"{ended.spec.name} came at {ended.spec.arrival_s:.6g} s, first ran at {ended.start_s:.6g} s, waited"
-        f" {ended.waited_s:.6g} s in all, and {'was done' if ended.completed else 'was ended'} at"
+        f"{ended.spec.name} arrived at {ended.spec.arrival_s:.6g} s, first ran at {ended.start_s:.6g} s,"
+        f" waited {ended.waited_s:.6g} s in all, and {'was done' if ended.completed else 'was ended'} at"
         f" {ended.finish_s:.6g} s.",
         f"From arrival to end that is {ended.jct_s:.6g} s: {slower:.3g} times the {ended.alone_s:.6g} s that"
         " it takes alone with the fastest links.",
@@ -50,8 +50,8 @@ def _deadline(simulated: NetworkResult, ended: EndedJob) -> list[str]:
         return [f"It was ended because its deadline, at {due_s:.6g} s, could not be met any more."]
     fate = "missed" if simulated.misses(ended) else "met"
     return [
-        f"It is due at {due_s:.6g} s: {fate} by {abs(due_s - ended.finish_s):.6g} s. Its needs were"
-        f" computed with {simulated.margin:.0%} of the time left in hand."
+        f"It is due at {due_s:.6g} s: {fate} by {abs(due_s - ended.finish_s):.6g} s. The slots that it needs"
+        f" were computed with a reserve of {simulated.margin:.0%} of the time left."
     ]
 
 
@@ -61,9 +61,9 @@ def _network(log: NetworkLog, simulated: NetworkResult, name: str) -> list[str]:
     lines = []
     if finite:
         lines.append(
-            "While it sends, its gradients were summed at"
+            "While the job sent, its gradients were summed at"
             f" {min(finite) / 1e9:.4g} to {max(finite) / 1e9:.4g} Gb/s,"
-            f" as others started and ended ({len(finite)} times)."
+            f" as other jobs started and ended ({len(finite)} times)."
         )
     divisions = [each for each in log.memory if name in each[2].regions]
     if not divisions:
@@ -71,8 +71,8 @@ def _network(log: NetworkLog, simulated: NetworkResult, name: str) -> list[str]:
     at_s, problem, division = divisions[0]
     granted = sum(each[2].standing[name] is SlotStatus.GRANTED for each in divisions)
     lines.append(
-        f"Memory was divided {len(divisions)} times while it ran; {granted} times it was granted slots of its"
-        f" own. The first time, at {at_s:.6g} s:"
+        f"Memory was divided {len(divisions)} times while the job ran; {granted} times it was granted slots"
+        f" of its own. The first time, at {at_s:.6g} s:"
     )
     return [*lines, *_at(simulated, problem, division, name)]
 
@@ -81,5 +81,5 @@ def _at(simulated: NetworkResult, problem: MemoryProblem, division: MemoryDivisi
     job: Job = next(each for each in problem.jobs if each.name == name)
     state = steady_state(simulated.topology, problem.jobs)
     beside = explain_placement(state, job)[1:]
-    why = f"As to its slots: {slots_text(problem, division, name)}."
+    why = f"The job's slots: {slots_text(problem, division, name)}."
     return [*beside, why, *explain_memory(problem, division, job)]

@@ -31,9 +31,9 @@ def generate(
     Args:
         jobs: Number of jobs.
         topology: The servers.
-        seed: Of all random draws.
+        seed: Seed of all random draws.
         models: Names of the models to draw from.
-        gap_s: Mean time between arrivals (Poisson); 0: all arrive at once.
+        gap_s: Mean time between arrivals (Poisson); 0: all jobs arrive at once.
         deadlines: Fraction of the jobs with a deadline.
         slack: A deadline is this many times the job's duration without communication.
 
@@ -41,7 +41,8 @@ def generate(
     """
     if jobs < 0 or not 0 <= deadlines <= 1 or not slack > 1 or gap_s < 0 or not models:
         raise BadSpec(
-            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: out of range"
+            f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: want a model, and 0 or"
+            " more jobs, 0 to 1 with deadlines, a slack above 1, a gap of 0 or more"
         )
     rng = random.Random(seed)
     sizes = [(count, share) for count, share in WORKERS if count <= topology.gpus] or [(1, 1.0)]
@@ -76,12 +77,12 @@ def from_trace(
 
     Args:
         specs: The trace's jobs.
-        models: A job whose model's name begins like one of `shapes.SHAPES` gets its layers; others get those
-            of one of these models, drawn once per model name.
-        seed: Of the draws.
+        models: Models to draw from, for jobs whose model's name does not begin with a name in
+            `shapes.SHAPES`: they get the layers of one of these models, drawn once per model name.
+        seed: Seed of the draws.
         slack: Each job's deadline is this many times its duration; None: no deadlines.
 
-    Raises BadSpec.
+    Raises BadSpec for an unknown model, or a slack of at most 1.
     """
     if unknown := [model for model in models if model not in shapes.SHAPES]:
         raise BadSpec(f"model {unknown[0]!r} is unknown; {hint(unknown[0], shapes.SHAPES)}")

@@ -11,7 +11,7 @@ from controller.vocabulary import Job
 
 @dataclass
 class NetworkLog:
-    """Events in order of time: seconds, and the state from then on."""
+    """Events in order of time; each is a time in seconds, and the state from this time on."""
 
     places: list[tuple[float, str, Job]] = field(default_factory=list)
     memory: list[tuple[float, MemoryProblem, MemoryDivision]] = field(default_factory=list)
@@ -27,7 +27,7 @@ class NetworkLog:
         self.memory.append((now_s, problem, division))
 
     def rates(self, now_s: float, rates: Mapping[str, float]) -> None:
-        """Record the rates from now on."""
+        """Record the rates at which jobs send from now on, bits per second."""
         self.levels.append((now_s, rates))
 
 
@@ -36,7 +36,7 @@ class NetworkLog:
 
 
 class GrantWatch:
-    """Watches an allocation for jobs that lose the slots granted by their first division of memory."""
+    """Watcher of an allocation, for jobs that lose the slots granted by their first division of memory."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -45,10 +45,10 @@ class GrantWatch:
         """Jobs that were granted slots on arrival, and had none of their own in some later division."""
 
     def on_placed(self, now_s: float, job: Job) -> None:
-        """Ignore a job's place: it says nothing of memory."""
+        """Ignore a job's place, which has nothing to do with memory."""
 
     def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
-        """Compare a division of memory with the first one of each of its jobs."""
+        """Compare each job's slots in a division of memory with its slots in its first division."""
         for name, standing in division.standing.items():
             granted = standing is SlotStatus.GRANTED
             if name not in self._seen:

@@ -70,7 +70,7 @@ def _draw_jobs(panel: Any, simulated: NetworkResult, colours: Mapping[str, str])
             )
     panel.set_yticks(range(len(ended)), [each.spec.name for each in ended], fontsize="xx-small")
     panel.invert_yaxis()
-    panel.set_title("jobs: grey waits, a line is the deadline (red: missed)", fontsize="small")
+    panel.set_title("jobs: grey while waiting; a line is the deadline (red: missed)", fontsize="small")
 
 
 def _draw_memory(

@@ -29,8 +29,8 @@ class NetworkTask:
         scheduler: Name of the scheduling policy.
         settings: Names of the allocation policies, and settings of the network's model.
         scheduler_settings: Settings of the scheduling policy, by name.
-        keep_log: Keep a log of events, for plots and explanations.
-        verify: Check every decision of the scheduling policy.
+        keep_log: Whether to keep a log of events, for plots and explanations.
+        verify: Whether to check every decision of the scheduling policy.
     """
 
     jobs: Sequence[Job] = field(repr=False)
@@ -51,9 +51,9 @@ class NetworkTask:
 class NetworkMetrics:
     """Metrics of one simulation; times in seconds.
 
-    `avg_slowdown` is of completion times over times alone with the fastest links. `missed` counts jobs with a
-    deadline that were `ended` for it or ended too late, `broken` the ones among these that
-    had been granted slots on arrival and lost them later.
+    `avg_slowdown` is the mean of completion time over time alone with the fastest links. `ended` counts jobs
+    that were ended because they could not meet their deadline, `missed` these and jobs that completed too
+    late, and `broken` the missed jobs that had been granted slots on arrival and lost them later.
     """
 
     jobs: int
@@ -83,7 +83,7 @@ class NetworkOutcome:
 
 
 def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkOutcome:
-    """Simulate. Raises RunFailed, with the policies' names in the message."""
+    """Run a task's simulation and measure it. Raises SimulationFailed, which names the policies."""
     with refusals(" + ".join(task.names.values())):
         began_s = time.process_time()
         simulated = simulate_network(task, progress)
@@ -117,7 +117,7 @@ def metrics_of(simulated: NetworkResult) -> NetworkMetrics:
 class NetworkResult:
     """Results of all jobs; `log` if it was requested.
 
-    `crowded` names jobs whose times are not to be trusted: they shared too few slots for the model
+    `crowded` names jobs whose times are unreliable: they shared too few slots for the model
     (`average.TOO_LONG`).
     """
 
@@ -128,12 +128,12 @@ class NetworkResult:
     margin: float
     crowded: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
-    """Jobs that lost a grant of slots which they had had on arrival (`log.GrantWatch`)."""
+    """Jobs that were granted slots on arrival and lost them later (`log.GrantWatch`)."""
     log: NetworkLog | None = field(default=None, repr=False)
 
     @property
     def missed(self) -> Sequence[EndedJob]:
-        """Jobs with a deadline that were ended for it, or ended too late."""
+        """Jobs that missed their deadline: completed too late, or ended because they could not meet it."""
         return [each for each in self.result.jobs if self.misses(each)]
 
     def misses(self, ended: EndedJob) -> bool:

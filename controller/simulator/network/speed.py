@@ -34,7 +34,7 @@ from controller.vocabulary import Job
 
 
 WINDOW = 128
-"""Packets in flight: the first `WINDOW` packets of a tensor only announce later packets' exponents."""
+"""Packets in flight: before a tensor, up to `WINDOW` packets only announce its packets' exponents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,10 @@ class NetworkSettings(AllocationSettings):
     """Settings of the network's model, beside the allocation policies' settings.
 
     Attributes:
-        window: Packets in flight of a worker: each tensor is sent with as many packets more, at most as many
-            as it has, which announce exponents; 0: none are sent. Its last sum is back a round trip later.
-        resent: Fraction of a full link's capacity that is retransmissions, for each job beside the first:
-            queues make round trips longer, and late packets are taken for lost.
+        window: Packets in flight of a worker. With each tensor, this many further packets are sent, at most
+            as many as it has, which announce exponents; 0: none.
+        resent: Fraction of a full link's capacity that is retransmissions, for each job after the first:
+            queues make round trips longer, and late packets count as lost.
         tensors: Most tensors of a job; further layers are merged.
     """
 
@@ -54,19 +54,19 @@ class NetworkSettings(AllocationSettings):
     tensors: int = 8
 
     def __post_init__(self) -> None:
-        AllocationSettings.__post_init__(self)  # super() knows no class that slots have made anew
+        AllocationSettings.__post_init__(self)  # super() fails in a class that slots=True has replaced
         if not 0 <= self.resent < 1:
-            raise BadSpec(f"a part of {self.resent:g} sent again; want a fraction, 0 to 1")
+            raise BadSpec(f"resent is {self.resent:g}; want a fraction, from 0 to below 1")
 
 
 _SAME = 1e-9
 
 
 class NetworkSpeed:
-    """`ContendedSpeed` of the jobs that an `Allocation` has given servers, trees and slots; for one run.
+    """`ContendedSpeed` of the jobs to which an `Allocation` has given servers, trees and slots; for one run.
 
-    Iterations are taken on average over time: they are the same until places or slots change. `crowded` has
-    the names of jobs that have shared too few slots for this model (`average.TOO_LONG`).
+    Iteration times are averages over time: they are constant until places or slots change. `crowded` has the
+    names of jobs that have shared too few slots for this model (`average.TOO_LONG`).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class NetworkSpeed:
         return self._inner.restart_s(group)
 
     def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
-        """Solve the rates of all jobs that use the network if places or slots have changed."""
+        """Return the jobs whose seconds per iteration change, after changes of places or slots."""
         allocation = self._allocation
         if self._changes != allocation.changes:
             self._changes = allocation.changes
@@ -115,7 +115,7 @@ class NetworkSpeed:
         ]
 
     def _solve(self, now_s: float, jobs: Sequence[Job], phases: Sequence[Phases]) -> Sequence[float]:
-        """Return the time of an iteration of each job."""
+        """Return the seconds per iteration of each job."""
         work = Work(
             np.array([each.ready_s[0] for each in phases]),
             np.array([each.compute_s - each.ready_s[0] for each in phases]),
@@ -134,7 +134,7 @@ class NetworkSpeed:
         ]
 
     def _phases_of(self, placed: Job) -> tuple[Job, Phases]:
-        """Return a job with the phases of its iterations where it is."""
+        """Return a job with the phases of its iterations on its present servers."""
         known = self._phases.get(placed.name)
         if known is not None and known[0] is placed:
             return known
@@ -146,7 +146,7 @@ class NetworkSpeed:
         )
 
     def _work(self, job: JobState) -> Phases:
-        """Return the phases of an iteration; a group member's phases depend on its partners."""
+        """Return the phases of a job's iteration; in a group, they depend on its partners."""
         group = job.group
         assert group is not None
         placed, phases = self._phases[job.spec.name]
@@ -159,7 +159,7 @@ class NetworkSpeed:
 
     @property
     def _announced_bits(self) -> float:
-        """Bits sent in addition with each tensor, at most as many as it has."""
+        """Bits sent in addition with each tensor, at most as many as the tensor has."""
         payload = min(switch.payload_bytes for switch in self._allocator.topology.switches)
         return self._settings.window * payload * 8.0
 

@@ -1,7 +1,7 @@
 """Trace files of the published schedulers and of our own, as jobs.
 
 A file is read completely, or raises BadTrace with file, line and column. Jobs must have unique names, and
-positive durations and GPU counts; logs of clusters are sorted, others must be in order of submission.
+positive durations and GPU counts; logs of clusters are sorted, other files must be in order of submission.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "tiresias": TABLES["tiresias"].columns,
     **{name: log.columns for name, log in LOGS.items() if name != "philly-log"},
 }
-"""The columns that tell a format; of names separated by "|" one is enough."""
+"""The columns by which a format is detected; of names separated by "|", one is enough."""
 
 _NO_TRACES = {
     ("application", "num_replicas"): "a Pollux workload: it does not say how much work its jobs have",
@@ -88,18 +88,18 @@ _NO_TRACES = {
     ("job_name", "inst_id", "user"): "Alibaba's table of jobs: their GPUs are in pai_task_table",
     ("sn", "cpu_milli", "gpu"): "Alibaba's list of servers; its jobs are in openb_pod_list",
 }
-"""Published files that hold no jobs as schedulers need them, by some of their columns."""
+"""Published files without the data that schedulers need, by some of their columns."""
 
 
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
 ) -> list[Submission]:
-    """Return the jobs of a trace file; a warning of this logger gives the number left out, and why.
+    """Return the jobs of a trace file; log a warning with the number of jobs left out, and the reasons.
 
     Args:
         path: The file.
         cluster: If given, a job larger than this is an error.
-        known: If given, raises for a job whose speed is unknown.
+        known: Function that raises for a job whose speed is unknown; None: no check.
         format: Name of the format; "": detected from the file's name or first line.
 
     Raises BadTrace.
@@ -112,14 +112,14 @@ def read(
     if name in _OWN:
         return _OWN[name](path, cluster, known)
     jobs, left_out = read_log(name, path, cluster, known)
-    if left_out and parent_process() is None:  # else the parent process has warned already
+    if left_out and parent_process() is None:  # otherwise the parent process has warned already
         _warn_once(f"{path}: read {plural(len(jobs), 'job')}; left out: {left_out}")
     return jobs
 
 
 @cache
 def _warn_once(text: str) -> None:
-    """Log it for the first time that a process reads the file: it does so again for each configuration."""
+    """Log the text once in a process, which reads the file again for each configuration."""
     _log.warning("%s", text)
 
 
@@ -139,7 +139,7 @@ def _detect(path: Path) -> str:
     except csv.Error as error:
         raise BadTrace(str(path), line, "", str(error)) from error
     if not columns:
-        raise BadTrace(str(path), 1, "", "empty; its first line tells the format, or --format does")
+        raise BadTrace(str(path), 1, "", "empty; want a first line with the columns, or --format")
     if len(columns) == len(TABLES["synergy"].columns) and columns[0].isdigit():
         return "synergy"
     if headless := is_headless(columns):
@@ -148,14 +148,14 @@ def _detect(path: Path) -> str:
 
 
 def _by_columns(path: Path, line: int, columns: Sequence[str], first: str) -> str:
-    """Return the format that has most of its columns there: all of them, or all but few. Raises BadTrace."""
+    """Return the format most of whose columns the file has. Raises BadTrace if the file lacks columns."""
 
     def missing(name: str) -> list[str]:
         old = neutral.OLD if name == "csv" else {}
         there = {old.get(column, column) for column in columns}
         return [column for column in HEADERS[name] if not present(column, there)]
 
-    # a trace of Muri that lacks a column of Muri's is not one of Tiresias, though it has all of theirs
+    # a Muri trace that lacks one of Muri's columns is no Tiresias trace, though it has all of its columns
     nearest = max(HEADERS, key=lambda name: (len(HEADERS[name]) - len(missing(name)), -len(missing(name))))
     lacking = missing(nearest)
     if lacking:
@@ -171,8 +171,8 @@ def _by_columns(path: Path, line: int, columns: Sequence[str], first: str) -> st
             str(path),
             line,
             "",
-            f"unknown columns {brief(', '.join(columns))}; formats that are known by theirs: {known}",
+            f"unknown columns {brief(', '.join(columns))}; the known formats have the columns: {known}",
         )
-    if lacking and nearest != "csv":  # whose reader knows columns' earlier names, too
+    if lacking and nearest != "csv":  # the reader of csv knows columns' earlier names, too
         raise BadTrace(str(path), line, lacking[0], f"missing; the format seems to be {nearest!r}")
     return nearest

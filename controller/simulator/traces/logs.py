@@ -39,10 +39,10 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLog:
-    """What the columns of a log mean; of names separated by "|", the first that is there is used.
+    """The meaning of a log's columns; of names separated by "|", the first one in the file is used.
 
-    `columns` tell the format, and must be there. Without `name` jobs are called by their lines; rows of one
-    name are one job if `merges`. Without `took` a job runs from `begin` to `end`.
+    `columns` identify the format, and are required. Without `name`, jobs are named by their line numbers; if
+    `merges`, rows of one name are one job. Without `took`, a job runs from `begin` to `end`.
     """
 
     columns: tuple[str, ...]
@@ -57,11 +57,11 @@ class ClusterLog:
     state: str = ""
     unfinished: frozenset[str] = frozenset()
     count: Callable[[TraceRow, str], float] = TraceRow.number
-    """GPUs of a row, from its cell."""
+    """Function of a row and a column that returns the row's number of GPUs."""
     is_job: Callable[[str], bool] = lambda name: True
-    """False for rows that are parts of other rows."""
+    """Function of a row's name; False for rows that are parts of other rows."""
     headless: bool = False
-    """It is published without a header line: its columns are all, in their order."""
+    """Whether the log is published without a header line: then `columns` are all of its columns, in order."""
     merges: bool = False
 
 
@@ -125,7 +125,7 @@ LOGS = {
         is_job=lambda name: "." not in name,
     ),
 }  # fmt: skip
-"""By the names of the formats."""
+"""The logs by the names of their formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class _Ran:
 
 
 def is_headless(cells: Sequence[str]) -> str:
-    """Return the format of a first line that is no header but a row; "": none."""
+    """Return the format of a log without a header whose first line has these cells; "": there is none."""
     for name, log in LOGS.items():
         if log.headless and len(cells) == len(log.columns) and cells != [*log.columns]:
             status = cells[log.columns.index(log.state)].strip()
@@ -150,13 +150,13 @@ def is_headless(cells: Sequence[str]) -> str:
 def read_log(
     format: str, path: Path, cluster: Cluster | None, known: JobCheck | None
 ) -> tuple[list[Submission], str]:
-    """Return the jobs of a log by arrival, the first at 0, and the number left out, with reasons.
+    """Return the jobs of a log by arrival, the first at 0, and a text: numbers of jobs left out, by reason.
 
     Args:
         format: The key in `LOGS`.
         path: The file.
         cluster: If given, a job larger than this is an error.
-        known: If given, raises for a job whose speed is unknown.
+        known: Function that raises for a job whose speed is unknown; None: no check.
 
     Raises BadTrace.
     """
@@ -265,7 +265,7 @@ def _duration_s(row: TraceRow, column: str) -> float:
 
 
 def _attempted(path: Path) -> list[TraceRow]:
-    """Return Philly's own log as rows: ``gpus`` of a job's last attempt, ``seconds`` of all together."""
+    """Return Philly's own log as rows: ``gpus`` of a job's last attempt, ``seconds`` of all its attempts."""
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -286,7 +286,7 @@ def _attempted(path: Path) -> list[TraceRow]:
                 str(path),
                 0,
                 "attempts",
-                f"job {number}: want start_time, end_time and detail of each: {error!r}",
+                f"job {number}: want start_time, end_time and detail of each attempt: {error!r}",
             ) from error
         cells |= {"gpus": gpus, "seconds": seconds}
         rows.append(row)

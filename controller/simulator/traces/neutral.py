@@ -1,10 +1,10 @@
 """The project's own trace format: a CSV in seconds.
 
-Required: ``name,arrival_s,duration_s,gpus``. Optional: ``model,user,vc,opportunistic`` (0 or 1),
-``estimate_s,restart_s,deadline_s`` (after its arrival),
-``iteration_s``, and the stage times of one iteration ``storage_s,cpu_s,gpu_s,network_s`` (all four or none).
-Without ``iteration_s`` an iteration lasts as long as its stages together, and without stages one second.
-Further columns are kept as text, unless they are called almost as one of these.
+Required columns: ``name,arrival_s,duration_s,gpus``. Optional: ``model,user,vc,opportunistic`` (0 or 1),
+``estimate_s,restart_s,deadline_s`` (after the arrival), ``iteration_s``, and the stage times of one iteration
+``storage_s,cpu_s,gpu_s,network_s`` (all four or none). Without ``iteration_s`` an iteration lasts as long as
+its stages together, and without stages one second. Further columns are kept as text; a column whose name is
+almost one of these names is an error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
 
 
 def _bare(column: str) -> str:
-    """Return the name of a column without its unit, in small letters."""
+    """Return the name of a column without its unit, in lower case."""
     return re.sub(r"[\W_]+(s|sec|seconds|ms|min|h)?[\W_]*$", "", column.lower())
 
 

@@ -1,9 +1,9 @@
 """Traces of the published schedulers' simulators: the meaning of each one's columns.
 
 Muri: milliseconds, three stage times per job; stage 0 is loading and preprocessing, 1 GPU, 2 network. A job
-takes iterations times iteration time; `duration` is the original trace's. Tiresias: seconds. Synergy's
-replay traces and Gavel's, which are tab-separated, have no header. How long a step of Gavel's jobs takes is
-in ``simulation_throughputs.json``, which must lie beside the trace.
+takes iterations times iteration time; `duration` is from the original trace. Tiresias: seconds. Synergy's
+replay traces and Gavel's traces, which are tab-separated, have no header. The steps per second of Gavel's
+jobs are in ``simulation_throughputs.json``, which must be in the trace's directory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A format of one job a line.
+    """A format with one job per line.
 
     Attributes:
-        columns: Those that it must have, or, if it is `headless`, all of them in their order.
+        columns: The required columns, or, if `headless`, all columns in their order.
         named: The columns that errors name.
-        job: Makes a job of a row.
-        headless: It has no header line.
+        job: Function that makes a job from a row.
+        headless: Whether files have no header line.
     """
 
     columns: tuple[str, ...]
@@ -65,13 +65,13 @@ RESTART_S = {
     "a2c": (38, 39, 39, 46, 46, 46),
     "dqn": (5, 5, 6, 6, 8, 8),
 }
-"""Seconds that the authors measured for a start, by model, on 1, 2, 4, 8, 16 and 32 GPUs."""
+"""Seconds that Muri's authors measured for a start, by model, on 1, 2, 4, 8, 16 and 32 GPUs."""
 
 RESTART_ELSE_S = 10.0
 
 
 def restart_s(model: str, gpus: int) -> float:
-    """Return the cost in seconds of starting `model` on `gpus` GPUs: the cost at the next measured size."""
+    """Return the cost in seconds of starting `model` on `gpus` GPUs, as measured at this or the next size."""
     if model not in RESTART_S:
         return RESTART_ELSE_S
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
@@ -160,10 +160,10 @@ TABLES = {
         headless=True,
     ),
 }
-"""By the names of the formats."""
+"""The tables by the names of their formats."""
 
 GAVEL = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
-"""Columns of Gavel's traces: the option of the steps, and whether a data directory is needed, among them."""
+"""Columns of Gavel's traces; `option`: the option for steps, `data`: whether a data directory is needed."""
 THROUGHPUTS = "simulation_throughputs.json"
 
 
@@ -175,7 +175,7 @@ def read_gavel(
     Args:
         path: The trace; ``simulation_throughputs.json`` must be beside it.
         cluster: If given, a job larger than this is an error.
-        known: If given, raises for a job whose speed is unknown.
+        known: Function that raises for a job whose speed is unknown; None: no check.
         gpu: Kind of GPU that the jobs run on.
 
     Raises BadTrace.
@@ -216,7 +216,7 @@ def _throughputs(text: str, gpu: str, source: str) -> dict[str, Any]:
 
 
 def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the measured figure, or, if only one GPU was measured, that times `gpus`; 0: unknown."""
+    """Return the measured steps per second, or `gpus` times the speed of one GPU; 0 if neither is known."""
     return _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
 
 

@@ -18,14 +18,14 @@ from controller.vocabulary.documents import encoding_of
 from controller.vocabulary.errors import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
-"""Bounds of a positive number: beyond, sums of seconds lose their small addends."""
+"""Limits of a positive number: outside them, sums of seconds lose small addends by rounding."""
 
 SHOWN = 60
-"""Characters of a cell that an error shows."""
+"""Most characters of a cell that an error shows."""
 
 
 JobCheck = Callable[[Submission], None]
-"""Raises BadSpec or a SchedulingError for a job of an unknown model."""
+"""Function that raises BadSpec or a SchedulingError for a job of an unknown model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TraceRow:
         return BadTrace(self.path, self.line, column, message)
 
     def has(self, column: str) -> bool:
-        """Return whether the cell is there and not empty."""
+        """Return whether the row has the column, and its cell is not empty."""
         return bool(self.cells.get(column))
 
     def text(self, column: str) -> str:
@@ -74,7 +74,7 @@ class TraceRow:
         return int(value)
 
     def flag(self, column: str) -> bool:
-        """Return whether the cell is 1; else it is 0."""
+        """Return whether the cell is 1. Raises BadTrace if it is neither 0 nor 1."""
         if (text := self.text(column)) not in ("0", "1"):
             raise self.fail(column, f"{brief(repr(text))} must be 0 or 1")
         return text == "1"
@@ -92,7 +92,7 @@ class TraceRow:
 
 
 def brief(text: str) -> str:
-    """Return a text as an error shows it: not all of it if it is long."""
+    """Return a text as an error shows it: cut if it is longer than `SHOWN`."""
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
 
 
@@ -115,12 +115,12 @@ def read_text(path: Path) -> str:
 
 
 def delimiter_of(header: str) -> str:
-    """Return the character between the cells of a line: a comma, or the bar of ``sacct --parsable``."""
+    """Return the character between the cells of a line: a comma, or "|" as of ``sacct --parsable``."""
     return "|" if "|" in header and "," not in header else ","
 
 
 def present(column: str, columns: Collection[str]) -> str:
-    """Return the first of the names separated by "|" that is among `columns`; "": none is."""
+    """Return the first of the names separated by "|" that is among `columns`; "" if none is."""
     return next((name for name in column.split("|") if name in columns), "")
 
 
@@ -137,11 +137,11 @@ def read_rows(
 
     Args:
         path: The file.
-        required: Columns that it must have; of names separated by "|" one.
-        old: Names that columns had, by which they are refused with the names of now.
+        required: Columns that the file must have; of names separated by "|", one is enough.
+        old: The present names of columns by their former names; a file with a former name is refused.
         header: Names of the columns if the file has no header line.
         delimiter: Character between cells.
-        what: What the rows are, for error messages.
+        what: Noun for the rows in error messages.
 
     Raises BadTrace if the file cannot be read, has no row, lacks a column or has it twice, or has a row with
     too few or too many cells.
@@ -183,13 +183,13 @@ def read_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobColumns:
-    """The columns that errors name.
+    """The columns that errors name, by the kind of error.
 
     Attributes:
-        gpus: About jobs larger than the cluster.
-        submit: About times that go back.
-        id: About names that recur or cannot be printed.
-        model: About jobs that are not known.
+        gpus: Column for jobs larger than the cluster.
+        submit: Column for times that are not in order.
+        id: Column for names that recur or cannot be printed.
+        model: Column for jobs whose speed is unknown.
     """
 
     gpus: str
@@ -207,17 +207,17 @@ def collect(
     *,
     ordered: bool = True,
 ) -> list[Submission]:
-    """Make a job of each row; any error refuses all.
+    """Return a job for each row.
 
     Args:
         rows: The rows.
-        make: Makes a job of a row.
+        make: Function that makes a job from a row.
         named: The columns that errors name.
         cluster: If given, a job larger than this is an error.
-        known: If given, raises for a job whose speed is unknown.
-        ordered: Times must not go back; else jobs are sorted.
+        known: Function that raises for a job whose speed is unknown; None: no check.
+        ordered: Whether rows must be in order of submission; if not, jobs are sorted.
 
-    Raises BadTrace.
+    Raises BadTrace for the first row with an error.
     """
     specs: list[Submission] = []
     lines: dict[str, int] = {}

@@ -141,7 +141,7 @@ def test_an_explanation_has_numbers_for_who_runs_and_who_waits(jobs: Path) -> No
         "has its GPUs for itself",
     ]
     assert alone["long"][-1] == (
-        "waits: 0 of 1 GPUs are free; of 1 running, 1 ask for less service and 0 came before"
+        "waits: 0 of 1 GPUs are free; of 1 running jobs, 1 ask for less service and 0 arrived earlier"
     )
     shared = schedule("plan", "--policy", "muri-s", *common).json["explain"]
     assert "of its speed; the 2 together do" in shared["short"][2]
@@ -150,5 +150,5 @@ def test_an_explanation_has_numbers_for_who_runs_and_who_waits(jobs: Path) -> No
         "waits: jobs of its kind and size are profiled first, 80 s more",
         alone["short"][1],
         "waits: 1 of 1 GPUs are free, and the policy leaves them free;"
-        " of 0 running, 0 ask for less service and 0 came before",
+        " of 0 running jobs, 0 ask for less service and 0 arrived earlier",
     ]

@@ -113,7 +113,7 @@ WRONG = [
     (("simulate", *FEW[:-1], "muri-s", "--set", "noise=1"), "setting noise=1: want 0 to 0.99"),
     (
         ("simulate", *FEW[:-1], "muri-s", "--set", "capacity=1"),
-        "setting 'capacity' is unknown here; there are estimate_error, in_order, interval_s",
+        "setting 'capacity' is unknown here; known are estimate_error, in_order, interval_s",
     ),
     (("tune", "--policy", "muri-s", "--try", "noise=0.1,x"), "setting 'noise=x': want NAME=NUMBER"),
     (("tune", "--policy", "muri-s", "--try", "low=1"), "setting 'low' is unknown here"),

@@ -165,7 +165,7 @@ def mine(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "kind", "said"),
     [
-        ("Broken", BadDecision, r"broken, asked at 0 s: ZeroDivisionError: .*mine.py:10"),
+        ("Broken", BadDecision, r"broken fails in the decision at 0 s: ZeroDivisionError: .*mine.py:10"),
         ("Twice", BadDecision, "GPU 0 goes to"),
         ("Nothing", BadDecision, "returns NoneType; want a Decision"),
         ("Nameless", BadSpec, "want a name and a method decide"),
@@ -174,7 +174,7 @@ def mine(tmp_path: Path) -> str:
         (
             "decide",
             BadSpec,
-            "is not made without view, now_s; want a class, or a function that makes a policy",
+            "needs arguments: view, now_s; want a class, or a function that makes a policy",
         ),
         ("Brocken", BadSpec, "did you mean 'Broken'"),
     ],

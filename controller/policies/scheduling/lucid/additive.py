@@ -1,8 +1,7 @@
-"""Additive models with interactions (GA²M): sums of tables of features and pairs (Lucid, 3.5).
+"""Additive models with interactions (GA²M): sums of tables, one for each feature or pair (Lucid, 3.5).
 
-`interpret` trains them (explainable boosting machines).
-
-Plots of what additive models have learned: shape functions.
+The package `interpret` trains them (explainable boosting machines). `draw_shapes` plots the learned tables of
+single features, the shape functions.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class AdditiveModel:
-    """An intercept and a sum of terms over named features; `machine` is what `interpret` has trained."""
+    """An intercept and a sum of terms over named features; `machine` is the model trained by `interpret`."""
 
     features: tuple[str, ...]
     categories: tuple[str, ...]
@@ -48,7 +47,7 @@ class AdditiveModel:
 
     @property
     def names(self) -> list[str]:
-        """The names of the terms: their features' names."""
+        """The names of the terms: the names of their features, joined by " x "."""
         return [" x ".join(self.features[each] for each in of) for of in self.machine.term_features_]
 
     def predict(self, values: Sequence[Value]) -> float:
@@ -65,13 +64,13 @@ class AdditiveModel:
         return sorted(found, key=lambda c: -abs(c.score))
 
     def shape(self, feature: str) -> list[tuple[str, float]]:
-        """Return the shape function of a feature: where each stretch begins, or the category, and its score.
+        """Return a feature's shape function: each interval's lower end, or each category, with its score.
 
         Raises BadSample if the model has no term of this feature alone.
         """
         if feature not in self.names:
-            raise BadSample(f"no term of '{feature}' alone; there are {', '.join(self.names)}")
-        scores = self.machine.term_scores_[self.names.index(feature)].tolist()  # the first: of unknown values
+            raise BadSample(f"there is no term of '{feature}' alone; the terms are {', '.join(self.names)}")
+        scores = self.machine.term_scores_[self.names.index(feature)].tolist()  # first: for unknown values
         bins = self.machine.bins_[self.features.index(feature)][0]
         if isinstance(bins, dict):
             return [(str(name), scores[row]) for name, row in bins.items()]
@@ -80,13 +79,13 @@ class AdditiveModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boosting:
-    """How a model is trained.
+    """Settings of a model's training.
 
     Attributes:
         interactions: Number of tables of pairs of features.
         max_rounds: Most rounds of boosting.
-        bags: Number of models that are averaged, each trained on other samples.
-        seed: Of training.
+        bags: Number of models that are averaged, each trained on a different part of the samples.
+        seed: Seed of the training.
     """
 
     interactions: int = 0
@@ -104,13 +103,13 @@ def train(
     categories: Sequence[str] = (),
     rising: Sequence[str] = (),
 ) -> AdditiveModel:
-    """Train a model. Deterministic by seed.
+    """Train a model on samples, and return it. Deterministic by seed.
 
     Args:
-        features: Names of the features; those in `categories` are categories, the others numbers.
+        features: Names of the features; those in `categories` are categories, other features are numbers.
         samples: The values of all features, for each sample.
         targets: The value to predict, for each sample.
-        boosting: How it is trained.
+        boosting: Settings of the training.
         categories: Names of the categorical features.
         rising: Features of which a larger value may not lower a prediction (isotonic regression).
 
@@ -126,7 +125,7 @@ def train(
             )
     machine = _machine(features, categories, boosting)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of features that are unknown in all of a bag's samples
+        warnings.simplefilter("ignore")  # of features that are unknown in all samples of a bag
         machine.fit(_matrix(features, samples, categories), np.asarray(targets, dtype=float))
     for name in rising:
         machine.monotonize(name, increasing=True)
@@ -161,9 +160,9 @@ def _matrix(features: Sequence[str], samples: Sequence[Sequence[Value]], categor
 
 
 def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
-    """Draw the shape functions of these features, or of all that have one, below each other.
+    """Draw the shape functions of these features, or of all features that have one, below each other.
 
-    Raises PlotsMissing, BadSample for a feature that has none.
+    Raises PlotsMissing without matplotlib, BadSample for a feature without a shape function.
     """
     single = [name for name in model.names if name in model.features]
     wanted = list(features) or single
@@ -186,4 +185,4 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
 
 
 def _plain(label: str) -> str:
-    return label.replace("$", r"\$")  # no formula
+    return label.replace("$", r"\$")  # matplotlib would read a formula

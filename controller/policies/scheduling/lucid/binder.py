@@ -1,8 +1,9 @@
-"""Which two jobs may share their GPUs: lazy packing with a dynamic strategy (Lucid, 3.3).
+"""Lucid's binder and the queue and nodes of its profiler (Lucid, 3.2 and 3.3).
 
-The non-intrusive profiler: which job is profiled next, for how long, on how many nodes (Lucid, 3.2).
-
-Free GPUs of a cluster whose nodes are divided between the profiler and the rest.
+- `may_join`, `choose`, `strategy`: which two jobs may share GPUs (lazy packing with a dynamic strategy);
+- `LucidOptions`, `ProfileQueue`: which job the non-intrusive profiler measures next, for how long, and on
+  how many nodes;
+- `DividedNodes`: free GPUs of a cluster whose nodes are divided between the profiler and all other jobs.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Sharing(Enum):
 class Candidate:
     """Properties of a job that the binder uses.
 
-    `expected_s` is how long it is expected to run from now on; `alone` that it must not share, because it was
-    evicted once.
+    `expected_s` is its expected remaining run time in seconds; `alone` is true for a job that must not share
+    GPUs, because it was evicted once.
     """
 
     gpus: int
@@ -43,7 +44,8 @@ class Candidate:
 
 
 GROW_AT, SHRINK_AT = 10, 5
-"""Jobs in the profiler's queue above which it grows and hurries, and below which it shrinks."""
+"""Queue lengths of the profiler: above the first it borrows nodes and profiles for a shorter time, below the
+second it returns nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,33 +53,36 @@ class LucidOptions(Options):
     """Options of Lucid, and internal settings of its parts.
 
     Attributes:
-        node_gpus: GPUs of a server: larger jobs are not profiled, are distributed and do not share.
-        gpu_memory_mb: Memory of a GPU: two jobs have to fit.
-        eager: Look for a partner before looking for free GPUs, as the public simulator does. Lucid's lazy
-            packing leaves a job alone if it can.
-        minimum: Ended jobs that a first duration model needs.
-        seed: Of training.
+        node_gpus: GPUs of a server; jobs with more GPUs run on several servers, are not profiled, and do not
+            share GPUs.
+        gpu_memory_mb: Memory of a GPU in MB, into which two jobs that share it must fit.
+        eager: Whether to look for a partner before looking for free GPUs, as the public simulator does.
+            Lucid's lazy packing shares only if no GPUs are free.
+        minimum: Number of ended jobs that are needed to train the first duration model.
+        seed: Seed of the training.
     """
 
     profiler_nodes: int = option("nodes for profiling; 0: profiles are known in advance", 1, 0, 1000)
     lent_nodes: int = option("nodes lent to the profiler while jobs queue for it", 0, 0, 1000)
     busy_gpus: float = option(
-        "GPUs expected to be requested in ten minutes; above this lucid:online keeps lent nodes", 1e6
+        "lucid:online keeps lent nodes if it expects requests for more GPUs than this in ten minutes", 1e6
     )
     burst_s: float = option(
-        "longest profiling of a job while more than ten jobs wait for it; 0: as profile_s", 0.0, 0.0, 1e6
+        "longest profiling of a job while more than ten jobs wait, in s; 0: profile_s", 0.0, 0.0, 1e6
     )
     monotone: bool = option(
         "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", False
     )
-    profile_s: float = option("longest profiling of a job", 80.0, 1.0, 1e6)
+    profile_s: float = option("longest profiling of a job, in s", 80.0, 1.0, 1e6)
     capacity: int = option("largest sum of sharing scores; 0: no sharing", 2, 0, 2)
     patience: float = option("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6)
     unstable_at: float = option("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6)
-    period_s: float = option("interval at which lucid:online trains its models anew", 86_400.0, 60.0, 1e9)
-    low: float = option("jobs in ten minutes up to which lucid:online shares apathetically", 1.0, 0.0, 1e6)
+    period_s: float = option("interval at which lucid:online retrains its models, in s", 86_400.0, 60.0, 1e9)
+    low: float = option(
+        "lucid:online shares less if at most this many jobs arrive in ten minutes", 1.0, 0.0, 1e6
+    )
     very_low: float = option(
-        "jobs in ten minutes up to which it does not share while GPUs are idle", 0.5, 0.0, 1e6
+        "lucid:online shares no idle GPUs if at most this many jobs arrive in ten minutes", 0.5, 0.0, 1e6
     )
     node_gpus: int = 8
     gpu_memory_mb: float = 24_576.0
@@ -88,19 +93,19 @@ class LucidOptions(Options):
     def __post_init__(self) -> None:
         Options.__post_init__(self)
         if self.burst_s > self.profile_s:
-            raise BadSpec(f"a profiling time of {self.burst_s} s in bursts and {self.profile_s} s otherwise")
+            raise BadSpec(f"burst_s is {self.burst_s}; want at most profile_s, {self.profile_s} s")
         if self.very_low > self.low:
             raise BadSpec(f"thresholds {self.very_low} and {self.low}; want 0 <= very low <= low")
 
     def time_s(self, queue: int) -> float:
-        """Return the profiling time in seconds of a job that starts now (time-aware scaling)."""
+        """Return the seconds for which to profile a job while `queue` jobs wait (time-aware scaling)."""
         return self.burst_s if self.burst_s and queue > GROW_AT else self.profile_s
 
     def wanted_nodes(self, queue: int, now: int, forecast_gpus: Sequence[float] = ()) -> int:
-        """Return the desired number of profiler nodes (time-aware scaling), one more or fewer at a time.
+        """Return the desired number of profiler nodes (time-aware scaling): `now`, or one more or fewer.
 
-        It borrows while more than `GROW_AT` jobs queue, and returns nodes when fewer than `SHRINK_AT` do and
-        the forecast does not predict the next burst.
+        The profiler borrows a node while more than `GROW_AT` jobs wait, and returns one when fewer than
+        `SHRINK_AT` jobs wait and the forecast does not predict the next burst.
         """
         if queue > GROW_AT and now < self.profiler_nodes + self.lent_nodes:
             return now + 1
@@ -114,7 +119,7 @@ def may_join(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: L
     """Return whether a job may join a partner that runs alone.
 
     Args:
-        newcomer: The job that is to start.
+        newcomer: The job to start.
         partner: The running job.
         sharing: The GPU sharing capacity.
         rules: The binder's settings.
@@ -136,10 +141,10 @@ def choose(
 ) -> int | None:
     """Return the position of the best partner; None if there is none.
 
-    The best has the lowest score, then the longest expected run time, then the first position.
+    The best has the lowest sharing score, then the longest expected run time, then the first position.
 
     Args:
-        newcomer: The job that is to start.
+        newcomer: The job to start.
         partners: The running jobs that it might join.
         sharing: The GPU sharing capacity.
         rules: The binder's settings.
@@ -153,10 +158,10 @@ def choose(
 
 
 def strategy(rules: LucidOptions, *, now: float, forecast: Sequence[float], idle: float) -> Sharing:
-    """Choose how much sharing pays (dynamic strategy).
+    """Return how much jobs should share GPUs (dynamic strategy).
 
     While few jobs arrive and few are forecast, slowing any of them down does not pay. Sharing is reduced only
-    if the forecast does not rise above the threshold: further jobs would have to wait.
+    if the forecast, too, is below the threshold: otherwise further jobs would have to wait.
 
     Args:
         rules: The thresholds.
@@ -171,7 +176,7 @@ def strategy(rules: LucidOptions, *, now: float, forecast: Sequence[float], idle
 
 
 class ProfileQueue:
-    """Jobs that wait for profiling, least GPUs first (space-aware profiling, algorithm 1).
+    """Jobs that wait for profiling, fewest GPUs first (space-aware profiling, algorithm 1).
 
     Profiling takes about the same time for every job, so smallest first gives most feedback soonest; equal
     jobs go in order of arrival.
@@ -191,7 +196,7 @@ class ProfileQueue:
         insort(self._jobs, (job.spec.gpus, job.order, job))
 
     def start(self, place: Callable[[int], tuple[int, ...] | None]) -> list[tuple[JobState, tuple[int, ...]]]:
-        """Remove the jobs for which `place` finds GPUs, until the first for which it finds none."""
+        """Remove the first jobs, as long as `place` finds GPUs for them; return them with these GPUs."""
         started = []
         for gpus, _, job in self._jobs:
             where = place(gpus)
@@ -229,7 +234,7 @@ class DividedNodes:
         return free / total if total else 0.0
 
     def lend(self, wanted: int) -> None:
-        """Move idle nodes until the profiler has `wanted` nodes, or no node is idle."""
+        """Move idle nodes to or from the profiler until it has `wanted` nodes, or no node is idle."""
         while self.profiler_nodes != wanted:
             to_profiler = self.profiler_nodes < wanted
             for node, whole in enumerate(self._all):
@@ -240,7 +245,7 @@ class DividedNodes:
                 return
 
     def allocate(self, gpus: int, *, profiler: bool) -> tuple[int, ...] | None:
-        """Take `gpus` GPUs on one side, consolidated; return None if that is not possible."""
+        """Reserve `gpus` GPUs of the profiler's nodes, or of other nodes; return None if they do not fit."""
         nodes = [n for n, mine in enumerate(self._mine) if mine is profiler and self._free[n]]
         fitting = [n for n in nodes if len(self._free[n]) >= gpus]
         if fitting:
@@ -263,7 +268,7 @@ class DividedNodes:
         return found
 
     def release(self, gpus: tuple[int, ...]) -> None:
-        """Give GPUs back."""
+        """Mark these GPUs as free."""
         for gpu in gpus:
             self._free[self._node_of[gpu]].append(gpu)
 

@@ -1,9 +1,8 @@
-"""Job names as numbers: similar names fall into one bucket (Lucid, 3.5.3).
+"""Predicted durations of jobs: the workload estimate model (Lucid, 3.5.3).
 
-Users submit a job repeatedly with small changes of its name. Edit distance measures how similar two names
-are, and affinity propagation finds the buckets, whose number need not be known.
-
-Predicted durations of jobs: the workload estimate model (Lucid, 3.5.3).
+Users submit a job repeatedly with small changes of its name, so similar names are put into one bucket, whose
+number is a feature of the model. Edit distance measures how similar two names are, and affinity propagation
+finds the buckets, whose number need not be known.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ def _distance() -> Callable[[str, str], int]:
 
 @dataclass(frozen=True, slots=True)
 class NameBuckets:
-    """Buckets of names, numbered by the exemplars in `exemplars`."""
+    """Buckets of similar names: bucket n has the exemplar `exemplars[n]`; `known` has each name's bucket."""
 
     exemplars: tuple[str, ...]
     known: Mapping[str, int]
 
     def bucket(self, name: str, *, similar: float = 0.6) -> int:
-        """Return a name's bucket: its own, or the nearest exemplar's.
+        """Return a name's bucket: the known one, or else the bucket of the most similar exemplar.
 
-        -1 if no exemplar is as similar as `similar` (1 minus distance over the longer length): a new kind of
-        job.
+        Returns -1, a new kind of job, if that exemplar's similarity is below `similar`. The similarity is 1
+        minus the edit distance divided by the length of the longer name.
         """
         if name in self.known:
             return self.known[name]
@@ -61,19 +60,20 @@ def bucket_names(
 ) -> NameBuckets:
     """Put names into buckets.
 
-    The most common names have their own buckets. The others are clustered among those with the same first
-    letter, by affinity propagation on the negated distance. O(n²) within a letter; deterministic by seed.
+    The most common names have their own buckets. Other names are clustered with the names that have the same
+    first letter, by affinity propagation on the negated distance. O(n²) within a letter; deterministic by
+    seed.
 
     Args:
         names: The names, repeated as often as they occur.
-        most_common: How many names get their own buckets.
-        damping: Of affinity propagation, 0.5 to below 1.
-        seed: Of affinity propagation.
+        most_common: Number of names that get their own buckets.
+        damping: Damping of affinity propagation, 0.5 to below 1.
+        seed: Seed of affinity propagation.
 
     Raises BadSample for no names, ExtraMissing without scikit-learn if there is anything to cluster.
     """
     if not names or most_common < 0:
-        raise BadSample(f"{len(names)} names, {most_common} with their own buckets; want at least 1 and 0")
+        raise BadSample(f"{len(names)} names with most_common {most_common}; want at least 1 and at least 0")
     ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     exemplars = ranked[:most_common]
     known = {name: number for number, name in enumerate(exemplars)}
@@ -98,15 +98,15 @@ def _clusters(names: Sequence[str], damping: float, seed: int) -> list[tuple[str
     distance = _distance()
     likeness = np.array([[-float(distance(a, b)) for b in names] for a in names])
     off_diagonal = likeness[~np.eye(len(names), dtype=bool)]
-    if off_diagonal.min() == off_diagonal.max():  # nothing tells them apart: one bucket
+    if off_diagonal.min() == off_diagonal.max():  # all distances are equal: one bucket
         return [(names[0], list(names))]
     model = AffinityPropagation(
         affinity="precomputed", damping=damping, max_iter=2000, convergence_iter=50, random_state=seed
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says in its labels too that it did not converge
+        warnings.simplefilter("ignore")  # negative labels also say that it did not converge
         labels = model.fit_predict(likeness)
-    if min(labels) < 0:  # it did not settle: every name for itself
+    if min(labels) < 0:  # no convergence: one bucket for each name
         return [(name, [name]) for name in names]
     centers = [names[i] for i in model.cluster_centers_indices_]
     return [
@@ -157,7 +157,7 @@ def submission(spec: Submission, usage: GpuUsage | None = None) -> JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class DurationModel:
-    """Predicts durations; `means_s` has the mean duration of jobs by number of GPUs, for unseen users."""
+    """Model of jobs' durations; for unseen users, `means_s` has the mean duration by number of GPUs."""
 
     model: AdditiveModel
     names: NameBuckets
@@ -177,7 +177,7 @@ class DurationModel:
     def explain(self, job: JobFacts) -> list[str]:
         """Return the reasons for a prediction: the factor by which each term changes the duration."""
         if job.user not in self.users:
-            who = f"user {job.user} is new" if job.user else "it names no user"
+            who = f"user {job.user} is new" if job.user else "the job names no user"
             return [f"{who}: {self.predict_s(job):.0f} s is the mean of jobs with as many GPUs"]
         lines = [f"start: {math.exp(self.model.intercept):.0f} s"]
         for part in self.model.explain(features(job, self.names)):
@@ -204,7 +204,7 @@ def features(job: JobFacts, names: NameBuckets) -> tuple[Value, ...]:
 
 
 LONG = Boosting(interactions=5, max_rounds=2000)
-"""For a model that is trained once."""
+"""Training settings for a model that is trained once."""
 
 
 def train_durations(
@@ -215,7 +215,7 @@ def train_durations(
     common_names: int = 100,
     monotone: bool = False,
 ) -> DurationModel:
-    """Train on jobs that have ended.
+    """Train a duration model on jobs that have ended, and return it.
 
     The model predicts the logarithm: durations spread over five orders of magnitude, and an error of an hour
     matters little to a job of a week.
@@ -223,14 +223,16 @@ def train_durations(
     Args:
         jobs: Features of each job.
         durations_s: The duration of each job in seconds.
-        boosting: How the model is trained.
-        common_names: The most common names, this many, have their own buckets; similar others share one.
-        monotone: Jobs of more GPUs are expected to run no shorter, all else equal (the system tuner, 3.6).
+        boosting: Settings of the training.
+        common_names: Number of most common names that get their own buckets; other names share buckets.
+        monotone: Whether jobs of more GPUs are expected to run no shorter, all else equal (system tuner,
+            3.6).
 
-    Raises BadSample for durations that are not positive, or too few jobs; ExtraMissing.
+    Raises BadSample for durations that are not positive, or too few jobs; ExtraMissing without the packages
+    for training.
     """
     if len(jobs) != len(durations_s):
-        raise BadSample(f"{len(jobs)} jobs with {len(durations_s)} durations")
+        raise BadSample(f"{len(jobs)} jobs with {len(durations_s)} durations; want one for each job")
     by_gpus: dict[int, list[float]] = defaultdict(list)
     for job, duration_s in zip(jobs, durations_s, strict=True):
         if not (math.isfinite(duration_s) and duration_s > 0):

@@ -1,4 +1,4 @@
-"""``lucid:POLICY``: speed by measured pairs of jobs on one set of GPUs."""
+"""The family ``lucid:POLICY``: the speeds of jobs that share GPUs come from measured pairs of jobs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,18 @@ BASELINES: Mapping[str, Callable[[], Policy]] = {
 
 
 def measurements(config: SimulationConfig) -> tuple[dict[Config, GpuUsage], list[Pair]]:
-    """Return usage by configuration, and pairs of these. Raises BadSpec and the errors of reading files."""
+    """Return each configuration's usage, and the pairs of configurations with their speeds.
+
+    Raises BadSpec and the errors of reading files.
+    """
     return _measurements(config.profiles, config.pairs, config.seed)
 
 
 def packing_tree(config: SimulationConfig, usage: GpuUsage | None = None) -> PackingTree:
     """Return Lucid's packing tree for a job of this usage, trained on pairs of all other configurations.
 
-    The job's own speed beside others is unknown, as for a new job. Raises ExtraMissing.
+    The speed of this job beside other jobs is unknown, as for a new job. Raises ExtraMissing without
+    scikit-learn.
     """
     without = usage if usage in measurements(config)[0].values() else None
     return _tree(config.profiles, config.pairs, config.seed, without)
@@ -64,7 +68,7 @@ def packing_tree(config: SimulationConfig, usage: GpuUsage | None = None) -> Pac
 def usage_of(spec: Submission, config: SimulationConfig) -> GpuUsage:
     """Return the usage that Lucid's profiler reads: the trace's columns, or else the configuration's profile.
 
-    Raises BadSpec if neither is there.
+    Raises BadSpec if there is neither, or a column is not a number.
     """
     columns = ("gpu_util", "gmem_util", "gmem", "amp")
     if all(spec.extra.get(column) for column in columns):
@@ -90,7 +94,8 @@ def restart_s(gpus: int) -> float:
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with configurations that have a profile.
 
-    Users and names predict durations: the same jobs are submitted repeatedly, as Lucid's authors found.
+    Users and names of the jobs predict their durations: the same jobs are submitted repeatedly, as Lucid's
+    authors found.
     """
     rng = random.Random(config.seed)
     configs = sorted(measurements(config)[0])
@@ -98,7 +103,7 @@ def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with its speed model and interval."""
+    """Return a new policy of this name with its speed model and interval."""
     speed = _pair_speed(config)
     if name == "tiresias":
         return Setup(_tiresias(), speed, interval_s=60)
@@ -107,10 +112,10 @@ def make(name: str, config: SimulationConfig) -> Setup:
 
 
 FAMILY = Family(
-    "speeds of measured pairs of jobs; --profiles and --pairs FILE, or made-up ones",
+    "speeds of measured pairs of jobs, from --profiles and --pairs FILE, or of synthetic ones",
     {
-        "lucid": "profiles jobs, and lets two share GPUs by what it found (Lucid, ASPLOS'23)",
-        "online": "knows nothing in advance: learns durations and arrivals while it runs",
+        "lucid": "profiles jobs, and by their profiles lets two share GPUs (Lucid, ASPLOS'23)",
+        "online": "lucid without known durations: learns durations and arrivals while it runs",
         "fifo": "first in, first out",
         "sjf": "shortest job first",
         "srtf": "shortest remaining time first",
@@ -166,7 +171,7 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
     def measure(job: JobState) -> GpuUsage:
         return usage_of(job.spec, config)
 
-    packing_tree(config)  # fails at once where nothing can be trained
+    packing_tree(config)  # raises an error now, and not at the first job, if no tree can be trained
 
     def analyse(usage: GpuUsage) -> Size:
         return packing_tree(config, usage).predict(usage)
@@ -191,7 +196,7 @@ class _MadeUpSpeed(PairSpeed):
         self._background = config
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the members' figures."""
+        """Return each member's seconds per iteration."""
         if len(group.jobs) != 2:
             return super().iteration_s(group)
         one, other = group.jobs

@@ -1,13 +1,12 @@
-"""Read measured profiles and pairs: the CSV files that Lucid's authors publish, or your own in that format.
+"""Measured profiles and pairs: the CSV files that Lucid's authors publish, or your own in that format.
 
 A profile file has the columns `model`, `dataset`, `batchsize`, `amp`, `gpu_util`, `gmem_util` (percent) and
-`gmem` (MB); a column `label` has the sharing scores that its authors give. A pair file has `model1`,
-`dataset1`, `batchsize1`, `amp1`, `speed1`, the same with 2, and may have more; a speed is relative to running
-alone.
+`gmem` (MB); a column `label` may have the sharing scores that the file's authors give. A pair file has the
+columns `model1`, `dataset1`, `batchsize1`, `amp1`, `speed1`, the same columns with 2, and may have more; a
+speed is relative to running alone.
 
-Synthetic measurements, to try Lucid's policies without real data.
-
-Speeds of two jobs on one set of GPUs: measured pairs.
+`make_usages` and `make_pairs` make synthetic measurements, to try Lucid's policies without real data.
+`PairSpeed` is the speed model of two jobs on the same GPUs, by measured pairs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Config(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two configurations on one GPU and their speeds."""
+    """Two configurations on one GPU and their speeds, relative to running alone."""
 
     one: Config
     other: Config
@@ -92,7 +91,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, Mapping[s
         reader = csv.DictReader(file)
         for column in columns:
             if column not in (reader.fieldnames or ()):
-                raise BadTrace(str(path), 1, column, "there is no such column")
+                raise BadTrace(str(path), 1, column, "there is no such column in the first line")
         for row in reader:
             yield reader.line_num, row
 
@@ -120,7 +119,7 @@ def _number(path: Path, line: int, row: Mapping[str, str | None], column: str) -
 
 
 def make_usages(models: int, *, seed: int = 0) -> dict[Config, GpuUsage]:
-    """Generate `models` models with three batch sizes, with and without mixed precision.
+    """Return synthetic usage of `models` models with three batch sizes, with and without mixed precision.
 
     Larger batches use more of a GPU; mixed precision uses less of it and of its memory.
     """
@@ -152,7 +151,7 @@ def pair_speeds(one: GpuUsage, other: GpuUsage) -> tuple[float, float]:
 
 
 def make_pairs(usages: dict[Config, GpuUsage], *, noise: float = 0.02, seed: int = 0) -> list[Pair]:
-    """Measure all pairs of configurations, with some noise."""
+    """Return synthetic measurements of all pairs of configurations, with some noise."""
     rng = random.Random(seed)
     configs = list(usages)
     pairs = []
@@ -177,10 +176,10 @@ def config_by_columns(spec: Submission) -> Config:
 
 
 class PairSpeed:
-    """Two jobs run at the speeds that were measured for their configurations on one GPU, whatever their GPUs.
+    """Speed model: two jobs on the same GPUs run at the speeds measured for their configurations on one GPU.
 
-    Pairs that were not measured run at `unmeasured` of their speeds alone. Restarting a job costs
-    `restart_s` of its GPU count; its first start is free.
+    The number of GPUs makes no difference. Pairs that were not measured run at the fraction `unmeasured` of
+    their speeds alone. A restart of a job costs ``restart_s(GPUs)`` seconds; its first start is free.
     """
 
     def __init__(
@@ -204,7 +203,7 @@ class PairSpeed:
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the seconds per iteration alone, divided by the measured speeds.
+        """Return each member's seconds per iteration: its time alone, divided by its measured speed.
 
         Raises BadSpec for more than two jobs.
         """
@@ -218,5 +217,5 @@ class PairSpeed:
         return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the cost of starting, in seconds for each member; 0 the first time."""
+        """Return the cost of a start, in seconds for each member; 0 for a member's first start."""
         return [self._restart_s(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]

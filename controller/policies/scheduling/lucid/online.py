@@ -1,10 +1,8 @@
-"""The update engine: models are retrained on recent samples (Lucid, 3.6).
+"""Lucid without given durations: it learns durations and arrivals as it runs (ASPLOS'23, 3.5, 3.6).
 
-Lucid without given durations: it learns durations and arrivals as it runs (ASPLOS'23, 3.5, 3.6).
-
-Each ended job trains the duration model, each elapsed interval the models of arrivals; the update engine
-retrains them once per period. The forecast of arrivals decides how much sharing pays (the dynamic strategy),
-and whether the profiler keeps the nodes that it was lent.
+Each ended job is a sample for the duration model, each elapsed interval a sample for the models of arrivals;
+the update engine retrains the models on recent samples once per period (3.6). The forecast of arrivals
+decides how much jobs share GPUs (the dynamic strategy), and whether the profiler keeps the nodes lent to it.
 """
 
 from __future__ import annotations
@@ -33,13 +31,14 @@ Model = TypeVar("Model")
 
 
 class UpdateEngine(Generic[Sample, Model]):
-    """Keeps the latest samples, and trains a model on them once per period.
+    """The latest samples, and a model that is trained on them once per period.
 
     Args:
-        train: Makes a model of samples, oldest first. If it raises BadSample, the model in use stays.
-        period_s: How long a model is used.
-        window: How many samples are kept.
-        minimum: Samples that a first model needs.
+        train: Function that trains a model on samples, oldest first. If it raises BadSample, the model in use
+            stays.
+        period_s: Seconds from one training to the next.
+        window: Number of samples to keep.
+        minimum: Number of samples needed to train the first model.
     """
 
     def __init__(
@@ -52,8 +51,8 @@ class UpdateEngine(Generic[Sample, Model]):
     ) -> None:
         if not (math.isfinite(period_s) and period_s > 0) or not 1 <= minimum <= window:
             raise BadSpec(
-                f"an update every {period_s} s with {minimum} of {window} samples; time has to pass, and the"
-                " minimum is from 1 to the window"
+                f"period_s is {period_s}, minimum {minimum} and window {window}; want a positive, finite"
+                " period and 1 <= minimum <= window"
             )
         self._train = train
         self._period_s = period_s
@@ -70,7 +69,7 @@ class UpdateEngine(Generic[Sample, Model]):
         self._fresh += 1
 
     def model(self, now_s: float) -> Model | None:
-        """Return the model in use, retrained first if it is due and there are new samples; None: no model."""
+        """Return the model in use, retrained first if that is due; None before the first training."""
         if now_s >= self._due_s and self._fresh and len(self._samples) >= self._minimum:
             self._due_s = now_s + self._period_s
             try:
@@ -83,26 +82,27 @@ class UpdateEngine(Generic[Sample, Model]):
 
 
 MOST_INTERVALS = 1 << 20
-"""Twenty years of ten minutes."""
+"""Most intervals of ten minutes that can be counted: twenty years."""
 
 QUICK = 400
-"""Rounds of boosting, fewer than where a model is trained once: these are trained again and again."""
+"""Rounds of boosting: fewer than for a model that is trained once, because these models are retrained."""
 
 
 UNKNOWN_S = 3600.0
 """Expected duration of jobs before any has ended."""
 INTERVAL_S = 600
-"""The intervals in which arrivals are counted; divides an hour."""
+"""Length of the intervals in which arrivals are counted; it must divide an hour."""
 AHEAD = 5
-"""How many intervals are forecast."""
+"""Number of intervals to forecast."""
 
 
 class OnlineLucid:
-    """`LucidPolicy` with estimates, sharing and profiler by models that are trained as time passes.
+    """A `LucidPolicy` whose estimates, sharing and profiler use models that are trained as time passes.
 
     Args:
-        measure: Returns the usage that the profiler reads.
-        analyse: The packing analyser.
+        options: Options of Lucid.
+        measure: Function that returns a job's usage, as the profiler measures it.
+        analyse: The packing analyser: function that returns the sharing score of a usage.
     """
 
     name = "lucid"
@@ -134,7 +134,7 @@ class OnlineLucid:
         )
 
     def decide(self, view: View) -> Decision:
-        """Learn from the events since the last decision; return the groups that are profiled and that run."""
+        """Learn from the events since the last decision; return the groups to profile and to run."""
         self._now_s = view.now_s
         for job in view.finished:
             self._learn(job)
@@ -164,7 +164,7 @@ class OnlineLucid:
         return train_durations(jobs, durations_s, boosting, monotone=self._options.monotone)
 
     def _expected_s(self, job: JobState) -> float:
-        """Return the model's prediction; without a model, the mean of jobs with as many GPUs, or of all."""
+        """Return the model's prediction, or else the mean of ended jobs with as many GPUs, or of all."""
         model = self._durations.model(self._now_s)
         if model is not None:
             return model.predict_s(submission(job.spec, self._usages.get(job.order)))
@@ -185,7 +185,7 @@ class OnlineLucid:
 
 
 class Arrivals:
-    """Arrivals by interval, and forecasts once two days have been seen."""
+    """Counts of arrivals by interval, and forecasts of later counts after the first two days."""
 
     def __init__(self, options: LucidOptions, weight: Callable[[JobState], float]) -> None:
         self._seed = options.seed

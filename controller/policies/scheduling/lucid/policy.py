@@ -22,13 +22,13 @@ from controller.policies.scheduling.policy import Decision, Group, JobState, Vie
 from controller.vocabulary import Cluster
 
 Estimate = Callable[[JobState], float]
-"""Predicts a job's duration alone, in seconds."""
+"""Function that predicts a job's duration alone on its GPUs, in seconds."""
 
 Measure = Callable[[JobState], GpuUsage]
-"""Measures a running job, as the profiler does."""
+"""Function that returns the usage of a running job, as the profiler measures it."""
 
 Forecast = Callable[[float], Sequence[float]]
-"""Jobs expected in the next intervals, from a time in seconds on."""
+"""Function of a time that returns the GPUs expected to be requested in each of the next intervals."""
 
 
 @dataclass(slots=True)
@@ -48,21 +48,24 @@ class _TrackedJob:
 
 
 class LucidPolicy:
-    """Lucid.
+    """The policy Lucid.
 
-    Jobs with few GPUs are profiled first, on separate nodes and for a limited time; jobs that end meanwhile
-    are done, the others start again. Then jobs start in the order of expected duration times GPUs, are never
+    Jobs with few GPUs are profiled first, on separate nodes and for a limited time; jobs that do not end in
+    this time start again from zero. Then jobs start in the order of expected duration times GPUs, are never
     preempted, and share their GPUs with at most one other job, where the binder allows it. Jobs that are too
-    large to be profiled are measured while they run, and can be joined from then on. Where a job's use of its
-    GPUs varies too much, the latest job to join starts again alone, and never shares again.
+    large to be profiled are measured while they run, and other jobs can join them from then on. If the GPU
+    use of two jobs that share varies too much, the latest job to join starts again alone, and never shares
+    again.
 
     Args:
-        options: Without a profiler jobs are not profiled but known from the start.
+        options: Options of Lucid. Without profiler nodes, the usage of a job is known from the start.
         estimate: The workload estimate model; called when a job arrives, and when it has been measured.
-        measure: Returns the usage that the profiler reads.
-        analyse: The packing analyser.
-        sharing: The dynamic strategy: how much sharing there is at a time and a fraction of idle GPUs.
-        forecast_gpus: GPUs expected to be asked for in the next intervals, for the profiler's scaling.
+        measure: Function that returns a job's usage, as the profiler measures it.
+        analyse: The packing analyser: function that returns the sharing score of a usage.
+        sharing: The dynamic strategy: function of the time and the fraction of idle GPUs that returns how
+            much jobs share.
+        forecast_gpus: Function of the time that returns the GPUs expected to be requested in the next
+            intervals, for the profiler's scaling.
     """
 
     name = "lucid"
@@ -84,11 +87,11 @@ class LucidPolicy:
         self._sharing = sharing
         self._forecast_gpus = forecast_gpus
         self._nodes: DividedNodes | None = None
-        self._most_gpus: int | None = None  # that a job can have beside the profiler
+        self._most_gpus: int | None = None  # most GPUs of a job beside the profiler
         self._unread: dict[
             int, _TrackedJob
-        ] = {}  # they run, were too large for the profiler, and are read later
-        self._anew: list[JobState] = []  # they lose their progress now and may start at the next decision
+        ] = {}  # running jobs that were too large for the profiler and will be measured
+        self._anew: list[JobState] = []  # they lose their progress and start at the next decision
         self._known: dict[int, _TrackedJob] = {}  # by order of arrival, as all below
         self._to_profile = ProfileQueue()
         self._profiling: dict[int, Group] = {}
@@ -96,7 +99,7 @@ class LucidPolicy:
         self._running: dict[int, Group] = {}
 
     def decide(self, view: View) -> Decision:
-        """Return the decision: the groups that are profiled, then the running ones."""
+        """Return the decision: the groups to profile, then the groups to run."""
         now_s = view.now_s
         if self._nodes is None:
             self._nodes = self._divide(view.cluster)
@@ -159,7 +162,7 @@ class LucidPolicy:
     def _classify(self, known: _TrackedJob) -> None:
         known.usage = self._measure(known.job)
         known.size = self._analyse(known.usage)
-        known.expected_s = self._estimate(known.job)  # now that more is known of it
+        known.expected_s = self._estimate(known.job)  # now that its usage is known
 
     def _enqueue(self, job: JobState) -> None:
         insort(self._queue, (self._known[job.order].expected_s * job.spec.gpus, job.order, job))
@@ -200,7 +203,7 @@ class LucidPolicy:
 
     def _start_profiling(self, now_s: float, nodes: DividedNodes) -> None:
         rules, queue = self._options, len(self._to_profile)
-        if rules.lent_nodes:  # else no forecast, which may train a model, could change anything
+        if rules.lent_nodes:  # otherwise the forecast, which may train a model, is not needed
             nodes.lend(rules.wanted_nodes(queue, nodes.profiler_nodes, self._forecast_gpus(now_s)))
         time_s = rules.time_s(queue)
         for job, gpus in self._to_profile.start(lambda wanted: nodes.allocate(wanted, profiler=True)):
@@ -234,7 +237,7 @@ class LucidPolicy:
         self._queue = waiting
 
     def _read_later(self, known: _TrackedJob, now_s: float, decision: Decision) -> None:
-        """Measure a job that was too large for the profiler while it runs."""
+        """Plan to measure a starting job that was too large for the profiler, after some time of running."""
         if known.size is None and self._options.profiler_nodes:
             known.until_s = now_s + self._options.profile_s
             self._unread[known.job.order] = known
@@ -273,7 +276,7 @@ class _Hosts:
         self._candidates: dict[int, list[Candidate]] = {}
         self._nobody: set[tuple[int, Size, GpuUsage]] = (
             set()
-        )  # jobs without a host; later ones are expected longer
+        )  # kinds that found no host: later jobs of a kind are expected to run longer, and find none either
 
     def add(self, group: Group, candidate: Candidate | None) -> None:
         if candidate is not None:

@@ -12,7 +12,7 @@ from controller.policies.scheduling.lucid.additive import AdditiveModel, Boostin
 from controller.policies.scheduling.lucid.usage import BadSample
 
 WINDOWS_H = (1, 3, 24)
-"""Hours ago, and lengths of windows, that the features look back to."""
+"""Hours by which features look back: to one interval this long ago, and over a window of this length."""
 
 FEATURES = (
     "weekday",
@@ -29,8 +29,8 @@ FEATURES = (
 def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tuple[Value, ...]:
     """Return the features of the interval that begins at `when`, from the counts of earlier intervals.
 
-    A soft sum weights recent intervals more: the weight halves with each quarter of the window. Counts before
-    the first one are unknown.
+    A soft sum weights recent intervals more: the weight halves with each quarter of the window. A feature is
+    None if it needs counts from before the first one.
     """
     per_hour = 3600 // interval_s
     found: list[Value] = [float(when.weekday()), float(when.hour), float(when.minute)]
@@ -54,7 +54,7 @@ def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tup
 
 @dataclass(frozen=True, slots=True)
 class ThroughputModel:
-    """Predicts the count of the next interval and, by feeding predictions back, later counts."""
+    """Model that predicts the count of the next interval and, by feeding predictions back, later counts."""
 
     model: AdditiveModel
     interval_s: int
@@ -73,22 +73,22 @@ class ThroughputModel:
 
 
 LONG = Boosting(interactions=3)
-"""For a model that is trained once."""
+"""Training settings for a model that is trained once."""
 
 
 def train_throughput(
     counts: Sequence[float], first_s: float, boosting: Boosting = LONG, *, interval_s: int = 600
 ) -> ThroughputModel:
-    """Train on a series of counts.
+    """Train a model on a series of counts, and return it.
 
     Args:
         counts: Jobs that arrived in each interval.
         first_s: Beginning of the first interval, seconds since 1970, UTC.
-        boosting: How the model is trained.
-        interval_s: Length of an interval in seconds; divides an hour.
+        boosting: Settings of the training.
+        interval_s: Length of an interval in seconds; must divide an hour.
 
     Raises BadSample unless the interval divides an hour, the counts are not negative, and they cover two days
-    at least (the features look back one day); ExtraMissing.
+    at least (the features look back one day); ExtraMissing without `interpret-core`.
     """
     if interval_s < 1 or 3600 % interval_s:
         raise BadSample(f"an interval of {interval_s} s; it has to divide an hour")
@@ -96,7 +96,7 @@ def train_throughput(
         raise BadSample("a count is negative or not finite")
     day = 86400 // interval_s
     if len(counts) < 2 * day:
-        raise BadSample(f"{len(counts)} counts of {interval_s} s; two days are needed, {2 * day}")
+        raise BadSample(f"{len(counts)} counts of {interval_s} s; want two days or more, at least {2 * day}")
     rows = [
         features(
             counts[max(0, i - day) : i],

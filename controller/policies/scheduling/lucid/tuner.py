@@ -14,7 +14,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings and their result."""
+    """Settings and the cost of their replay."""
 
     settings: Settings
     cost: float
@@ -38,16 +38,17 @@ def tune_settings(
 ) -> TuningResult:
     """Search for the settings of lowest cost, one setting after the other.
 
-    Each round tries every choice of every setting, with the best values so far of the others; a round without
-    a gain ends the search. No settings are replayed twice. At most rounds · Σ choices replays, against Π
-    choices for trying everything; like any descent it can miss a combination that pays only as a whole.
+    Each round tries every choice of every setting, with the best values so far of all other settings; a round
+    without a gain ends the search. No settings are replayed twice. There are at most rounds · Σ choices
+    replays, compared with Π choices for all combinations; like any descent, the search can miss a combination
+    that pays only as a whole.
 
     Args:
         choices: The values to try for each setting.
         start: Settings in use; settings absent from `choices` stay as they are.
-        replay: Simulates with these settings and returns the cost, such as the average completion time.
-        rounds: Most rounds.
-        min_gain: Smallest relative gain for which a change is made.
+        replay: Function that simulates with settings and returns the cost, such as the mean completion time.
+        rounds: Largest number of rounds.
+        min_gain: Smallest relative gain for which a setting is changed.
 
     Raises BadSpec for a setting without a start or without choices, or a cost that is not a number.
     """
@@ -64,7 +65,7 @@ def tune_settings(
                 return trial
         trial = Trial(dict(settings), replay(settings))
         if math.isnan(trial.cost):
-            raise BadSpec(f"the replay with {dict(settings)} costs {trial.cost}")
+            raise BadSpec(f"the cost of the replay with {dict(settings)} must be a number, not {trial.cost}")
         trials.append(trial)
         return trial
 

@@ -1,14 +1,13 @@
-"""Errors of Lucid's parts.
+"""A job's GPU usage as the profiler measures it, and its class by the packing analyser (Lucid, 3.2, 3.5.1).
 
-SchedulingError
-└── LucidError
-    └── BadSample  invalid measurements or training data, or too little of it
+The packing analyser is a pruned decision tree, trained on measured pairs (`grow`). The tree is plain data: to
+predict, and to explain a prediction, it needs no library.
 
-A job's usage as the profiler measures it, and its class by the packing analyser (Lucid, 3.2, 3.5.1).
+Errors of Lucid's parts::
 
-A decision tree as plain data, which needs no library to predict and to explain itself.
-
-The packing analyser: a pruned decision tree from measured pairs (Lucid, 3.5.1).
+    SchedulingError
+    └── LucidError
+        └── BadSample  invalid measurements or training data, or too little of it
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class Size(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """Averages over a profiling run, as `nvidia-smi` or DCGM give them without touching the job.
+    """Average GPU usage over a profiling run, as `nvidia-smi` or DCGM report it without changing the job.
 
-    `gpu_util` is the percentage of time in which a kernel ran, `memory_util` that in which memory was read or
-    written, `memory_mb` the footprint. `mixed_precision` is as stated by the user.
+    `gpu_util` is the percentage of time in which a kernel ran, `memory_util` the percentage of time in which
+    memory was read or written, `memory_mb` the memory footprint. `mixed_precision` is as stated by the user.
     """
 
     gpu_util: float
@@ -68,7 +67,7 @@ class GpuUsage:
                 raise BadSample(f"{name} is {value}; it can be {limit}")
 
     def features(self) -> tuple[float, ...]:
-        """Return the numbers in the order of `FEATURES`."""
+        """Return the usage as numbers, in the order of `FEATURES`."""
         return self.gpu_util, self.memory_util, self.memory_mb, float(self.mixed_precision)
 
 
@@ -76,11 +75,11 @@ FEATURES = ("GPU utilisation in %", "memory utilisation in %", "memory in MB", "
 
 
 TINY, MEDIUM = 0.95, 0.85
-"""Least mean speeds of the jobs beside a tiny and beside a medium job (Lucid's)."""
+"""Least mean speeds of jobs beside a tiny and beside a medium job, relative to running alone (Lucid's)."""
 
 
 def size_of(speed: float) -> Size:
-    """Class a job by the mean normalised speed of the jobs that it is paired with.
+    """Return the class of a job, by the mean speed of its partners relative to running alone.
 
     >>> size_of(0.97), size_of(0.9), size_of(0.6)
     (<Size.TINY: 0>, <Size.MEDIUM: 1>, <Size.JUMBO: 2>)
@@ -90,19 +89,19 @@ def size_of(speed: float) -> Size:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The end of a path: how many training samples of each class came here."""
+    """A leaf of the decision tree: the number of training samples of each class that reached it."""
 
     counts: tuple[float, float, float]
 
     @property
     def size(self) -> Size:
-        """The class of most of them; the larger one of equal ones, which is the safe side."""
+        """The most frequent class of these samples; of equally frequent ones the larger, which is safer."""
         return max(Size, key=lambda size: (self.counts[size], size))
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A question: is the feature at most the threshold? If so, continue at `below`."""
+    """A question: is the feature at most the threshold? If so, continue at `below`, else at `above`."""
 
     feature: int
     threshold: float
@@ -115,7 +114,7 @@ Tree = Leaf | Split
 
 @dataclass(frozen=True, slots=True)
 class PackingTree:
-    """The packing analyser's model."""
+    """The packing analyser's model: a decision tree that returns the class of a job."""
 
     root: Tree
 

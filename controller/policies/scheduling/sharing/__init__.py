@@ -1,7 +1,8 @@
 """GPU sharing for heterogeneous job sizes, after a patent whose formulas are lost.
 
-Each module names our own parts. `forests` profile a job by running it beside reference jobs, and predict
-from that how fast any two jobs will be on shared GPUs; `packing` says which jobs share them, `policy` in
-which order they run, and `interference` when jobs may be preempted. The true speeds come from `pairs`: of
-jobs on one GPU, measured or synthetic, and from these of jobs of several GPUs.
+Each module says which parts are our own. `forests` profiles a job by running it beside reference jobs, and
+predicts from the profiles how fast jobs will be on shared GPUs; `packing` says which jobs share GPUs,
+`policy` in which order they run and when they are preempted, and `interference` what a preemption costs. The
+true speeds come from `pairs`: speeds of jobs on one GPU are measured or synthetic, and the speeds of jobs of
+several GPUs are derived from them.
 """

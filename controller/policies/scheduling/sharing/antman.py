@@ -1,14 +1,14 @@
-"""AntMan-style sharing (OSDI'20) as Muri's public simulator has it.
+"""AntMan-style sharing (OSDI'20) as in Muri's public simulator.
 
 Guaranteed jobs (priority 0) get GPUs that no other guaranteed job has, consolidated, first come first
-served. A job that does not fit keeps its best node's free GPUs, and waits for the rest. Opportunistic jobs
-take the GPUs with the lowest utilisation, below a cap, wherever they are, beside a guaranteed job or not.
-No job is preempted. Utilisation is a constant per kind of job, so that at most one job of each kind shares a
-GPU.
+served. A guaranteed job that does not fit takes the free GPUs of its best node, and waits for more.
+Opportunistic jobs get the GPUs with the lowest utilisation, below a cap, on any node, beside a guaranteed job
+or not. No job is preempted. Utilisation is one constant for guaranteed and one for opportunistic jobs, so
+that at most one job of each kind uses a GPU.
 
-Jobs that hold parts of the GPUs they need can deadlock. They do in the original, which then prints "This
-cluster is not large enough to run the job" and stops; here it is an error that says why. With sizes that are
-powers of two, parts fit together, and it does not happen.
+Jobs that hold some of the GPUs that they need can deadlock. They do in the original, which then prints "This
+cluster is not large enough to run the job" and stops; here an error says why. If the jobs' numbers of GPUs
+are powers of two, there is no deadlock.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from controller.vocabulary import Cluster
 
 GUARANTEED_USE, OPPORTUNISTIC_USE, CAP = 0.1, 0.9, 0.8
 MARK = 0.01
-"""Part of a guaranteed job's utilisation that counts only once it has all its GPUs."""
+"""Part of a guaranteed job's utilisation that is counted only when the job has all its GPUs."""
 
 
 @dataclass(slots=True)
 class _Hold:
-    """A guaranteed job's GPUs; `node` is the one that its last part comes from."""
+    """The GPUs that a guaranteed job holds so far; `node` is the node of the last ones, -1 before any."""
 
     gpus: list[int] = field(default_factory=list)
     node: int = -1
 
 
 class AntMan:
-    """Guaranteed jobs exclusively, opportunistic ones beside them."""
+    """Policy that runs one guaranteed job on each GPU, and opportunistic jobs beside these."""
 
     name = "antman"
 
@@ -81,12 +81,12 @@ class AntMan:
         )
         return (
             f"a deadlock at {now_s:,.0f} s: jobs keep the GPUs that they have while they wait for more, as in"
-            f" the original (held: {held}); sizes that are powers of two do not wait for each other"
+            f" the original (held: {held}); numbers of GPUs that are powers of two do not deadlock"
         )
 
     def _prepare(self, cluster: Cluster) -> None:
         if len({node.gpus for node in cluster.servers}) > 1:
-            raise BadSpec("servers of unequal size, which the public simulator's antman does not support")
+            raise BadSpec("servers of unequal size; antman, as in the public simulator, needs equal servers")
         gpus = len(cluster.node_of)  # of servers that are down, too
         self._use = [0.0] * gpus
         self._open_gpus = gpus

@@ -1,6 +1,6 @@
-"""The scheduler, its ablations, and baselines, by name: all for one speed model.
+"""The family ``sharing:POLICY``: sharing for heterogeneous job sizes, its ablation, and baselines.
 
-``sharing:POLICY``: sharing for heterogeneous job sizes, in a speed model derived from measured pairs.
+All are for one speed model, which is derived from measured pairs of jobs.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from controller.policies.scheduling.tiresias import Tiresias
 MADE_UP_KINDS = 30
 REFERENCES = 4  # reference jobs
 NOISE = 0.02
-UNSEEN = 3  # one kind in `UNSEEN` is not trained on
+UNSEEN = 3  # one in `UNSEEN` kinds is left out of the training
 SIZES = (2, 4, 8, 16)
-"""GPU counts of the multi-GPU jobs that are trained on."""
+"""GPU counts of the multi-GPU jobs on which the forests are trained."""
 
 
 class PairScenario:
-    """The true interference, its measurements, and, on first use, the models learned from these.
+    """The true interference, its measurements, and, on first use, the models learned from the measurements.
 
     Args:
         pairs: Measured pairs, which include noise; None: synthetic ones, with synthetic noise.
@@ -85,13 +85,13 @@ class PairScenario:
 
     @cached_property
     def forests(self) -> Forests:
-        """The models that predict speeds. Raises as `choose` and `train`, also ExtraMissing."""
+        """The models that predict speeds. Raises BadMeasurement, BadTraining and ExtraMissing."""
         profiler = CoRunProfiler(self.measured, choose(self.measured, self._references, self.seen))
         return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
 
 
 def split_samples(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
-    """Return the kinds for training, and the other kinds."""
+    """Return the kinds of jobs for training, and the other kinds; drawn by seed."""
     kinds = sorted(interference.kinds)
     random.Random(seed).shuffle(kinds)
     return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]
@@ -106,7 +106,7 @@ class SharingConfig:
     load_of: Callable[[Submission], Load] = load_of
 
     def sharing(self) -> SharingPolicy:
-        """Return the scheduler."""
+        """Return the policy `sharing`, which knows or predicts speeds as the options say."""
         known = self.options.speeds_known
         believed = self.scenario.truth if known else self.scenario.forests.fresh()
         return SharingPolicy(Packer(believed, load_of=self.load_of), self.options)
@@ -125,19 +125,20 @@ POLICIES: Mapping[str, NamedPolicy] = {
     "srtf": NamedPolicy("shortest remaining time first, durations known", lambda n: srtf()),
     "tiresias": NamedPolicy("attained service in a few queues", lambda n: Tiresias()),
     "2d-las": NamedPolicy("least attained service first", lambda n: las_2d()),
-    "antman": NamedPolicy("opportunistic jobs wherever there is room", lambda n: AntMan()),
+    "antman": NamedPolicy("opportunistic jobs on any GPU with room", lambda n: AntMan()),
     "sharing": NamedPolicy(
         "jobs of different sizes share GPUs by predicted speeds; ours", SharingConfig.sharing
     ),
     "no-sharing": NamedPolicy(
-        "the same, but GPUs are never shared", lambda n: SharingPolicy(None, n.options)
+        "jobs in the order of the policy sharing, on GPUs of their own",
+        lambda n: SharingPolicy(None, n.options),
     ),
 }
-"""Fresh policies by name."""
+"""Functions that return a new policy, by the policy's name."""
 
 
 def draw_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) -> list[Submission]:
-    """Return the jobs with kinds, and AntMan's priorities, drawn uniformly: others have no known speeds."""
+    """Return the jobs with AntMan's priorities, and with kinds (whose speeds are known), drawn uniformly."""
     rng = random.Random(seed)
     return [
         replace(spec, model=rng.choice(kinds), stages_s=(), opportunistic=rng.randrange(2) > 0, extra={})
@@ -146,13 +147,13 @@ def draw_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) 
 
 
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
-    """Return the jobs with kinds that are known in pairs."""
+    """Return the jobs with kinds whose speeds in pairs are known, drawn by seed."""
     kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
     return draw_kinds(specs, kinds, seed=config.seed)
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with its speed model and interval."""
+    """Return a new policy of this name with its speed model and interval."""
     scenario = _scenario(config.pairs, config.seed)
     load_of = _loads(scenario, made_up=config.pairs is None)
     cost = PreemptionCost(node_gpus=config.cluster.servers[0].gpus)
@@ -162,7 +163,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
 
 
 FAMILY = Family(
-    "GPUs shared by jobs of different sizes; --pairs FILE of Lucid's or Gavel's, or made-up ones",
+    "GPUs shared by jobs of different sizes; speeds by --pairs FILE (Lucid's or Gavel's), or synthetic ones",
     {name: known.about for name, known in POLICIES.items()},
     make,
     complete_jobs,
@@ -182,9 +183,10 @@ def _scenario(pairs: Path | None, seed: int) -> PairScenario:
 
 
 def _loads(scenario: PairScenario, *, made_up: bool) -> Callable[[Submission], Load]:
-    """Return the function that gives a job's kind: its model's name, or, in Lucid's logs, its configuration.
+    """Return a function that returns a job's load: its kind and its number of GPUs.
 
-    Among synthetic kinds any other model is assigned one too, always the same.
+    The kind is the name of the job's model or, in Lucid's logs, its configuration. With synthetic pairs, any
+    other model gets one of the synthetic kinds, always the same one.
     """
     kinds = frozenset(scenario.truth.kinds)
     names = sorted(kinds)

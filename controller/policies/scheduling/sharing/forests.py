@@ -1,13 +1,12 @@
-"""A job's interference features, from running it with reference jobs (the patent's interference profile).
+"""Interference features of jobs, and the random forests that predict interference from them (the patent).
 
-The job runs alone, then with each of n reference jobs. Its *sensitivity* is its speed beside each of them,
-its *impact* the speed of each of them beside it; both are relative to running alone, so neither depends on
-the unit of throughput. The patent does not say which jobs are references, nor where they run beside a job of
-several GPUs: here references use one of the job's GPUs, and are chosen to differ (`choose`).
+For its features, a job runs alone, then with each of n reference jobs. Its *sensitivity* is its speed beside
+each of them, its *impact* the speed of each of them beside it; both are relative to running alone, so neither
+depends on the unit of throughput. The patent does not say which jobs are references, nor where they run
+beside a job of several GPUs: here references use one of the job's GPUs, and are chosen to differ (`choose`).
 
-A random forest as plain arrays: training needs scikit-learn; predicting needs only numpy, and is fast.
-
-The four random forests that predict interference from features (the patent, claim 7).
+A `Forest` is plain arrays: training needs scikit-learn; predicting needs only numpy, and is fast. There are
+four forests (the patent, claim 7):
 
 ========  ===================================  ======================================  ===============
 model     jobs that share GPUs                 inputs                                  predicts
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 
 Features = tuple[float, ...]
-"""n sensitivities, then n impacts."""
+"""A job's n sensitivities, then its n impacts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class CoRunProfile:
 
 
 class CoRunProfiler:
-    """Profiles jobs on a source of measurements; jobs of one kind and size are profiled once."""
+    """Profiler of jobs, from a source of measurements; jobs of one kind and size are profiled once."""
 
     def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
         self.references = tuple(references)
@@ -78,7 +77,7 @@ class CoRunProfiler:
 
     @property
     def measured(self) -> InterferenceModel:
-        """Source of its measurements."""
+        """The source of the profiler's measurements."""
         return self._measured
 
     def profile(self, load: Load) -> CoRunProfile:
@@ -96,10 +95,11 @@ class CoRunProfiler:
 def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as possible.
 
-    The first is the one beside which others are slowest; each further one is the one farthest from those
-    chosen (its speeds beside all kinds, and theirs beside it, as a vector): Gonzalez' 2-approximation of the
-    k-centre problem. Only jobs that fit into memory beside most others are considered: a reference job that
-    does not fit measures nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
+    The first is the job beside which other jobs are slowest; each further one is the job farthest from the
+    chosen ones, where a job's vector is its speeds beside all kinds, and all kinds' speeds beside it:
+    Gonzalez' 2-approximation of the k-centre problem. Only jobs that fit into memory beside most other jobs
+    are considered: a reference job that does not fit measures nothing. O(kinds² + count kinds²). Raises
+    BadMeasurement if `count` is out of range.
     """
     names = list(measured.kinds if kinds is None else kinds)
     if not 1 <= count <= len(names):
@@ -127,14 +127,16 @@ LEAF = 2
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Forest:
-    """All trees' nodes one after another. A leaf is its own child, so that all trees are walked in step.
+    """A random forest, as arrays over the nodes of all trees, one tree after another.
+
+    A leaf is its own child, so that all trees can be descended with the same number of steps.
 
     Attributes:
         feature: The input that a node compares, by node.
-        threshold: The largest value with which the walk continues at `below`, by node.
-        below: The next node then, by node.
-        above: The next node otherwise, by node.
-        value: Predictions of leaves, nodes x outputs.
+        threshold: The largest value with which the descent continues at `below`, by node.
+        below: The next node for values up to the threshold, by node.
+        above: The next node for larger values, by node.
+        value: Predictions of leaves, shape (nodes, outputs).
         roots: Each tree's first node.
         depth: Depth of the deepest tree.
     """
@@ -148,7 +150,7 @@ class Forest:
     depth: int
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
-        """Return predictions, rows x outputs: the mean of the trees'. O(rows trees depth)."""
+        """Return the mean of the trees' predictions, shape (rows, outputs). O(rows trees depth)."""
         x = np.asarray(rows, dtype=np.float32)  # thresholds were chosen between float32 values
         lines = np.arange(len(x))[:, None]
         node = np.broadcast_to(self.roots, (len(x), len(self.roots)))
@@ -163,10 +165,10 @@ def grow(x: Rows, y: Rows, *, trees: int = 60, seed: int = 0) -> Forest:
     """Train a random forest. Deterministic by seed.
 
     Args:
-        x: Inputs, samples x inputs.
-        y: Outputs to predict, samples x outputs.
+        x: Inputs, shape (samples, inputs).
+        y: Outputs to predict, shape (samples, outputs).
         trees: Number of trees.
-        seed: Of training.
+        seed: Seed of training.
 
     Raises ExtraMissing without scikit-learn.
     """
@@ -184,7 +186,7 @@ def grow(x: Rows, y: Rows, *, trees: int = 60, seed: int = 0) -> Forest:
 
 
 def _shift(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
-    """Return a tree's arrays with nodes that count from `first` on."""
+    """Return a tree's arrays, with nodes numbered from `first` on."""
     own = np.arange(first, first + tree.node_count)
     leaf = tree.children_left < 0
     return (
@@ -206,24 +208,24 @@ def _sklearn() -> ModuleType:
 
 
 SIZES = (2, 4, 8)
-"""GPU counts of the multi-GPU jobs that are trained on, unless specified otherwise."""
+"""Default GPU counts of the multi-GPU jobs on which forests are trained."""
 
 MOST_DRAWS = 50
-"""Groups drawn per wanted group: some do not fit into memory."""
+"""Most groups drawn for each wanted group: some do not fit into memory."""
 
 
 class Model(Enum):
     """One of the four forests."""
 
-    SGCM = "two of one GPU"
-    DTCM = "two of the same several GPUs"
+    SGCM = "two jobs of one GPU each"
+    DTCM = "two jobs of several GPUs, equally many"
     DTSPM = "large beside small"
     SGSPM = "small beside large"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A job, those beside it, and the outputs of its model: its speed, and in a pair also the other's."""
+    """A job, the jobs beside it, and the speeds to predict: the job's and, in a pair, the other job's."""
 
     load: Load
     beside: tuple[Load, ...]
@@ -243,8 +245,8 @@ def model_for(load: Load, beside: Sequence[Load]) -> Model:
     if sizes and max(sizes) < load.gpus and sum(sizes) <= load.gpus:
         return Model.DTSPM
     raise BadMeasurement(
-        f"no model for {load} beside {list(beside)}: they know one job of at least its size, or smaller ones"
-        " that fit into it together"
+        f"no model for {load} beside {list(beside)}; want one job with at least as many GPUs, or smaller jobs"
+        " with at most as many GPUs together"
     )
 
 
@@ -261,15 +263,15 @@ def draw(
     """Draw random groups of jobs of the form that `model` predicts, with their speeds.
 
     Args:
-        interference: Gives the speeds.
+        interference: Source of the speeds.
         model: Determines the form of the groups.
-        count: Number of groups. Groups that do not fit into memory are not among them.
+        count: Number of groups to return, all of which fit into memory.
         kinds: Kinds of jobs to draw from.
         sizes: Numbers of GPUs to draw from, for jobs of several GPUs.
         fresh: If given, each group has at least one job of these kinds.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
-    Raises BadTraining if there is no kind or no size to draw from, or hardly anything fits.
+    Raises BadTraining if there is no kind to draw from, or too few groups fit into memory.
     """
     sizes = sorted(set(sizes))
     if not kinds or count < 1:
@@ -347,7 +349,7 @@ class Forests:
         return found
 
     def learn(self, load: Load, beside: Sequence[Load], speed: float) -> None:
-        """Record the real speed of `load` beside others."""
+        """Record the real speed of `load` beside these jobs."""
         self._known[load, tuple(sorted(beside))] = speed
 
     def fresh(self) -> Forests:
@@ -362,7 +364,7 @@ class Forests:
         rows = [_inputs(self._profiler, model, load, beside)]
         if model in (Model.DTSPM, Model.SGSPM):
             return float(forest.predict(rows)[0, 0])
-        # both orders are asked and averaged: a forest is not symmetric by itself
+        # predictions for both orders are averaged: a forest is not symmetric by itself
         rows.append(_inputs(self._profiler, model, beside[0], (load,)))
         first, second = forest.predict(rows)
         return float(first[0] + second[1]) / 2.0
@@ -385,7 +387,7 @@ def train(
         sizes: Numbers of GPUs of jobs of several GPUs; empty: only SGCM is trained.
         samples: Number of groups per model.
         trees: Number of trees of a forest.
-        seed: Of draws and training.
+        seed: Seed of draws and training.
 
     Raises BadTraining for an empty training set or options out of range, ExtraMissing without scikit-learn.
     """
@@ -409,18 +411,18 @@ def fit(
 
     Args:
         profiler: Profiles the samples' jobs.
-        model: Which of the forests.
+        model: The forest to train.
         samples: Groups of jobs with their speeds.
         trees: Number of trees.
-        seed: Of training.
+        seed: Seed of training.
 
-    Raises as `train`.
+    Raises UnknownModel for a job that was not measured, ExtraMissing without scikit-learn.
     """
     inputs, outputs = [], []
     for sample in samples:
         inputs.append(_inputs(profiler, model, sample.load, sample.beside))
         outputs.append(sample.speeds)
-        if len(sample.speeds) == 2:  # a pair says as much the other way round
+        if len(sample.speeds) == 2:  # a pair is a sample in both orders
             inputs.append(_inputs(profiler, model, sample.beside[0], (sample.load,)))
             outputs.append(sample.speeds[::-1])
     return grow(inputs, outputs, trees=trees, seed=seed)

@@ -1,18 +1,16 @@
-"""Errors of sharing for heterogeneous job sizes.
+"""Interference models: the speed of one job beside other jobs, relative to its speed alone.
 
-SchedulingError
-└── SharingError
-    ├── UnknownModel    a job whose kind was not measured
-    ├── BadMeasurement  invalid speeds, reference jobs or profile
-    └── BadTraining     too little to train on, or options out of range
+All sources of such speeds have the same interface, `InterferenceModel`: the true speeds (`pairs.Scaling`),
+measurements of them (`pairs.NoisyInterference`), and the forests' predictions (`forests.Forests`). So a
+policy works with any of them. `InterferenceSpeed` makes such a source the simulator's speed model.
 
-An interference model: the speed of one job beside others, relative to its speed alone.
+Errors of sharing for heterogeneous job sizes::
 
-All sources of such speeds have this one method: the true speeds (`pairs.Scaling`), measurements of them
-(`pairs.NoisyInterference`), and the forests' predictions (`forests.Forests`). So a policy works with any of
-them.
-
-Speeds of jobs that share GPUs: an interference model as the simulator's speed model.
+    SchedulingError
+    └── SharingError
+        ├── UnknownModel    a job whose kind was not measured
+        ├── BadMeasurement  invalid speeds, reference jobs or profile
+        └── BadTraining     too little to train on, or options out of range
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def load_of(spec: Submission) -> Load:
 
 
 class InterferenceModel(Protocol):
-    """Normalised throughput, 1 being a job's throughput alone."""
+    """A source of jobs' speeds beside other jobs; 1 is a job's speed alone."""
 
     @property
     def kinds(self) -> Collection[str]:
@@ -70,9 +68,9 @@ class InterferenceModel(Protocol):
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
         """Return the speed of `load` when each of its GPUs has at most one of the jobs `beside`.
 
-        Of any two jobs that share GPUs the smaller one lies within the larger one's. The order of `beside`
-        does not matter; without any the speed is 1. It is 0 if they do not fit into the GPUs' memory
-        together. Raises UnknownModel.
+        Of any two jobs that share GPUs, the larger one uses all GPUs of the smaller one. The order of
+        `beside` does not matter. The speed is 1 if `beside` is empty, and 0 if the jobs do not fit into the
+        GPUs' memory together. Raises UnknownModel.
         """
 
 
@@ -87,8 +85,9 @@ class PreemptionCost:
     """Cost of stopping and restarting a job, in seconds of its time.
 
     Attributes:
-        within_s: A job that fits into one node, the patent's m1. The default is Lucid's simulator's.
-        beyond_s: A larger one, the patent's m2.
+        within_s: Cost for a job that fits into one node, the patent's m1. The default is from Lucid's
+            simulator.
+        beyond_s: Cost for a larger job, the patent's m2.
         node_gpus: GPUs of a node.
     """
 
@@ -105,10 +104,10 @@ USUAL_COST = PreemptionCost()
 
 
 class InterferenceSpeed:
-    """Jobs run at the speeds of `interference`, beside the members and neighbours of their group.
+    """Speed model: jobs run at the speeds of `interference` beside their group's members and neighbours.
 
-    A first start is free; every other one costs as much as a preemption. Jobs that do not fit into the memory
-    beside the others take turns with them, which favours policies that ignore memory.
+    A first start is free; every further start costs as much as a preemption. Jobs that do not fit into memory
+    together take turns, which favours policies that ignore memory.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class InterferenceSpeed:
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the seconds per iteration alone, divided by the speeds. Raises UnknownModel."""
+        """Return each member's seconds per iteration: its time alone over its speed. Raises UnknownModel."""
         loads = [self._load_of(job.spec) for job in group.jobs]
         others = [self._load_of(job.spec) for job in group.neighbours]
         speeds = [
@@ -138,5 +137,5 @@ class InterferenceSpeed:
         return [job.alone_s / (speed or turns) for job, speed in zip(group.jobs, speeds, strict=True)]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the cost of a preemption, in seconds, for members that have run before; 0 for the others."""
+        """Return the cost of a preemption, in seconds, for members that have run before, else 0."""
         return [self._cost.of(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]

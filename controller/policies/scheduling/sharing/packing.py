@@ -1,6 +1,6 @@
-"""Which jobs are on which GPUs: at most two on each, the smaller one within the larger one's.
+"""Which jobs run on which GPUs: at most two on each, where the larger uses all GPUs of the smaller.
 
-Best packing: the partners, and their GPUs, with which a job runs best.
+A packing is a choice of partners, and of their GPUs, for a job.
 
 The patent's rule takes the pair of jobs with the largest sum of predicted speeds, ``v1 + v2``; the formula
 itself is lost. Here it is extended to jobs of different sizes by counting each speed once for each of the
@@ -8,9 +8,9 @@ job's GPUs and taking the gain over leaving the GPUs as they are:
 
     gain = ( Σ_after g v  -  Σ_before g v ) / g_new
 
-the sum being over the new job and all that it shares GPUs with. For two jobs of one size this is ``v1 + v2
-- 1``, so the order is the patent's. A packing has to gain something (``gain > least_gain``) and must not
-starve any job (every speed at least ``least_speed``).
+where v is a job's speed, g its number of GPUs, and the sum is over the new job and all jobs that it shares
+GPUs with. For two jobs of one size this is ``v1 + v2 - 1``, so the order is the patent's. A packing has to
+gain something (``gain > least_gain``) and must not starve any job (every speed at least ``least_speed``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from controller.policies.scheduling.sharing.interference import InterferenceMode
 from controller.vocabulary import Cluster
 
 MOST = 2
-"""Jobs on one GPU."""
+"""Most jobs on one GPU."""
 
 
 class Layout:
@@ -40,11 +40,11 @@ class Layout:
         self.jobs: dict[int, JobState] = {}
         """Placed jobs by order of arrival."""
         self.places: dict[int, tuple[int, ...]] = {}
-        """Their GPUs."""
+        """The placed jobs' GPUs by the jobs' order of arrival."""
         self._on: list[list[JobState]] = [[] for _ in cluster.node_of]
 
     def add(self, job: JobState, gpus: tuple[int, ...]) -> None:
-        """Place `job`. Raises BadDecision if that breaks the rules; then nothing has changed."""
+        """Place `job`. Raises BadDecision, and changes nothing, if these GPUs are not allowed."""
         if len(gpus) != job.spec.gpus or len(set(gpus)) != len(gpus) or job.order in self.jobs:
             raise BadDecision(f"{job} with {job.spec.gpus} GPUs cannot be placed on {gpus}")
         if not self.allows(gpus):
@@ -61,7 +61,7 @@ class Layout:
             self._on[gpu].remove(job)
 
     def on(self, gpu: int) -> list[JobState]:
-        """Return the jobs on a GPU; not to be changed."""
+        """Return the jobs on a GPU; do not change the list."""
         return self._on[gpu]
 
     def allows(self, gpus: tuple[int, ...]) -> bool:
@@ -85,7 +85,7 @@ class Layout:
         return self.others(self.places[job.order], job)
 
     def others(self, gpus: Iterable[int], without: JobState | None = None) -> list[JobState]:
-        """Return the jobs on these GPUs, in order of arrival."""
+        """Return the jobs on these GPUs, except `without`, in order of arrival."""
         found = {other.order: other for gpu in gpus for other in self._on[gpu] if other is not without}
         return [found[order] for order in sorted(found)]
 
@@ -101,7 +101,8 @@ class Layout:
 def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int, ...] | None:
     """Return `count` of `gpus`, within one node if one is large enough, else on whole nodes and part of one.
 
-    Of several nodes with room the fullest is taken, so that large holes stay. None if that is not possible.
+    Of several nodes with room the fullest is taken, so that large holes stay. Returns None if the GPUs are
+    too few or too scattered.
     """
     by_node: dict[int, list[int]] = {}
     for gpu in gpus:
@@ -136,15 +137,15 @@ def best(allowed: Sequence[Packing]) -> Packing:
 
 
 class Packer:
-    """Finds packings by the speeds that `believed` predicts.
+    """Search for packings, by predicted speeds.
 
     Args:
-        believed: The forests, as a rule.
-        load_of: Returns the load of a submitted job, on which interference depends.
-        least_gain: Below this gain a job waits.
-        least_speed: No job may become slower than this.
-        choose: Which of the allowed packings is taken.
-        mixed: Jobs of different sizes may share.
+        believed: Source of the predicted speeds, usually the forests.
+        load_of: Function that returns the load of a submitted job, on which interference depends.
+        least_gain: A job shares GPUs only if the gain is larger than this.
+        least_speed: No job may become slower than this, relative to its speed alone.
+        choose: Function that chooses one of the allowed packings.
+        mixed: Whether jobs of different sizes may share.
     """
 
     def __init__(
@@ -165,13 +166,13 @@ class Packer:
         self._mixed = mixed
 
     def load(self, job: JobState) -> Load:
-        """Return the load by which interference is predicted. Raises UnknownModel for an unknown model."""
+        """Return the load of a job, from which interference is predicted. Raises UnknownModel."""
         load = self._load_of(job.spec)
         require(self._believed, load)
         return load
 
     def find(self, job: JobState, layout: Layout) -> Packing | None:
-        """Return GPUs that `job` may share, or None. O(placed jobs)."""
+        """Return the packing to use for `job`; None if none is allowed. O(placed jobs)."""
         allowed = [
             packing
             for gpus, beside in candidates(job, layout, self._affinity)
@@ -236,8 +237,8 @@ def candidates(
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
     """Yield GPUs that `job` may share, and the jobs on them.
 
-    They are one job's of its size, some of a larger job's, or all of several smaller jobs' and free
-    ones. `affinity(large, small)` orders the smaller ones to be covered.
+    They are all GPUs of a job of the same size, some GPUs of a larger job, or all GPUs of several smaller
+    jobs together with free GPUs. `affinity(large, small)` ranks the smaller jobs: the highest come first.
     """
     gpus = job.spec.gpus
     for order, other in layout.jobs.items():
@@ -257,7 +258,7 @@ def candidates(
 def _covers(
     job: JobState, layout: Layout, affinity: Callable[[JobState, JobState], float]
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
-    """Yield places over smaller jobs: one for each node, or one on as many nodes as it takes."""
+    """Yield places on GPUs of smaller jobs: one on each node or, for a large job, one on several nodes."""
     gpus, cluster = job.spec.gpus, layout.cluster
     whole = max(node.gpus for node in cluster.servers)
     nodes = [

@@ -4,13 +4,13 @@ Two public sources can be read, neither of which is part of this project: Lucid'
 (speeds relative to running alone; see `scheduling.lucid.measured`) and Gavel's throughputs of
 pairs (steps per second).
 
-From pairs on one GPU to jobs of any sizes: the ground truth of simulations. Ours, not measured.
-
-No public data set has jobs of several GPUs share them, so these speeds are derived. A job that is synchronous
-over ``g`` GPUs is in its allreduce for the fraction ``n = 1 - 1 / (1 + s log2 g)`` of an iteration (``s`` per
-kind); meanwhile another job can use its GPU. So the slowdown of a pair on one GPU, ``1/v - 1``, applies only
-while both compute, and while both use the network they take turns. Of several neighbours the worst counts,
-because all GPUs wait for the slowest, and the more GPUs ``b`` are shared the more often one is late:
+`Scaling` derives the speeds of jobs of any sizes from pairs on one GPU. They are the ground truth of
+simulations, but not measured: no public data set has jobs of several GPUs share them. A job that is
+synchronous over ``g`` GPUs is in its allreduce for the fraction ``n = 1 - 1 / (1 + s log2 g)`` of an
+iteration (``s`` per kind); meanwhile another job can use its GPU. So the slowdown of a pair on one GPU, ``1/v
+- 1``, applies only while both compute, and while both use the network they take turns. Of several neighbours
+the worst counts, because all GPUs wait for the slowest, and the more GPUs ``b`` are shared the more often one
+is late:
 
     1 / speed = 1 + (1 + jitter log2 b) max_k [ (1/v_k - 1) (1 - n) (1 - n_k) + n n_k ]
 """
@@ -54,8 +54,8 @@ class MeasuredPairs:
     """Pairs from a table of speeds by kind and partner's kind.
 
     A speed of 0 means that the two do not fit into a GPU's memory. Kinds that were not measured with all
-    others are left out, those with the fewest partners first. Raises BadMeasurement for a negative speed, or
-    if nothing is left.
+    other kinds are left out, kinds with the fewest partners first. Raises BadMeasurement for a negative
+    speed, or if no kind is left.
 
     >>> MeasuredPairs({("a", "a"): 0.5, ("a", "b"): 0.9, ("b", "a"): 0.8, ("b", "b"): 0.7}).beside("b", "a")
     0.8
@@ -93,7 +93,7 @@ def _complete(speeds: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
 
 
 def name_of(config: Config) -> str:
-    """Return the kind's name for a configuration of Lucid's."""
+    """Return the name of the kind of jobs that have one of Lucid's configurations."""
     return "/".join(
         (config.model, config.dataset, str(config.batch), "amp" if config.mixed_precision else "fp")
     )
@@ -110,9 +110,10 @@ def read_lucid_pairs(path: Path) -> MeasuredPairs:
 
 
 def read_gavel_pairs(path: Path, *, gpu: str = "v100") -> MeasuredPairs:
-    """Read the one-GPU pairs of Gavel's `simulation_throughputs.json`; 0 there: a pair does not fit.
+    """Read the one-GPU pairs of Gavel's `simulation_throughputs.json`.
 
-    Raises BadTrace if the file has another format.
+    A throughput of 0 in the file means that the pair does not fit into a GPU's memory. Raises BadTrace if the
+    file has another format.
     """
     try:
         table = json.loads(path.read_text(encoding="utf-8"))[gpu]
@@ -141,8 +142,8 @@ class KindDemand:
         compute: Multiprocessors.
         memory: Memory bandwidth.
         host: CPUs and PCIe of the host.
-        sensitivity: Factor on its slowdown by others, beyond what the fractions predict.
-        impact: Factor on others' slowdown by it, beyond what the fractions predict.
+        sensitivity: Factor on its slowdown by other jobs, beyond what the fractions predict.
+        impact: Factor on other jobs' slowdown by it, beyond what the fractions predict.
         held: Fraction of a GPU's memory that it holds.
     """
 
@@ -155,11 +156,11 @@ class KindDemand:
 
 
 CONTENTION = (1.0, 1.6, 0.7)
-"""Cost of an overlap: multiprocessors take turns, bandwidth thrashes, hosts have some to spare."""
+"""Cost of an overlap by resource: jobs take turns on compute, memory bandwidth thrashes, hosts have slack."""
 
 
 class MadeUpPairs:
-    """Our own model of the interference of pairs, for generated jobs. Nothing of it is measured.
+    """Our own model of the interference of pairs, for generated jobs; it is not based on measurements.
 
     Two jobs are in a stage of the same resource with the probability that the fractions give, if their
     phases are independent; then one waits: ``speed = 1 / (1 + s_j i_k Σ_r c_r f_jr f_kr)`` with
@@ -219,7 +220,7 @@ def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, KindDemand
 
 
 class Scaling:
-    """The interference model of the module's docstring.
+    """The interference model with the formula in the module's docstring, for jobs of any sizes.
 
     `sync` is each kind's ``s``; other kinds have 0.1.
     """
@@ -238,7 +239,10 @@ class Scaling:
         return self._pairs.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the speed; see the module's docstring. It is 0 for jobs that do not fit into memory."""
+        """Return the speed of `load` beside these jobs by the module's formula; 0 if memory is too small.
+
+        Raises UnknownModel.
+        """
         if load.kind not in self.kinds:
             raise UnknownModel(load.kind, self.kinds)
         if not beside:
@@ -268,13 +272,13 @@ class Scaling:
 
 
 def make_sync(kinds: Collection[str], *, seed: int = 0) -> dict[str, float]:
-    """Generate the ``s`` of each kind."""
+    """Return a random ``s`` for each kind of job, for the formula in the module's docstring."""
     rng = random.Random(seed)
     return {kind: rng.uniform(0.02, 0.2) for kind in kinds}
 
 
 class NoisyInterference:
-    """Measurements of an interference model: each speed times a random factor, always the same one."""
+    """Measurements of an interference model: each speed times a random factor, fixed for each speed."""
 
     def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
         self._interference = interference

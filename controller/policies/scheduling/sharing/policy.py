@@ -1,4 +1,4 @@
-"""Order of jobs: maximum sharing efficiency first.
+"""Sharing for heterogeneous job sizes as a scheduling policy: maximum sharing efficiency first.
 
 The patent names the inputs of a job's priority: the GPUs g that it holds, the jobs c beside it, and how
 often it was preempted; its formula is lost. This one is ours. A job is charged for the part of the cluster
@@ -12,14 +12,12 @@ known); jobs that share are charged less, and keep their place longer; and jobs 
 not soon preempted again. P is divided into levels that widen by a factor, because jobs with nearly the same P
 would preempt each other in turn: within a level there are no preemptions.
 
-Sharing for heterogeneous job sizes as a scheduling policy: the patent's loop.
-
-A new job is profiled, once per kind and size. Then, whenever something has changed, waiting jobs are
-started level by level (`priority`): on free GPUs if there are any, else where sharing pays (`packing`);
-within a level the job of the lowest P comes first. At the boundaries of the scheduling interval a waiting
-job that finds neither may take the GPUs of jobs of higher levels; those are preempted, unless they find
-another place at once. If no job waits, jobs that share move to free GPUs, if the gain in one interval is
-worth the restart.
+The loop is the patent's. A new job is profiled, once per kind and size. Then, whenever something has changed,
+waiting jobs are started level by level: on free GPUs if there are enough, else where sharing pays
+(`packing`); within a level the job of the lowest P comes first. At the boundaries of the scheduling interval
+a waiting job that cannot start in these ways may take the GPUs of jobs of higher levels; these jobs are
+preempted, unless they find another place at once. If no job waits, jobs that share move to free GPUs, if the
+gain in one interval is worth the restart.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ class Charges:
     """Charges of jobs so far, in GPU-seconds.
 
     Args:
-        aging: Preemptions count.
+        aging: Whether preemptions lower a job's P.
         first: Upper end of the first level, in GPU-seconds.
     """
 
@@ -57,11 +55,11 @@ class Charges:
             self._charged[job.order] = 0.0
 
     def close(self, job: JobState) -> None:
-        """Forget a job."""
+        """Remove a job."""
         del self._charged[job.order]
 
     def charge(self, layout: Layout, now_s: float) -> None:
-        """Charge all jobs of `layout`, which must have been in effect since the last call."""
+        """Charge all jobs for the time since the last call, in which `layout` must have been in effect."""
         elapsed_s = now_s - self._until_s
         self._until_s = now_s
         if elapsed_s > 0:
@@ -69,23 +67,25 @@ class Charges:
                 self._charged[order] += elapsed_s * layout.share(job)
 
     def priority(self, job: JobState) -> float:
-        """Return P; the lowest comes first."""
+        """Return a job's P; the job with the lowest P comes first."""
         charged = self._charged[job.order]
         return charged / (1 + job.preemptions) if self._aging else charged
 
     def level(self, job: JobState) -> int:
-        """Return the level of P; the lowest comes first."""
+        """Return the level of a job's P, from 0; jobs of the lowest level come first."""
         part = self.priority(job) / self._first
         return 0 if part < 1.0 else 1 + int(math.log(part, WIDER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingOptions(Options):
-    """Options of the policy, and, not for users, the cost of a preemption."""
+    """Options of the policy, and the cost of a preemption, which users cannot set."""
 
     speeds_known: bool = option("1: speeds are known instead of predicted", False)
-    profile_s: float = option("how long a new kind and size is profiled before it may start", 80.0, 0.0, 1e6)
-    interval_s: float = option("interval between preemptions", 600.0, 1.0, 1e6)
+    profile_s: float = option(
+        "time to profile a new kind and size of jobs before they start, in s", 80.0, 0.0, 1e6
+    )
+    interval_s: float = option("interval between preemptions, in s", 600.0, 1.0, 1e6)
     cost: PreemptionCost = USUAL_COST
 
 
@@ -93,13 +93,13 @@ DEFAULT = SharingOptions(profile_s=0.0)
 
 
 class SharingPolicy:
-    """Shares GPUs among jobs of different sizes.
+    """Policy that shares GPUs among jobs of different sizes.
 
     Args:
         packer: Chooses the partners of a job; None: jobs do not share. It learns the speeds of sharing jobs.
-        options: A new kind and size is profiled on separate machines; a job that shares moves only if it
-            gains more than a preemption costs.
-        ledger: The priorities.
+        options: Times of profiling and preemption. A new kind and size is profiled on separate machines; a
+            job that shares moves only if it gains more than a preemption costs.
+        ledger: The jobs' charges, which determine their priorities; None: no charges yet.
 
     Raises UnknownModel for a job that `packer` does not know, when it arrives.
     """
@@ -115,10 +115,10 @@ class SharingPolicy:
         self._layout: Layout | None = None
         self._waiting: dict[int, JobState] = {}  # by the job's order of arrival, as all below
         self._loads: dict[int, Load] = {}
-        self._ready_s: dict[Load, float] = {}  # when a load's profile is there
+        self._ready_s: dict[Load, float] = {}  # time at which a load's profile is complete
         self._groups: dict[int, Group] = {}
         self._reasons: dict[int, str] = {}
-        self._boundary_s = -math.inf  # the last one
+        self._boundary_s = -math.inf  # the last boundary of an interval
 
     def decide(self, view: View) -> Decision:
         """Return the decision: the groups that run from now on, and when to ask again."""
@@ -201,12 +201,12 @@ class SharingPolicy:
     def _start(
         self, jobs: list[JobState], layout: Layout, before: Mapping[int, tuple[int, ...]], decision: Decision
     ) -> list[JobState]:
-        """Place jobs of one level on free GPUs; return the jobs that do not fit."""
+        """Start jobs of one level on free GPUs, or else on shared ones; return the jobs that do not fit."""
         left = [job for job in jobs if not self._start_alone(job, layout, before.get(job.order))]
         return self._pack(left, layout, decision)
 
     def _start_alone(self, job: JobState, layout: Layout, before: tuple[int, ...] | None = None) -> bool:
-        """Place `job` on free GPUs, on its GPUs of `before` if possible."""
+        """Start `job` on free GPUs, on the GPUs `before` if possible; return whether there are enough."""
         if before is None or layout.others(before):
             before = consolidated(layout.free(), job.spec.gpus, layout.cluster)
         if before is None:
@@ -217,7 +217,7 @@ class SharingPolicy:
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
         """Start jobs of one level on shared GPUs, in their order; return the jobs that cannot share.
 
-        Looks once at each kind and size between two that start: O(starts x loads x placed jobs).
+        After a kind and size has found no partner, it is not tried again: O(starts x loads x placed jobs).
         """
         if self._packer is None:
             return jobs
@@ -241,9 +241,9 @@ class SharingPolicy:
         self._waiting.pop(job.order, None)
 
     def _preempt(self, jobs: list[JobState], level: int, layout: Layout) -> list[JobState]:
-        """Start `jobs` of one level, as far as can be, on GPUs of jobs of higher ones; return the victims."""
+        """Start `jobs` of one level, if possible, on GPUs of higher levels; return the preempted jobs."""
         victims: list[JobState] = []
-        too_large = math.inf  # GPUs that could not be had
+        too_large = math.inf  # smallest number of GPUs that could not be freed
         for job in jobs:
             if job.spec.gpus >= too_large:
                 continue
@@ -261,9 +261,9 @@ class SharingPolicy:
         return victims
 
     def _room(self, job: JobState, victims: list[JobState], layout: Layout) -> tuple[int, ...] | None:
-        """Return GPUs that only the fewest and last of `victims` use."""
+        """Return GPUs for `job` that are free or used only by the first few `victims`; None: too few GPUs."""
         rank_of = {other.order: number for number, other in enumerate(victims)}
-        latest: list[tuple[int, int]] = []  # up to which victim one must go to have a GPU, and the GPU
+        latest: list[tuple[int, int]] = []  # the last victim to preempt for a GPU, and the GPU
         for gpu in range(len(layout.cluster.node_of)):
             ranks = [rank_of.get(other.order) for other in layout.on(gpu)]
             if None not in ranks:
@@ -281,7 +281,7 @@ class SharingPolicy:
         return consolidated([gpu for _, gpu in latest[:low]], job.spec.gpus, layout.cluster)
 
     def _spread(self, layout: Layout, decision: Decision) -> None:
-        """Give jobs that share GPUs for themselves, if there are any and one interval pays the restart."""
+        """Move jobs that share to free GPUs, if these are enough and the restart pays within one interval."""
         if self._packer is None:
             return
         for job in sorted(layout.jobs.values(), key=lambda job: (job.spec.gpus, job.order)):
@@ -297,7 +297,7 @@ class SharingPolicy:
                 decision.notes.append((job.spec.name, self._reasons[job.order]))
 
     def _as_groups(self, layout: Layout) -> list[Group]:
-        """Return the layout as groups; unchanged ones are the same objects."""
+        """Return the layout as groups; unchanged groups are the same objects as before."""
         groups: dict[int, Group] = {}
         for order, job in layout.jobs.items():
             if order in groups:

@@ -1,16 +1,13 @@
-"""Free resources of each server while an allocation is built, and the resulting allocation.
+"""Allocators: they divide servers' GPUs, CPUs and memory among jobs in priority order (Synergy, OSDI'22).
 
-GPU-proportional allocation: every GPU comes with the same CPUs and memory, whatever the job needs.
+- `proportional`: every GPU comes with the same CPUs and memory, whatever the job needs;
+- `greedy` (Synergy-GREEDY, 4.1): each job gets its ideal share or waits;
+- `tune` (Synergy-TUNE, 4.2): ideal shares where they fit, fair shares where they do not, and no GPU idle;
+- `top_up`: distributes the resources that an allocation leaves unused; not part of Synergy;
+- `drf`: dominant resource fairness among tenants, with static demands (Ghodsi et al., NSDI'11), a baseline;
+- `tetris`: packs by the alignment of demands with free resources, and remaining work (Grandl, SIGCOMM'14).
 
-Synergy-GREEDY: each job gets its ideal share or waits (Synergy, OSDI'22, 4.1).
-
-Synergy-TUNE: ideal shares where they fit, fair ones where they do not, and no GPU idle (OSDI'22, 4.2).
-
-Distribute the resources that an allocation leaves unused. Not part of Synergy.
-
-Dominant resource fairness among tenants, with static demands (Ghodsi et al., NSDI'11): a baseline.
-
-Tetris: pack by the alignment of demands with free resources, and remaining work (Grandl, SIGCOMM'14).
+`FreeShares` has the free resources of each server while an allocation is built; `SharePlan` is the result.
 """
 
 from __future__ import annotations
@@ -32,12 +29,12 @@ from controller.policies.scheduling.synergy.demand import (
 NOTHING = ShareOption(0.0, 0.0, 0.0)
 
 SLACK = 1e-6
-"""Rounding allowed where shares are added up."""
+"""Rounding error allowed in sums of shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareGrant:
-    """A job that runs: its share for each GPU, and where its GPUs are; CPUs and memory go with them."""
+    """A job that runs: its share for each GPU, and its GPUs by server, where its CPUs and memory are, too."""
 
     demand: Demand
     option: ShareOption
@@ -64,8 +61,8 @@ class SharePlan:
 class FreeShares:
     """Free GPUs, CPUs and memory of servers.
 
-    Jobs go to the server with the fewest free GPUs, then CPUs, then memory, that holds them; with `spread`,
-    to that with the most free CPUs, then the fewest GPUs.
+    Of the servers with room, a job goes to the server with the fewest free GPUs, then CPUs, then memory; with
+    `spread`, to the server with the most free CPUs, then the fewest GPUs.
     """
 
     def __init__(self, servers: Servers, *, spread: bool = False) -> None:
@@ -95,12 +92,12 @@ class FreeShares:
         )
 
     def allocate(self, split: Split, option: ShareOption) -> None:
-        """Take a share for each GPU of a split."""
+        """Reserve the share `option` for each GPU of a split."""
         for server, gpus in split:
             self._change(server, gpus, gpus * option.cpus, gpus * option.memory_gb)
 
     def release(self, split: Split, option: ShareOption) -> None:
-        """Undo `take`."""
+        """Release the share `option` of each GPU of a split: undo `allocate`."""
         self._nowhere.clear()
         for server, gpus in split:
             self._change(server, -gpus, -gpus * option.cpus, -gpus * option.memory_gb)
@@ -118,10 +115,11 @@ class FreeShares:
         return (-state[1], state[0], state[2], state[3]) if self._spread else state
 
     def find(self, job: Demand, option: ShareOption) -> Split | None:
-        """Choose servers for a job.
+        """Return servers for a job with this share, or None.
 
-        The servers that it is on; else the best one that holds all of it; else the fewest that together do.
-        O(servers), O(servers log servers) if the job has to be split.
+        They are the servers that the job is on, if these have room; else the best server with room for the
+        whole job; else the fewest servers that have room together. O(servers), O(servers log servers) if the
+        job has to be split.
         """
         if job.here and all(self.fits(server, gpus, option) for server, gpus in job.here):
             return job.here
@@ -141,7 +139,7 @@ class FreeShares:
         return split
 
     def find_gpus(self, job: Demand) -> Split | None:
-        """Choose servers as `find` does, but for the GPUs alone."""
+        """Return servers with free GPUs for a job, as `find` does, but without regard to CPUs and memory."""
         return self.find(job, NOTHING)
 
     def _fewest(self, gpus: int, option: ShareOption) -> Split | None:
@@ -167,7 +165,7 @@ class FreeShares:
 def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[Demand]]:
     """Divide jobs in priority order into jobs whose GPUs the cluster has, and waiting jobs.
 
-    A job that no longer fits is skipped, and later ones that do fit are taken.
+    A job that no longer fits is skipped, and later jobs that fit are chosen.
 
     Raises BadDemand for two jobs of one name.
     """
@@ -188,7 +186,8 @@ def proportional(demands: Sequence[Demand], servers: Servers) -> SharePlan:
     """Give each job, in priority order, its GPUs with their fair share. O(jobs · servers).
 
     Jobs are placed largest first, which keeps servers whole; every job that finds GPUs runs. Where servers
-    differ, a GPU comes with its own server's part, and the least of them counts for a job on several.
+    differ, a GPU comes with its own server's part; all GPUs of a job on several servers get the smallest
+    part.
     """
     fleet = FreeShares(servers)
     chosen, waiting = runnable(demands, fleet.free_gpus)
@@ -228,7 +227,7 @@ def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -> SharePlan:
-    """Allocate as Synergy-TUNE.
+    """Return the plan of Synergy-TUNE.
 
     Jobs run in priority order as long as the cluster has their GPUs. They are placed with the largest demand
     first, by GPUs, then CPUs, then memory:
@@ -236,7 +235,7 @@ def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -
     1. on the fullest server that has the ideal share, else on the fewest servers that have it together;
     2. if there are none, in the same way with the share that the job can fall back on;
     3. if there are still none, on servers that have the GPUs, whose jobs fall back one after the other until
-       it fits: those on the fewest servers first, of these the one with most CPUs per GPU.
+       the new job fits: jobs on the fewest servers first, of these the job with most CPUs per GPU.
 
     Step 3 always ends: on a server where all jobs have fallen back, every free GPU has its fair share left.
     So no job runs slower than with GPU-proportional shares. As published, resources freed by jobs that fell
@@ -263,7 +262,7 @@ class TuneAllocation:
         self._on_server: list[list[Demand]] = [[] for _ in range(len(servers))]
 
     def add(self, job: Demand, wish: ShareOption) -> None:
-        """Place one job, with the share that it asks for if possible; its GPUs must be free."""
+        """Place one job, with the share `wish` if possible, else with its `floor`; its GPUs must be free."""
         for option in (wish,) if wish is job.floor else (wish, job.floor):
             split = self._fleet.find(job, option)
             if split is not None:
@@ -308,12 +307,12 @@ class TuneAllocation:
 
 
 def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
-    """Raise shares with unused CPUs and memory of the jobs' servers, while that speeds a job up.
+    """Return the plan with larger shares, from unused CPUs and memory of the jobs' servers.
 
-    The step with the most speed for its part of the servers comes first; ties go to the job that is earlier
+    The step with the largest gain in speed for its resources comes first; ties go to the job that is earlier
     in the plan. TUNE has only an ideal and a fair share for each job; this uses the options in between. No
-    job loses anything. At most one step per job and option; each looks at the jobs on the servers that the
-    last one changed.
+    job loses anything. There is at most one step per job and option; each considers only the jobs on the
+    servers that the previous step changed.
     """
     fleet = FreeShares(servers)
     current = list(plan.grants)
@@ -342,7 +341,10 @@ def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
 
 
 def _best_step(grant: ShareGrant, fleet: FreeShares) -> tuple[float, ShareOption] | None:
-    """Return the gain per fair share, and the share, of the best larger share that is free."""
+    """Return the best larger share that is free, with its gain in speed per fair share, as (gain, share).
+
+    Returns None if no free share is faster.
+    """
     now, servers = grant.option, fleet.servers
     if now.speed >= grant.demand.ideal.speed:
         return None
@@ -362,7 +364,7 @@ def _best_step(grant: ShareGrant, fleet: FreeShares) -> tuple[float, ShareOption
 
 
 def dominant_share(job: Demand, servers: Servers) -> float:
-    """Return the largest part of a resource of the cluster that the job's ideal share takes."""
+    """Return the largest of the fractions of the cluster's resources that the job's ideal share uses."""
     return job.gpus * max(
         1 / servers.gpus,
         job.ideal.cpus / servers.cpus,
@@ -371,11 +373,11 @@ def dominant_share(job: Demand, servers: Servers) -> float:
 
 
 def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Fill progressively: the tenant with the smallest dominant share places the next of its jobs.
+    """Fill progressively: the tenant with the smallest dominant share places its next job.
 
     Jobs of one tenant keep their order; ties between tenants are broken by the share that their next job
     would take. Demands are ideal shares and are not tuned; a job that fits nowhere is skipped. Where
-    every job is its own tenant, this takes jobs by dominant share. O(jobs · (tenants + servers)).
+    every job is its own tenant, jobs are placed in order of dominant share. O(jobs · (tenants + servers)).
     """
     fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check
@@ -400,13 +402,13 @@ def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def tetris(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Place repeatedly the job and server with the highest score; demands are ideal shares, not tuned.
+    """Repeatedly place the job with the highest score on its server; demands are ideal shares, not tuned.
 
-    The score is the dot product of the job's demand and the server's free resources, each as a part of the
-    largest server, plus the job's remaining work (time times demand; less is better) scaled so that both
-    have the same weight on average. Jobs for several servers score at the emptiest and go to as few servers
-    as possible.
-    O(jobs² + jobs · servers): after each placement only that server's column is scored again.
+    The score is the dot product of the job's demand and the server's free resources, each as a fraction of
+    the largest server, minus the job's remaining work (time times demand), scaled so that both have the same
+    weight on average. A job that needs several servers has the score of the emptiest server, and goes to as
+    few servers as possible.
+    O(jobs² + jobs · servers): after each placement only the changed servers are scored again.
     """
     fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check

@@ -1,14 +1,15 @@
-"""Errors of the Synergy schedulers.
+"""Sensitivity matrices and demands of jobs (Synergy, OSDI'22, 3.1), and the errors of Synergy's parts.
 
-SchedulingError
-└── SynergyError
-    ├── BadMatrix      a sensitivity matrix, or the file it comes from, that cannot be used
-    ├── BadDemand      a job that this cluster can never serve
-    └── Infeasible     a set of jobs for which no allocation exists; the message names the scarce resource
+A `Sensitivity` matrix has a job's throughput at each share of CPUs and memory. A `Demand` has the job's ideal
+share, the fair share as fallback, and the options in between.
 
-Sensitivity matrix: a job's throughput at each share of CPUs and memory (Synergy, OSDI'22, 3.1).
+Errors::
 
-A job's demand: its ideal share, the fair share as fallback, and the options in between.
+    SchedulingError
+    └── SynergyError
+        ├── BadMatrix      a sensitivity matrix, or the file it comes from, that cannot be used
+        ├── BadDemand      a job that this cluster can never serve
+        └── Infeasible     a set of jobs for which no allocation exists; the message names the scarce resource
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Sensitivity:
     """Throughput of one job by CPUs and gigabytes of memory for each of its GPUs.
 
     `throughput[i][j]` belongs to `cpus[i]` and `memory_gb[j]`, in any unit. A job may leave resources idle,
-    so more of them never slows it: `build` raises measured entries to the best at no more resources.
+    so more of them never slow it down: `build` raises each entry to the best entry with no more resources.
     """
 
     cpus: tuple[float, ...]
@@ -101,9 +102,9 @@ class Sensitivity:
         return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return the throughput with these shares for each GPU: the largest grid point's within them.
+        """Return the throughput with these shares for each GPU, at the largest grid point within them.
 
-        Below the grid it is 0, because it is unknown there.
+        Below the grid the throughput is unknown, and 0 is returned.
 
         >>> Sensitivity.build([1, 2], [10, 20], [[1, 2], [3, 4]]).at(1.9, 25)
         2.0
@@ -124,7 +125,7 @@ def _check_axis(name: str, axis: str, values: Sequence[float]) -> None:
 
 
 Split = tuple[tuple[int, int], ...]
-"""On which servers a job's GPUs are: (server, GPUs there), each server once."""
+"""A job's GPUs by server: (server, number of GPUs on it), each server once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class ServerShape:
         return self.memory_gb / self.gpus
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the CPUs and GB per GPU of a job with `gpus` GPUs on the fewest servers, at most."""
+        """Return the most CPUs and GB per GPU that a job of `gpus` GPUs can have on the fewest servers."""
         servers = -(-gpus // self.gpus)
         together = -(-gpus // servers)
         return self.cpus / together, self.memory_gb / together
@@ -163,8 +164,8 @@ class ServerShape:
 class Servers:
     """The servers of a cluster, which may differ.
 
-    A fair share is what every GPU can have, on any server: the least of all servers'. So a job that has its
-    fair share runs at the same speed on any of them.
+    The fair share is the smallest of all servers' fair shares, so that every GPU can have it on any server.
+    So a job that has its fair share runs at the same speed on any server.
     """
 
     shapes: tuple[ServerShape, ...]
@@ -175,7 +176,7 @@ class Servers:
 
     @classmethod
     def equal(cls, number: int, shape: ServerShape) -> Self:
-        """Return equal servers of one shape. Raises BadDemand for none."""
+        """Return `number` servers of one shape. Raises BadDemand for 0 servers."""
         return cls((shape,) * number)
 
     def __len__(self) -> int:
@@ -216,13 +217,13 @@ class Servers:
         )
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the CPUs and GB per GPU of a job with `gpus` GPUs on the fewest servers, at most.
+        """Return the most CPUs and GB per GPU that a job of `gpus` GPUs can have on the fewest servers.
 
-        The servers with most GPUs are taken, and filled as evenly as they allow. Raises BadDemand for more
-        GPUs than there are.
+        The servers with most GPUs are used, and filled as evenly as they allow. Raises BadDemand for more
+        GPUs than the servers have.
         """
         if gpus > self.gpus:
-            raise BadDemand(f"{gpus} GPUs; the servers have {self.gpus}")
+            raise BadDemand(f"{gpus} GPUs for a job; the servers have {self.gpus}")
         by_size = sorted(self.shapes, key=lambda shape: (-shape.gpus, -shape.cpus, -shape.memory_gb))
         number = 1
         while sum(shape.gpus for shape in by_size[:number]) < gpus:
@@ -250,10 +251,10 @@ class ShareOption:
 class Demand:
     """A job's GPUs, and the useful shares for it: no smaller share is as fast.
 
-    `floor` lies within the fair share and is as fast. All `options` have as much of each resource or more, so
-    that falling back to it never takes anything. `ideal` is the smallest of the fastest that a server allows.
-    `tenant` and `remaining_s` serve the baselines. `here`: the servers that it is on, where it stays if they
-    have its share; empty: it may go anywhere.
+    `floor` lies within the fair share and is as fast. All `options` have at least as much of each resource as
+    `floor`, so that falling back to it never needs more of one. `ideal` is the smallest of the fastest
+    options that a server allows. `tenant` and `remaining_s` are for the baselines. `here` has the servers
+    that the job is on, where it stays if they have its share; empty: it may go anywhere.
     """
 
     job: Hashable
@@ -266,7 +267,7 @@ class Demand:
     here: Split = ()
 
     def speed(self, cpus: float, memory_gb: float) -> float:
-        """Return its speed with this share per GPU: the fastest option's within it, at least 1."""
+        """Return the job's speed with this share per GPU: by the fastest option within it, at least 1."""
         found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
         return max(found, default=1.0)
 
@@ -283,18 +284,18 @@ def demand(
 ) -> Demand:
     """Return the demand of a job on the servers, from its sensitivity matrix.
 
-    A job takes CPUs and memory only from the servers of its GPUs, so a job with many GPUs on a server can
-    have less for each than one with few. O(grid points squared).
+    A job uses CPUs and memory only from the servers of its GPUs, so a job with many GPUs on a server can
+    have less for each GPU than a job with few GPUs. O(grid points squared).
 
     Args:
         job: The job's key.
-        gpus: Number of its GPUs.
-        sensitivity: Its matrix, per GPU.
+        gpus: Number of the job's GPUs.
+        sensitivity: The job's matrix, per GPU.
         server: The shape of the servers, or the servers.
-        tenant: Its owner, for DRF.
-        remaining_s: Its remaining time in seconds, for Tetris.
-        prune: Leave out options that another one makes pointless. That changes no optimum, only what OPT has
-            to search.
+        tenant: The job's owner, for DRF.
+        remaining_s: The job's remaining time in seconds, for Tetris.
+        prune: Whether to leave out options that are no faster than another one with no more resources. That
+            changes no optimum, only the time that OPT needs.
 
     Raises BadDemand if the job has no GPU, or cannot run with the fair share (the matrix begins above it).
     """

@@ -1,6 +1,6 @@
-"""Synergy's policies by name: an order of the jobs and a way to allocate.
+"""The family ``synergy:ORDER+ALLOCATOR``: an order of the jobs and an allocator of CPUs and memory.
 
-``synergy:ORDER+ALLOCATOR``: speed by the CPUs and the memory that a job is granted.
+The speed of a job depends on the CPUs and the memory that it is granted.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def _opt(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Allocate as TUNE on full or on empty servers, whichever is better, and distribute the rest.
+    """Return the better one of TUNE's plans with and without `spread`, with unused resources distributed.
 
-    Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
+    Not part of Synergy. No job runs slower than with its fair share, and the throughput is at least TUNE's.
     """
     plans = [tune(demands, servers, spread=spread) for spread in (False, True)]
     return top_up(max(plans, key=lambda plan: plan.throughput), servers)
@@ -72,13 +72,13 @@ ALLOCATORS: Mapping[str, Allocator] = {
 
 
 def synergy(order: str, allocator: str, demand_of: DemandOf, *, stay: bool = False) -> SynergyPolicy:
-    """Return a fresh policy, such as `srtf` with `tune`.
+    """Return a new policy of an order and an allocator, such as `srtf` with `tune`.
 
     Args:
         order: One of `RANKS`. DRF and Tetris, which have their own order, use it only to break ties.
         allocator: One of `ALLOCATORS`.
-        demand_of: Returns a job's demand; `demands_by_matrix` makes it.
-        stay: Running jobs stay where they are, if their share is there.
+        demand_of: Function that returns a job's demand, made by `demands_by_matrix`.
+        stay: Whether running jobs stay on their servers, if these have their share.
 
     Raises BadSpec for an unknown name.
     """
@@ -103,10 +103,10 @@ ORDERS = {
     "ftf": "by finish-time fairness",
 }
 ABOUT = {
-    "proportional": "CPUs and memory by GPUs",
-    "greedy": "ideal shares, or wait",
+    "proportional": "CPUs and memory in proportion to GPUs",
+    "greedy": "a job gets its ideal share, or waits",
     "tune": "ideal shares where they fit, else fair ones (Synergy, OSDI'22)",
-    "tune+top-up": "the same, and unused CPUs and memory distributed",
+    "tune+top-up": "shares as in tune, and unused CPUs and memory distributed",
     "opt": "the best shares by linear programs",
     "drf": "dominant resource fairness; the order breaks ties",
     "tetris": "packed by the alignment of demands with free resources; the order breaks ties",
@@ -122,12 +122,12 @@ class SynergyOptions(Options):
         "factor on the cost of restarts; 0: free, as in Synergy's paper", 1.0, 0.0, 1e6
     )
     stay: bool = option(
-        "1: jobs that go on stay where they are if their share is there; 0: as published", True
+        "1: running jobs stay on their servers if these have their share; 0: as published", True
     )
 
 
 def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
-    """Return the profiles for these servers by model. Raises the errors of reading the file."""
+    """Return the profiles for the cluster's servers, by model. Raises the errors of reading the file."""
     servers = servers_of(config.cluster)
     if config.matrix is None:
         return model_profiles(servers)
@@ -143,7 +143,7 @@ def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with its speed model and interval, such as ``srtf+tune``."""
+    """Return a new policy of this name, such as ``srtf+tune``, with its speed model and interval."""
     matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
     demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
     order, _, allocator = name.partition("+")
@@ -154,7 +154,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
 
 
 FAMILY = Family(
-    "CPUs and memory by sensitivity; --matrix FILE, or made-up models",
+    "CPUs and memory by sensitivity; matrices from --matrix FILE, or of synthetic models",
     {
         f"{order}+{allocator}": f"{ORDERS[order]}; {ABOUT[allocator]}"
         for order in RANKS

@@ -1,4 +1,4 @@
-"""Synergy-OPT: the best allocation by linear programming, the reference for the others (OSDI'22, 4.3).
+"""Synergy-OPT: the best allocation by linear programming, a reference for other allocators (OSDI'22, 4.3).
 
 The first program divides one super-machine with the CPUs and the memory of all servers; the second
 distributes its result over the servers; rounding makes whole GPUs of the parts.
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """OPT's solution: `bound` is the throughput on the super-machine, which no allocation can exceed.
+    """OPT's solution: `bound` is the throughput on one machine with the CPUs and the memory of all servers.
 
-    `fractional` counts the jobs that the second program spread over servers in parts of GPUs.
+    No allocation can exceed it. `fractional` counts the jobs that the second program spread over servers in
+    parts of GPUs.
     """
 
     plan: SharePlan
@@ -42,12 +43,12 @@ class Optimum:
 
 
 def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
-    """Allocate as Synergy-OPT: the jobs of the round as in TUNE, shares by `share_out`, servers by `spread`.
+    """Return Synergy-OPT's plan: the jobs as in TUNE, their shares by `share_out`, their servers by `spread`.
 
-    Jobs that the second program leaves whole stay where it puts them; the others are placed as TUNE places
-    jobs, which can cost them and their neighbours the share that they were given; `top_up` distributes the
-    resources that are then left. At most three jobs for each server are not whole (one for each resource of
-    it). Where servers differ the second program may have no solution: then none is.
+    Jobs to which the second program gives whole GPUs stay on these servers; all other jobs are placed as TUNE
+    places jobs, where they and their neighbours may have to fall back; `top_up` distributes the resources
+    that are then left. At most three jobs for each server get parts of GPUs (one for each resource). Where
+    servers differ, the second program may have no solution: then all jobs are placed as TUNE places jobs.
 
     Raises ExtraMissing without scipy; Infeasible if the first program has no solution.
     """
@@ -57,7 +58,7 @@ def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
     options, bound = share_out(chosen, servers)
     try:
         parts = spread(chosen, options, servers)
-    except Infeasible:  # the super-machine does not know where servers that differ have their CPUs
+    except Infeasible:  # the first program ignores which of unequal servers has the CPUs
         parts = np.zeros((len(servers), len(chosen)))
     grants, fractional = _round(chosen, options, parts, servers)
     plan = top_up(SharePlan(tuple(grants), tuple(waiting)), servers)
@@ -71,9 +72,9 @@ def share_out(
 
     maximise Σ gpus · speed[j, o] · y[j, o], with y 0 or 1, subject to Σ_o y[j, o] = 1 for each job, and Σ
     cpus · gpus · y and Σ memory · gpus · y within the cluster's. All options of a job are at least as fast as
-    its fair share, so that the published constraint on that holds by construction; leaving out options that
-    cost more than others and give no more changes no optimum. `counts`, if given, stand in the objective for
-    the jobs' GPUs.
+    its fair share, so that the published constraint on speeds holds by construction; to leave out options
+    that cost more than other options and are no faster changes no optimum. `counts`, if given, replace the
+    jobs' GPUs in the objective.
 
     Returns the options and the value of the program. Raises Infeasible if the jobs have more GPUs than the
     cluster, or the solver gives up.
@@ -117,11 +118,11 @@ def _first_program(
 def spread(
     demands: Sequence[Demand], options: Sequence[ShareOption], servers: Servers
 ) -> NDArray[np.float64]:
-    """Solve the second program: the part of each job on each server, as a matrix of servers by jobs.
+    """Solve the second program; return the part of each job on each server, shape (servers, jobs).
 
     Any feasible point is good enough; a vertex has at most three jobs for each server in parts, and the
-    simplex method returns one. Raises Infeasible, naming the resource, if the shares add up to more than the
-    cluster has.
+    simplex method returns a vertex. Raises Infeasible, naming the resource, if the shares add up to more than
+    the cluster has.
     """
     optimize = _scipy_optimize()
     jobs = len(demands)
@@ -164,7 +165,7 @@ def _round(
     parts: NDArray[np.float64],
     servers: Servers,
 ) -> tuple[list[ShareGrant], int]:
-    """Keep the jobs whose parts are whole GPUs; place the others, largest first, where there is room."""
+    """Return the grants, and the number of jobs whose parts are not whole GPUs: these are placed anew."""
     tuning = TuneAllocation(servers)
     broken = []
     for j, (job, option) in enumerate(zip(demands, options, strict=True)):

@@ -1,6 +1,6 @@
-"""Speed of a job with the CPUs and the memory that it was granted.
+"""Synergy as a scheduling policy: in each round an order of the jobs, then an allocator.
 
-Synergy as a scheduling policy: in each round an order of the jobs, then an allocator.
+`ShareSpeed` is its speed model: the speed of a job with the CPUs and the memory that it was granted.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from controller.policies.scheduling.synergy.demand import (
 from controller.vocabulary import Cluster
 
 DemandOf = Callable[[Submission], Demand]
-"""A job's demand; the same for equal jobs."""
+"""Function that returns a job's demand; equal jobs have the same demand."""
 
 
 class ShareSpeed:
-    """Speed by sensitivity: a job takes `spec.iteration_s` with its fair share, less with more by its matrix.
+    """Speed model: an iteration takes `spec.iteration_s` with the fair share, and less with a larger share.
 
-    A grant counts as the fastest option of the job's demand within it, and at least as the floor, below which
-    no allocator goes. Groups without grants run at the fair share. `restart_scale` scales the jobs' own
-    restart costs; 0: restarts are free, as in Synergy's simulations. A change of CPUs and memory on the same
-    GPUs is not a restart.
+    With a grant, a job is as fast as with the fastest option of its demand within the grant, and at least as
+    fast as with the fair share. Groups without grants have the fair share. `restart_scale` scales the jobs'
+    own restart costs; 0: restarts are free, as in Synergy's simulations. A change of CPUs and memory on the
+    same GPUs is not a restart.
     """
 
     def __init__(self, demand_of: DemandOf, *, restart_scale: float = 0.0) -> None:
@@ -57,7 +57,7 @@ class ShareSpeed:
         return [job.spec.restart_s * self._restart_scale for job in group.jobs]
 
     def speed(self, spec: Submission, group: Group) -> float:
-        """Return the speed relative to the fair share."""
+        """Return the job's speed with the group's grant, relative to the fair share."""
         if not group.cpus:
             return 1.0
         return self._demand_of(spec).speed(group.cpus[0] / spec.gpus, group.memory_gb[0] / spec.gpus)
@@ -67,28 +67,28 @@ ROUND_S = 300.0
 """Length of a round."""
 
 Rank = Callable[[JobState, float, float], float]
-"""Rank of a job, lower first, from the job, the time and the speed that it had in the last round."""
+"""Function of a job, the time and the job's speed in the last round that returns its rank, lower first."""
 
 Allocator = Callable[[Sequence[Demand], Servers], SharePlan]
 
 
 def by_arrival(job: JobState, now_s: float, speed: float) -> float:
-    """First in, first out."""
+    """Return the rank for first in, first out."""
     return job.order
 
 
 def by_remaining(job: JobState, now_s: float, speed: float) -> float:
-    """Shortest remaining time first."""
+    """Return the rank for shortest remaining time first."""
     return job.remaining_s(now_s) / speed
 
 
 def by_attained(job: JobState, now_s: float, speed: float) -> float:
-    """Least attained service first: time multiplied by GPUs."""
+    """Return the rank for least attained service first: time multiplied by GPUs."""
     return job.attained_s(now_s) * job.spec.gpus
 
 
 def by_fairness(job: JobState, now_s: float, speed: float) -> float:
-    """Smallest finish-time ratio first: time in the system and still to go, over the time alone."""
+    """Return the rank for smallest finish-time ratio first: time until the job's end, over its time alone."""
     alone_s = job.spec.iterations * job.alone_s
     return (now_s - job.spec.arrival_s + job.remaining_s(now_s) / speed) / alone_s
 
@@ -107,7 +107,7 @@ def servers_of(cluster: Cluster) -> Servers:
 
 
 def demands_by_matrix(matrices: Mapping[str, Sensitivity], servers: ServerShape | Servers) -> DemandOf:
-    """Return a function from a job to its demand, by the matrix of its model.
+    """Return a function that returns a job's demand, by the matrix of the job's model.
 
     The function raises BadSpec for a model without a matrix.
     """
@@ -129,17 +129,17 @@ def demands_by_matrix(matrices: Mapping[str, Sensitivity], servers: ServerShape 
 
 
 class SynergyPolicy:
-    """Order the jobs and allocate, in every round.
+    """Policy that orders the jobs and allocates resources to them, in every round.
 
     Args:
         name: Name in tables.
-        rank: The order of the jobs; ties go to the earlier.
-        allocate: Makes a plan of the jobs' demands in this order.
-        demand_of: Returns a job's demand.
-        drifts: The rank changes with time, so that every round needs a decision; else only rounds after an
-            arrival or an end do.
-        stay: Running jobs stay on their servers where these have their share, which saves restarts; else a
-            round is planned as if no job ran yet, as published.
+        rank: The order of the jobs; ties go to the earlier job.
+        allocate: The allocator, which makes a plan from the jobs' demands in this order.
+        demand_of: Function that returns a job's demand.
+        drifts: Whether the rank changes with time, so that every round needs a decision, and not only rounds
+            after an arrival or an end.
+        stay: Whether running jobs stay on their servers if these have their share, which saves restarts; if
+            not, a round is planned as if no job ran yet, as published.
     """
 
     def __init__(
@@ -213,10 +213,9 @@ class SynergyPolicy:
 def place(
     grants: Sequence[ShareGrant], before: Mapping[int, tuple[Split, ShareOption, Group]], cluster: Cluster
 ) -> dict[int, tuple[Split, ShareOption, Group]]:
-    """Assign GPU numbers to a plan's jobs.
+    """Assign GPU numbers to a plan's jobs; return split, share and group by the job's order of arrival.
 
-    A job that stays on its servers keeps its GPUs, and its group if its share is the same too. Results are
-    by the jobs' order of arrival.
+    A job that stays on its servers keeps its GPUs, and its group if its share is the same, too.
     """
     now: dict[int, tuple[Split, ShareOption, Group]] = {}
     taken: set[int] = set()

@@ -3,7 +3,7 @@
 Only CPUs are measured, with all of the memory. A cache that never thrashes (MinIO) has the same hit rate in
 every epoch, so that the effect of memory can be computed: misses are read from storage.
 
-Synthetic training tasks, to try the allocators without traces.
+`TASKS` are synthetic training tasks, to try the allocators without measured matrices.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Dataset:
         return min(1.0, memory_gb * 1000 / (self.samples * self.sample_mb))
 
     def storage_bound(self, memory_gb: float, bandwidth_mbps: float) -> float:
-        """Return the samples per second at which the storage delivers all misses; infinite if there are none.
+        """Return the samples per second at which the storage delivers all misses; infinite without misses.
 
         >>> Dataset(samples=1000, sample_mb=1).storage_bound(0.5, bandwidth_mbps=100)
         200.0
@@ -77,8 +77,8 @@ def profile(
     not measured are interpolated.
 
     Args:
-        measure: Returns the samples per second of the job on one GPU with this many CPUs and all of the
-            memory.
+        measure: Function of a number of CPUs that returns the samples per second of the job on one GPU, with
+            all of the memory.
         max_cpus: Measurements are at 1 to `max_cpus` CPUs.
         memory_gb: The memory sizes of the matrix, in GB.
         dataset: The data that the job reads.
@@ -90,7 +90,7 @@ def profile(
     if max_cpus < 1 or not (math.isfinite(bandwidth_mbps) and bandwidth_mbps > 0) or not 0 < threshold < 1:
         raise BadMatrix(
             f"profiling up to {max_cpus} CPUs at {bandwidth_mbps} MB/s with threshold {threshold}:"
-            " needs one CPU, some bandwidth and a threshold between 0 and 1"
+            " want at least one CPU, a bandwidth above 0 and a threshold between 0 and 1"
         )
     measured = measure_cpus(measure, max_cpus, threshold)
     cpus = range(1, max_cpus + 1)
@@ -132,7 +132,7 @@ def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: floa
 
 
 def interpolate(measured: dict[int, float], cpus: int) -> float:
-    """Return the throughput on the lines between measured counts; they have to enclose `cpus`.
+    """Return the throughput with `cpus` CPUs, interpolated between measured counts, which must enclose it.
 
     >>> interpolate({1: 10.0, 3: 20.0}, 2)
     15.0
@@ -148,7 +148,7 @@ def interpolate(measured: dict[int, float], cpus: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MadeUpTask:
-    """A sample takes `prepare_ms` on one CPU and `train_ms` on one GPU, which overlap."""
+    """A synthetic task, whose samples take `prepare_ms` on one CPU and `train_ms` on one GPU, overlapped."""
 
     kind: str
     prepare_ms: float
@@ -193,7 +193,7 @@ def profile_all(
 
 
 def model_profiles(server: ServerShape | Servers) -> dict[str, ModelProfile]:
-    """Return every task's profile as measured ones are stored: its matrix, and the share for full speed."""
+    """Return every task's profile, like a measured one: its matrix, and the share for full speed."""
     matrices = profile_all(max_cpus=int(server.most(1)[0]), fair_memory_gb=server.fair_memory_gb)
     made = {}
     for name, matrix in matrices.items():

@@ -110,7 +110,7 @@ def test_sharing_relaxes_only_while_little_is_going_on_and_to_come() -> None:
     ("wrong", "complaint"),
     [
         ({"low": 2.0, "very_low": 3.0}, r"thresholds 3\.0 and 2\.0"),
-        ({"profile_s": 10.0, "burst_s": 20.0}, r"20\.0 s in bursts and 10\.0 s otherwise"),
+        ({"profile_s": 10.0, "burst_s": 20.0}, r"burst_s is 20\.0; want at most profile_s, 10\.0 s"),
         ({"patience": 0.0}, r"setting patience=0: want 0\.01 to"),
         ({"profiler_nodes": -1}, "setting profiler_nodes=-1: want 0 to 1000"),
     ],

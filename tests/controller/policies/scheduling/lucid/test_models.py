@@ -185,7 +185,7 @@ def test_features_look_back_and_never_ahead() -> None:
 @pytest.mark.parametrize(
     ("counts", "interval_s", "message"),
     [
-        ([1.0] * 287, 600, "287 counts of 600 s; two days are needed, 288"),
+        ([1.0] * 287, 600, "287 counts of 600 s; want two days or more, at least 288"),
         ([1.0] * 300, 700, "an interval of 700 s; it has to divide an hour"),
         ([-1.0] * 300, 600, "a count is negative"),
     ],
