@@ -88,7 +88,7 @@ _MODULES = ("errors", "job", "topology", "cluster", "catalog", "files")
 
 
 def __getattr__(name: str) -> object:
-    """Import the public name on first use: importing all of them takes longer than many commands."""
+    """Import a public name on its first use: importing all of them takes longer than many commands run."""
     if name in __all__:
         for module in _MODULES:
             found = getattr(importlib.import_module(f"controller.vocabulary.{module}"), name, None)
