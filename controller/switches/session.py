@@ -205,7 +205,7 @@ class SwitchSession:
         self._owned = True
 
     def _is_left(self, owner: Owner) -> bool:
-        """Return whether an owner is gone: ended, and of another id only without jobs that have no lease."""
+        """Return whether an owner is gone: an earlier process of ours, or ended and without unleased jobs."""
         assert self.owner is not None
         if owner.id == self.owner.id:
             return lives(owner.process) is not True

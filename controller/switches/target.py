@@ -124,7 +124,7 @@ class ProgramInfo:
     cookie: int = 0
     architecture: str = "v1model"
     physical: ProgramInfo | None = None
-    """A Tofino program of ours with its own names; `controller.switches.tofino_rows.as_seen` replaces them."""
+    """A Tofino program of ours with its own names, before `controller.switches.tofino_rows.as_seen`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Jobs, clusters, topologies and trees as plain data, and their files: shared by all other rooms.
+"""Jobs, clusters, topologies and trees as plain data, and their files: shared by all other packages.
 
-It imports only the standard library.
+This package imports only the standard library.
 """
 
 import importlib
@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 _MODULES = ("errors", "job", "topology", "cluster", "catalog", "files")
-"""The modules of jobs and topologies first: readers of files take as long as all of these."""
+"""Modules that are searched for a public name, quick ones first: `files` takes as long as all others."""
 
 
 def __getattr__(name: str) -> object:
