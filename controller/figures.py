@@ -34,7 +34,7 @@ def check() -> None:
 def new_figure(panels: int, *, height: float = 2.2, margin: float = 1.2) -> tuple[Any, Sequence[Any]]:
     """Return a figure and the axes of its panels, one below the other. Raises PlotsMissing.
 
-    `height` is a panel's, `margin` what the figure has beside its panels; both in inches.
+    `height` is the height of each panel, `margin` the height of the figure without panels; both in inches.
     """
     figure = blank(WIDTH, margin + height * panels)
     return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])

@@ -87,7 +87,7 @@ def function(spec: str, group: str) -> Callable[..., Any]:
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether an error is one of a user's code: any Exception or SystemExit, but no interrupt."""
+    """Return whether an error is a fault of user code: any Exception or SystemExit, but no interrupt."""
     return isinstance(error, Exception) or type(error) is SystemExit
 
 

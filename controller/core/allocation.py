@@ -170,7 +170,7 @@ class Allocation:
 
     @property
     def next_s(self) -> float:
-        """Time at which memory has to be divided next, also without other events; infinite: it has not."""
+        """Time at which memory has to be divided if no other event comes before; infinite: never."""
         return self._due_s if self.allocator.crossing else math.inf
 
     def divide_next(self, now_s: float) -> None:
@@ -216,7 +216,7 @@ class Allocation:
         self.allocator.measure(job)
 
     def newly_late(self) -> list[str]:
-        """Return the jobs that became late since the last call: they miss their deadlines, and go on."""
+        """Return the jobs that were found late since the last call: they miss their deadlines, but go on."""
         found, self._reported_late = self.allocator.late.keys() - self._reported_late, {*self.allocator.late}
         return sorted(found)
 
@@ -352,8 +352,8 @@ class Allocation:
     def _drop(self, name: str) -> None:
         """Remove a job's servers, tree and slots.
 
-        When the last job on a set of GPUs leaves, these have no servers any more, even if the scheduler has
-        given them to another group already.
+        When the last job on a set of GPU numbers leaves, the numbers stand for no servers any more, even if
+        the scheduler has given them to another group already.
         """
         self.allocator.stop(name)
         del self._states[name]

@@ -1,4 +1,4 @@
-"""Servers, trees and slots of jobs that start and end: from the placement, routing and memory policies."""
+"""Servers, trees and slots for jobs that start and end, chosen by placement, routing and memory policies."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Allocator:
         self.problem: memory.MemoryProblem | None = None
         self.division: memory.MemoryDivision | None = None
         self.late: dict[str, float] = {}
-        """By job that is late by the last division, and goes on: the time when it would be done alone."""
+        """By job that the last division found late, and that goes on: when it would end if it ran alone."""
         self.rerouted: list[str] = []
         """Names of the jobs that got another tree in the last `set_outages`."""
         self._count_anew()
@@ -200,7 +200,7 @@ class Allocator:
         return replace(placed, tree=tree_of(self.topology, placed))
 
     def add(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
-        """Place a job on these servers; a `guest` uses GPUs that are counted elsewhere, as another job's."""
+        """Place a job on these servers; the GPUs of a `guest` are not counted as taken."""
         self._sums[job.name] = job.aggregate
         settled = self._settled(job, servers, self._reached())
         if guest:
@@ -244,7 +244,7 @@ class Allocator:
 
     @property
     def owners(self) -> list[Job]:
-        """The placed jobs whose GPUs are counted as theirs: all but guests (`add`)."""
+        """The placed jobs whose GPUs are counted as taken: all but guests (`add`)."""
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
@@ -327,7 +327,7 @@ class Allocator:
         self._sums.pop(name, None)
 
     def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return new jobs with the trees that the routing policy chose; trees that it did not choose stay."""
+        """Return the jobs with trees from the routing policy; a job for which it has none keeps its tree."""
         method = self._policies.routing
         crossing = [job for job in jobs if len(job.hosts) > 1]
         if method is None or not crossing:
@@ -365,7 +365,7 @@ class Allocator:
     def divide(self, now_s: float, left: Mapping[str, float] | None = None) -> list[str]:
         """Divide the slots again; return the names of the jobs that the policy ends.
 
-        `left` has the iterations left, by job; None: all of them.
+        `left` has the iterations left, by job; None: each job has all its iterations left.
         """
         self.late = {}
         jobs = tuple(
@@ -438,7 +438,7 @@ class Allocator:
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: Job) -> float:
-        """Return the seconds that a tensor of a job takes beside its transmission: the longest round trip."""
+        """Return the seconds that a tensor of a job takes in addition to its transmission: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)
 

@@ -1,4 +1,4 @@
-"""Differences between two descriptions of a cluster, and why placed jobs have to move for them. No I/O.
+"""Differences between descriptions of a cluster, and why placed jobs have to move because of them. No I/O.
 
 A job keeps its place if a change does not affect it. A change that removes a switch or a link of its tree is
 treated as a failure: the job gets another tree if there is one

@@ -3,7 +3,7 @@
 ``handle(event)`` processes an event; events come in order of time. On a `Tick` the core decides, if a
 decision is due: the scheduling policy chooses the jobs that run and their numbers of GPUs; the allocation, if
 there is a network, chooses servers, trees and slots. ``desired()`` returns the desired state from then on;
-``next_s`` is the time at which the core needs a `Tick`, also without other events.
+``next_s`` is the time at which the core needs a `Tick` if no other event comes before.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Rules:
 
     Attributes:
         reported: Whether jobs report their progress, as real jobs do. If not, the speed model predicts it.
-        verify: Check every decision of the scheduling policy.
+        verify: Whether every decision of the scheduling policy is checked.
         sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
         retries: How often a failed job returns to the queue, to restart from its last checkpoint.
-        tolerates_failures: A policy that fails to decide is asked again at the next event, and running jobs
-            continue; otherwise its error is raised.
+        tolerates_failures: Whether a policy that fails to decide is asked again at the next event, while
+            running jobs continue; otherwise its error is raised.
     """
 
     reported: bool = False
@@ -87,7 +87,7 @@ class Rules:
 
 
 class Core:
-    """The decisions for one cluster, by a scheduling policy and, if there is a network, an allocation.
+    """Decides for one cluster: asks a scheduling policy and, if there is a network, an allocation.
 
     Args:
         cluster: The servers as the policy sees them.
@@ -156,7 +156,7 @@ class Core:
 
     @property
     def next_s(self) -> float:
-        """Time at which the core needs a `Tick`, also without other events; infinite: it needs none."""
+        """Time at which the core needs a `Tick` if no other event comes before; infinite: it needs none."""
         if self.allocation is None:
             return self._ask_s
         if self._changed:
@@ -729,7 +729,7 @@ class Core:
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
-        """Return whether a job's group determines its speed: it uses no network, or reports its speed."""
+        """Return whether the speed model alone sets a job's speed: it uses no network, or reports its own."""
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 

@@ -59,7 +59,7 @@ class Desired:
         runs: All runs.
         places: The place of each running job, by name.
         waiting: The jobs that wait, in order of arrival.
-        next_s: Time at which the core needs a `Tick`, also without other events; infinite: it needs none.
+        next_s: Time at which the core needs a `Tick` if no other event comes before; infinite: it needs none.
     """
 
     at_s: float = 0.0

@@ -39,7 +39,7 @@ class Submitted(_EventBase, frozen=True):
 
 
 class Progressed(_EventBase, frozen=True):
-    """A running job has done this many iterations in all, takes `iteration_s` for each from now on, or both.
+    """A running job has `done` iterations behind it, or takes `iteration_s` for each from now on, or both.
 
     None: not known. `iteration_s` is infinite if the job cannot continue.
     """
@@ -52,8 +52,8 @@ class Progressed(_EventBase, frozen=True):
 class Measured(_EventBase, frozen=True):
     """Measurements of a running job: computing time and gradient bytes of an iteration; None: not measured.
 
-    `hold_s` is the time for which one of its packets holds a slot. From now on memory is divided by these
-    figures, and not by the job's description.
+    `hold_s` is the time for which one of its packets holds a slot. From now on the division of memory uses
+    these figures, and not the job's description.
     """
 
     job: str

@@ -98,7 +98,7 @@ class Log:
 
 
 MOST_NAMED = 12
-"""Most jobs that the reason for a job's slots names as sharing these."""
+"""Most jobs that the reason for a job's slots lists as sharing these slots."""
 
 
 def log_changes(

@@ -102,9 +102,9 @@ class CellReader:
         return self.registers[_full("register", name, self.registers)]
 
     def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[CounterReading]:
-        """Read a counter's cells with these numbers, all by default; of a direct counter, always all.
+        """Read the cells of a counter whose numbers are in `indices`, or all cells if that is empty.
 
-        Raises Refused.
+        A direct counter is always read as a whole. Raises Refused.
         """
         if counter.table is not None:
             return self._direct(counter, counter.table)
@@ -132,7 +132,9 @@ class CellReader:
         return ", ".join(f"{name} = {_shown(value)}" for name, value in row.match.items()) + _priority(row)
 
     def values(self, register: Register, indices: Sequence[int] = ()) -> list[tuple[int, Value]]:
-        """Read a register's cells with these numbers, all by default; return number and content of each.
+        """Read the cells of a register whose numbers are in `indices`, or all cells if that is empty.
+
+        Returns the number and the content of each cell.
 
         Raises Refused: P4Runtime allows targets whose registers cannot be read, and BMv2 is one.
         """
@@ -144,7 +146,7 @@ class CellReader:
 
 
 def _full(kind: str, name: str, known: Collection[str]) -> str:
-    """Return the full name of the counter or register with this name or name's end. Raises UnknownName."""
+    """Return the full name that is `name`, or the only one that ends with it. Raises UnknownName."""
     ends = [each for each in known if each == name or each.endswith(f".{name}")]
     if name in ends or len(ends) == 1:
         return name if name in ends else ends[0]

@@ -173,10 +173,10 @@ _SILENT_S = 1.0
 class P4RuntimeClient:
     """A client for one device of a P4Runtime server at ``host:port`` or ``unix:path``.
 
-    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`. If a call has timed
-    out, the next ones wait 1 s for any answer at all, until there is one. Raises Unreachable if the server
-    cannot be reached within `timeout_s`; TlsFailure, a subclass, as soon as TLS turns out to be the reason.
-    Without `at_once`, the first call connects.
+    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`. After a time-out,
+    further calls wait only 1 s for a first answer, until one comes. Raises Unreachable if the server cannot
+    be reached within `timeout_s`; TlsFailure, a subclass, as soon as TLS turns out to be the reason. Without
+    `at_once`, the first call connects.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class PortEnds:
 
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
-    """Return a switch's ports by number, in order; None if it does not report them (as BMv2) or answer."""
+    """Return a switch's ports by number, in order; None if it reports none (as BMv2) or does not answer."""
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
     try:
         return _ports(_asked(channel))

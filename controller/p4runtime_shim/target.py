@@ -36,7 +36,10 @@ class _LastAnswer:
 
 
 class P4RuntimeTarget:
-    """The switch at `address`, ``host:port`` or ``unix:path``. With `at_once`, raises Unreachable."""
+    """The switch at `address`, ``host:port`` or ``unix:path``.
+
+    With `at_once`, raises Unreachable if the switch does not answer.
+    """
 
     def __init__(
         self, address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True
@@ -57,7 +60,7 @@ class P4RuntimeTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had a turn since our last, by the election ids."""
+        """Within `turn`: whether no other controller has had one since our last turn, by election ids."""
         return self._client.undisturbed
 
     def program(self) -> ProgramInfo | None:

@@ -2,7 +2,7 @@
 
 A `TreeAdmission` is a job's state on all its switches: it is admitted to all of them or to none. Everything
 is read from the switches (`controller.switches.session`), so that several fleets can share switches, and
-nothing is lost with a fleet. The function `controller.switches.reconcile.reconcile` decides all writes.
+nothing is lost when a fleet ends. The function `controller.switches.reconcile.reconcile` decides all writes.
 """
 
 from __future__ import annotations
@@ -103,9 +103,10 @@ class Fleet:
         """By switch and job id: the jobs desired at the last comparison, updated by this fleet's admissions
         and removals; None: the switches may hold other jobs."""
         self._refused = False
-        """Whether the last admission of several jobs at once failed; if so, the next ones go one by one."""
+        """Whether the last admission of several jobs failed; if so, the next jobs are admitted one by one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
-        """By switch, counter row and generation: packets that the switch had received, and counts then."""
+        """By switch, counter row and generation: the last counts of the job, and how many packets the switch
+        had received before."""
 
     # ------------------------------------------------------------------ its switches
 
@@ -294,8 +295,8 @@ class Fleet:
                 whose lease was seen to expire.
             revisions: Revisions of the switches that report one, read just before. A switch with the same
                 revision as when it needed no action is not read again.
-            doubtful: Switches that seem to hang: they get 1 s to answer, as does in every call a switch that
-                did not answer the call before.
+            doubtful: Switches that seem to hang: they get 1 s to answer. A switch that did not answer the
+                last call gets 1 s, too.
 
         Raises:
             BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or a job
@@ -580,7 +581,10 @@ class Fleet:
     # ------------------------------------------------------------------ ordinary traffic
 
     def bridge(self, mac: str, ports: Mapping[str, int]) -> None:
-        """Send ordinary frames for a MAC address out of these ports, by switch. Raises SwitchError."""
+        """Make switches send ordinary frames for a MAC address out of the port that `ports` has for each.
+
+        Raises SwitchError.
+        """
         for name, port in ports.items():
             controller = self._controller(name)
             with switch_in_errors(name):
@@ -626,7 +630,7 @@ def _load_all(
 
 
 def _without_counters(action: Action) -> Action:
-    """Return an admission without its writes of zeros to counters, for a switch with a new program."""
+    """Return an action without the writes that set counters to zero, for a switch with a new program."""
     cells = [each for each in action.writes if isinstance(each.entries[0], CounterCell)]
     return replace(action, writes=tuple(each for each in action.writes if each not in cells))
 

@@ -374,9 +374,9 @@ class RowCache:
         self.in_turn = False
 
     def rows(self) -> list[Row] | None:
-        """Return the rows; None if they have to be read: they are not known, or others may be writing.
+        """Return the rows if they are known and this is a turn; None: they have to be read.
 
-        Others may be writing except within a turn.
+        Outside a turn, other controllers may be writing.
         """
         if self._read is None or not self.in_turn:
             return None

@@ -137,9 +137,9 @@ class _Layout:
         self._next_id = 0
 
     def above_all(self) -> Uplink | None:
-        """Return the uplink of the uppermost switch to a node at the fallback server; None: there is no node.
+        """Return the uplink of the uppermost switch to node 0 at the fallback server; None: it is a switch.
 
-        There is one if a worker is beside the server (`Deployment.beside`). Raises BadJob if the uppermost
+        Node 0 is at the server if a worker is there (`Deployment.beside`). Raises BadJob if the uppermost
         switch then only forwards, or the job has no fallback server.
         """
         if self._deployment.beside is None:
@@ -247,7 +247,7 @@ def fallback_udp_port(topology: Topology, server: str) -> int:
 def split_off_beside(
     members: dict[str, list[Member]], server: str, topology: Topology
 ) -> tuple[dict[str, list[Member]], Member | None]:
-    """Split off the worker on the fallback server's machine: return the other workers, and it or None.
+    """Split off the worker on the fallback server's machine; return the other workers, and this one or None.
 
     The machine is at one port of a switch, which is the fallback server's (`Deployment.beside`).
 
@@ -405,8 +405,8 @@ class TreeAdmission:
     def tree(self) -> dict[int, list[int]]:
         """The logical tree: by node id the children in the order of their bits.
 
-        A child is a worker's rank, or -n for node n; transit switches are not shown. Children that are
-        on none of these switches are left out; if the tree is `whole`, there are none.
+        A child is a worker's rank, or -n for node n; transit switches are not shown. Children that are on
+        none of these switches are left out; a `whole` tree has no such children.
         """
         children: dict[int, dict[int, int]] = {}
         for admission in self.switches.values():

@@ -4,7 +4,7 @@ The holder of a lease of 60 s rewrites its registration four times in that time,
 `renewals`. An observer watches this count: if it has not changed for the length of the lease, the job has no
 holder any more. So the clocks of two machines are never compared, and none has to be right: the holder
 measures the time between renewals by its own clock, and the observer the time that it has watched by its own.
-The time of day is not used, so it does not matter if it is set.
+The time of day is not used, so setting it does no harm.
 
 An observer counts only time in which it did look: of the time between two looks it counts at most a quarter
 of the lease, in which a holder has to renew. If a machine is suspended, or a virtual machine or a container
@@ -42,7 +42,7 @@ from controller.switches.target import TableEntry
 OWNER_MAC = 0x02_69_6E_61_00_01
 """A locally administered MAC address that no machine has: the row for it is the owner's mark."""
 _DROPS = 511
-"""The number of no port: packets for it are dropped."""
+"""The port number that means drop in v1model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def lives(process: str) -> bool | None:
 
 
 def is_running(number: int) -> bool:
-    """Return whether a process with this id is running; one that has ended and is not waited for is not."""
+    """Return whether a process with this id runs; a zombie, which has ended, does not."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:

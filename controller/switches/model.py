@@ -75,8 +75,8 @@ SWITCH_IP = "10.0.255.1"
 """IPv4 address to which workers with ordinary UDP sockets send; switches intercept it, no machine has it."""
 
 SWITCH_MAC = "02:00:00:00:ff:01"
-"""MAC address of a switch, as destination and as source: all switches have the same one, which is also
-`hostlib.TransportConfig`'s, because a worker's UDP socket accepts no other sender."""
+"""MAC address of every switch, as destination and as source of packets: the same as in
+`hostlib.TransportConfig`, because a worker's UDP socket accepts no other sender."""
 
 ALL_RANKS = range(1 << 15)
 """All ranks that a job may have: a packet has 15 bits for one (docs/reference/protocol.md)."""
@@ -139,7 +139,7 @@ class Member:
 
     @property
     def bit(self) -> int:
-        """The lowest of its bits, which numbers its copies of results; -1 if it has none."""
+        """The lowest of its bits, which determines the replication id of its results; -1 if it has none."""
         return (self.bitmap & -self.bitmap).bit_length() - 1
 
     def __str__(self) -> str:
@@ -150,9 +150,9 @@ class Member:
 class Uplink:
     """Uplink of a node, to its parent switch or, from a root, to the fallback server.
 
-    `port` is the switch's own port for it; None: the controller chooses a port. For the parent's node `node`
-    of `fan_in` contributions, the switch's sums are the contribution with bit `bitmap`, which is 0 if the
-    switch only forwards its members' packets. For a fallback server these three are 0.
+    `port` is the switch's own port for it; None: the controller chooses a port. The parent is node `node` of
+    the tree, which sums `fan_in` contributions; `bitmap` has the contribution bit of this switch's sums, none
+    if it only forwards its members' packets. For a fallback server these three are 0.
     """
 
     port: int | None
@@ -169,8 +169,8 @@ class TreePosition:
     """Position of a switch in a job's tree; by default it is the root.
 
     A node below the root has a `parent`. `result_bitmap` has a bit for each child of the root: packets with
-    it are results. A `transit` switch has no memory for the job: its members are members of the node above,
-    whose id it has.
+    this bitmap are results. A `transit` switch has no memory for the job: its members are members of the node
+    above, whose id it has.
     """
 
     node: int = 0
@@ -246,8 +246,8 @@ class Registration:
 
     The switch stores it without reading it, and returns it to all readers of the row. With `lease_s` the
     holder promises to remove the job, and to write this again before that time has passed, each time with one
-    more in `renewals` (`controller.switches.leases`); infinite: it renews at times that others do not know.
-    `age_s` and `goodput_bps` are as of the last renewal.
+    more in `renewals` (`controller.switches.leases`); infinite: an earlier version wrote the lease, and other
+    processes do not know its end. `age_s` and `goodput_bps` are as of the last renewal.
     """
 
     holder: str

@@ -165,7 +165,7 @@ def choose_identity(
 def plan(
     part: Part, identity: Identity, *, info: SwitchInfo, present: Iterable[Admission], ports: Sequence[int]
 ) -> Admission:
-    """Make the admission of a part beside those present on a switch.
+    """Make the admission of a part beside the admissions that are present on a switch.
 
     Args:
         part: The job's part on the switch.

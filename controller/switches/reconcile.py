@@ -76,7 +76,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A step at a switch: these writes, in order.
+    """A step at a switch: its kind `verb`, and its writes, in order.
 
     ======  ====================================================================
     load    load the program (only `Fleet.reconcile` does that)
@@ -137,7 +137,7 @@ def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
 
 
 def not_leased(job: Admission) -> bool:
-    """Return whether a job may be removed, because no holder has promised to remove it."""
+    """Return whether a job has no lease: it may be removed, as no holder has promised to remove it."""
     return not job.leased
 
 

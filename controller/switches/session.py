@@ -1,8 +1,8 @@
 """Control of one switch: its program, its rows of jobs, its ordinary traffic.
 
 Which rows are written for jobs is decided elsewhere (`controller.switches.fleet`). All that a controller
-knows of a switch is read from the switch, so that several controllers can share it, and nothing is lost with
-a controller. A read followed by a write is done by one controller at a time
+knows of a switch is read from the switch, so that several controllers can share it, and nothing is lost when
+a controller ends. A read followed by a write is done by one controller at a time
 (`controller.switches.target.Target.turn`).
 """
 
@@ -84,7 +84,7 @@ class SwitchSession:
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
         self.leases = LeaseWatch(has_ended)
-        """The observed leases of the jobs, updated each time that these are read."""
+        """The observed leases of the jobs, updated each time that the jobs are read."""
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s
         self._program: ProgramInfo | None = None
@@ -140,7 +140,7 @@ class SwitchSession:
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had a turn since our last; False if unknown."""
+        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
         return self._target.undisturbed
 
     @contextmanager
@@ -176,7 +176,7 @@ class SwitchSession:
             self._marked(owner)
 
     def _marked(self, owner: Owner) -> TableEntry | None:
-        """Return the mark on the switch. Raises OtherOwner for another owner's, unless that one is gone."""
+        """Return the mark on the switch. Raises OtherOwner for the mark of another owner that is not gone."""
         mark = owner.mark()
         row = self._target.read_row(mark.table, mark.match)
         there = None if row is None else owner_of(row)
@@ -205,7 +205,10 @@ class SwitchSession:
         self._owned = True
 
     def _is_left(self, owner: Owner) -> bool:
-        """Return whether an owner is gone: an earlier process of ours, or ended and without unleased jobs."""
+        """Return whether an owner is gone.
+
+        It is gone if it was an earlier process of our owner, or has ended and left no jobs without leases.
+        """
         assert self.owner is not None
         if owner.id == self.owner.id:
             return lives(owner.process) is not True
@@ -355,7 +358,7 @@ class SwitchSession:
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
-        """Choose a job id that none of the present jobs has, and a generation later than its last choice."""
+        """Choose a job id that none of the present jobs has, and a generation later than the last chosen."""
         found = choose_identity(present, clock=self._clock, rng=self._rng, last=self._last_generation)
         self._last_generation = found.generation
         return found
@@ -453,7 +456,7 @@ class SwitchSession:
     def update_entries(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
         """Write these entries where missing or different; return the number written. Raises SwitchError.
 
-        Other entries of these tables stay, except entries that match as one in `without`: these are deleted.
+        Other entries of these tables stay, but entries with the match of an entry in `without` are deleted.
         """
         wanted = list(entries)
         there = self._target.read(sorted({each.table for each in wanted}))
@@ -557,7 +560,7 @@ class SwitchSession:
                 raise
 
     def _reset_counters(self, rows: Sequence[int]) -> None:
-        """Set jobs' counters to zero; on a switch that cannot write them, record values to subtract."""
+        """Set jobs' counters to zero; if the switch cannot do it, record their values to subtract them."""
         for row in rows:
             self._baselines.pop(row, None)
         zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + at) for row in rows for at in OUTCOMES.values()]
@@ -585,7 +588,10 @@ def _width(program: ProgramInfo, action: str, param: str) -> int:
 
 
 def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
-    """Describe how a running program, None if not for aggregation, differs from the wanted one."""
+    """Describe how a running program differs from the wanted one.
+
+    `running` is None if the running program is not for aggregation.
+    """
     try:
         offers = wanted.offers()
     except ProgramMismatch:

@@ -124,12 +124,13 @@ class ProgramInfo:
     cookie: int = 0
     architecture: str = "v1model"
     physical: ProgramInfo | None = None
-    """A Tofino program of ours with its own names, before `controller.switches.tofino_rows.as_seen`."""
+    """For one of our Tofino programs, the program with its own names, before
+    `controller.switches.tofino_rows.as_seen` renamed its objects; else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A mark of a switch's content: two that are equal show that program and entries have not changed.
+    """A version of a switch's content: if two are equal, program and entries have not changed in between.
 
     `booted_ns` is when the switch was started, as Unix time; `writes` is how many requests may have changed
     it since then.
@@ -151,7 +152,7 @@ class Target(Protocol):
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had a turn since our last; False if unknown."""
+        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
 
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""

@@ -2,8 +2,8 @@
 
 Controllers write and read rows of the v1model programs' tables (`controller.switches.jobs`). `TofinoTarget`
 stores each of these rows on the switch. A job's row in the job table is written last: then the job gets its
-rows in the program's own tables (`controller.switches.tofino_rows`). It is deleted first: then they are
-deleted, too.
+rows in the program's own tables (`controller.switches.tofino_rows`). When the row in the job table is
+deleted, the rows in the program's own tables are deleted first.
 
 A row is stored as the metadata of an entry in the table of receivers, for a kind of packet that does not
 exist. So all that a controller knows is read from the switch, as with v1model programs.
@@ -52,7 +52,7 @@ from controller.switches.tofino_rows import (
 )
 
 _KEPT = {names.JOB: 8, names.MEMBER: 9, names.UPLINK: 10, names.RECEIVER: 11}
-"""By table whose rows are stored, the kind of their entries in the table of receivers; no packet has it."""
+"""By v1model table, the kind of packet under which its rows are stored; no packet has such a kind."""
 _TABLE_OF = {kind: table for table, kind in _KEPT.items()}
 _SECOND_KEY = {names.MEMBER: names.INGRESS_PORT, names.RECEIVER: names.REPLICA}
 _BRIDGE = {
@@ -62,7 +62,7 @@ _BRIDGE = {
 
 
 class TofinoTarget:
-    """A `Target` that translates for another one with a Tofino program of ours, and else passes calls on."""
+    """A `Target` in front of another one: translates for our Tofino programs, else passes calls on."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -77,7 +77,7 @@ class TofinoTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller has had a turn since our last; False if unknown."""
+        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
         return self._target.undisturbed
 
     def close(self) -> None:

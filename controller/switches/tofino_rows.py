@@ -1,7 +1,7 @@
 """A job's rows in the tables of ``p4src/tna/*.p4``, computed from its admission. No I/O.
 
 These tables match on all fields that a contribution must have, so a job has many rows in them. An `Admission`
-cannot be read back from these rows: `controller.switches.tofino` stores it beside them.
+cannot be read back from these rows, so `controller.switches.tofino` stores it on the switch, too.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def rows(admission: Admission, *, shared: bool) -> tuple[TableEntry, ...]:
     if region.size & (region.size - 1) or (region.size and region.offset % region.size):
         raise BadJob(
             f"job {admission.job} has slots {region.offset} to {region.end - 1}; want a power of two of slots"
-            " from a multiple of their number on, for a program for Tofino"
+            " that starts at a multiple of their number, for a program for Tofino"
         )
     if admission.transit or region.size == 0 or admission.change is not None:
         raise BadJob(f"job {admission.job} has no slots of its own here: a program for Tofino needs some")

@@ -94,7 +94,10 @@ def _with_hosts(
     name: str,
     traffic: Sequence[str] = (),
 ) -> Topology:
-    """Return the topology with hosts at the switches that are listed for each role; `edge` is their link."""
+    """Return the topology; `workers`, `fallbacks` and `traffic` list the switch of each host of that role.
+
+    `edge` has the properties of the hosts' links.
+    """
     machines = [Server(f"h{number}") for number in range(1, len(workers) + 1)]
     machines += [Server(f"x{number}", 0, role="traffic") for number in range(1, len(traffic) + 1)]
     machines += [Server(f"p{number}", 0, role="fallback") for number in range(1, len(fallbacks) + 1)]

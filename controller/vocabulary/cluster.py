@@ -77,7 +77,10 @@ class Cluster:
 
     @cached_property
     def racks(self) -> tuple[frozenset[int], ...]:
-        """The numbers of each rack's servers, in order of the first of them; empty if no racks are named."""
+        """For each rack, the numbers of its servers; empty if no racks are named.
+
+        Racks are in the order of their first servers.
+        """
         names = dict.fromkeys(server.rack for server in self.servers if server.rack)
         return tuple(
             frozenset(number for number, server in enumerate(self.servers) if server.rack == name)

@@ -31,7 +31,7 @@ Where = tuple[str | int, ...]
 """The path of a value in a document: keys of tables and positions in lists."""
 
 Check = Callable[[Any], str | None]
-"""Checks a value: returns None if it is valid, else a text that says which values are."""
+"""Checks a value: returns None if it is valid, else a text such as "want true or false"."""
 
 
 def non_default_fields(record: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Document:
         return BadSpec(f"{place}: {message}", where=where, message=message)
 
     def tables(self, key: str) -> list[tuple[Where, Mapping[str, Any]]]:
-        """Return path and content of each table in the list `key`; none if it is missing. Raises BadSpec."""
+        """Return path and content of each table in the list at `key`, if there is one. Raises BadSpec."""
         found = self.data.get(key, [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise self.error((key,), f"{key}: want a list of tables, such as [[{key}]] in TOML")

@@ -68,8 +68,8 @@ def jobs_of(
 ) -> tuple[Job, ...]:
     """Return the jobs of a document; with `topology`, all of them must fit on it.
 
-    `require` are keys that the reader needs in every job; "model" is satisfied by any of `SIZES`. Raises
-    BadSpec, with the line and the key.
+    `require` are keys that every job must have; "model" stands for any one of `SIZES`. Raises BadSpec, with
+    the line and the key.
     """
     check_top(document)
     jobs: dict[str, Job] = {}
@@ -98,7 +98,7 @@ def job_of(
         where: Path of the table in it.
         table: The table.
         number: Position of the job in the file, for its default name.
-        require: Keys that the reader needs.
+        require: Keys that the table must have.
     """
     name = table.get("name", f"job{number}")
     what = f"job {quoted(name)}"
@@ -247,7 +247,7 @@ def parse_topology(text: str, *, source: str = "topology.yaml") -> Topology:
 
 
 def find_topology(text: str) -> Topology:
-    """Return the topology in a file, or else the topology of the catalog, by its name. Raises BadSpec."""
+    """Return the topology in a file or, if `text` has no file's suffix, of the catalog. Raises BadSpec."""
     return read_topology(text) if Path(text).suffix in documents.FORMATS else named(text)
 
 
@@ -346,7 +346,7 @@ def _written(link: Link, common: Mapping[str, object]) -> object:
 
 
 def _entries(document: Document, key: str) -> list[tuple[Where, object]]:
-    """Return path and value of each table, name or pair in a list; none if it is missing. Raises BadSpec."""
+    """Return path and value of each table, name or pair in the list at `key`, if any. Raises BadSpec."""
     found = document.data.get(key, [])
     if not isinstance(found, list):
         raise document.error((key,), f"{key} = {shown(found)}: want a list, such as [[{key}]] in TOML")
@@ -476,7 +476,7 @@ def check_top(document: Document) -> None:
 def _check(
     document: Document, where: Where, kind: str, what: str, require: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the checked table at `where`; a name alone stands for a table with it. Raises BadSpec."""
+    """Return the checked table at `where`; a name stands for a table with just this name. Raises BadSpec."""
     value: Any = document.data
     for part in where:
         value = value[part]

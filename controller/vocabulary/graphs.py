@@ -13,8 +13,8 @@ MAX_SLOTS = 1 << 24
 def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 1) -> Topology:
     """Return a topology with memory at its switches and GPUs at its servers.
 
-    A switch's round-trip time is the time to the farthest server and back, with the longest delay of any link
-    for each link. Raises BadSpec.
+    A switch's round-trip time is the time to the farthest server and back if each link had the longest delay
+    of all links. Raises BadSpec.
 
     Args:
         topology: The topology.

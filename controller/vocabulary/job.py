@@ -31,7 +31,7 @@ OnLate = Literal["end", "best-effort"]
 ON_LATE: Final[tuple[OnLate, ...]] = get_args(OnLate)
 
 Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
-"""Encoding of float32 in packets: an exponent per packet with values of 32, 16, 8 or 4 bits, or one scale."""
+"""Encoding of float32 in packets: 32, 16, 8 or 4 bits with an exponent per packet, or a fixed scale."""
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
 MAX_PRIORITY: Final = 255
@@ -144,7 +144,7 @@ class Job:
         mode: Use of switch memory: a private region, or slots that jobs share.
         slots: Private aggregator slots; None: a share that the command assigns.
         window: Packets that a worker may have in flight; None: the command's default.
-        priority: Priority of its packets, 0 to 255, higher is more urgent; None: measured, for each tensor.
+        priority: Priority of its packets, 0 to 255, higher is more urgent; None: measured for each tensor.
         preempt: Its packets may take slots from jobs of lower priority (program shared).
         congestion: Rule for its workers' windows: one of `CONGESTION`, or a user's own.
         numbers: Encoding of float32 values in its packets.

@@ -43,7 +43,7 @@ MAX_ITERATIONS = _BYTES = 1 << 50
 MACHINES = "machines"
 """Commands for several machines: ``admit --cluster``, ``run --hosts``, ``doctor``, ``fallback --serve``."""
 LIVE = "schedule live --cluster"
-"""Unlike ``schedule live`` without a cluster, which has one switch, this decides on trees and slots, too."""
+"""This command also decides on trees and slots; ``schedule live`` without a cluster has one switch."""
 ALLOCATION = ("alloc", "place", "route", "cluster simulate", LIVE)
 TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
@@ -233,7 +233,10 @@ JOB: Mapping[str, FileKey] = {
         _TIMED,
     ),
     "model": FileKey(
-        name, "name of its network; a known one gives layers_bytes", "not given", (*ALLOCATION, *SCHEDULE)
+        name,
+        "name of the model; a known one gives layers_bytes",
+        "not given",
+        (*ALLOCATION, *SCHEDULE),
     ),
     "model_bytes": FileKey(
         whole(1, _BYTES), "bytes of its gradient, as one layer", "one of these three", _SUMMED
@@ -255,7 +258,7 @@ JOB: Mapping[str, FileKey] = {
     ),
     "straggler": FileKey(_straggler, "a rank with another computing time", "none", TESTBED),
     "skew_s": FileKey(
-        _SECONDS, "seconds that the slowest rank computes longer than the others", "0", ALLOCATION
+        _SECONDS, "seconds that the slowest rank computes longer than other ranks", "0", ALLOCATION
     ),
     "stages_s": FileKey(
         _stages,
@@ -322,13 +325,13 @@ LINK: Mapping[str, FileKey] = {
     "loss": FileKey(_CHANCE, "probability that a packet is lost", "0", _EMULATED),
     "duplicate": FileKey(_CHANCE, "probability that a packet arrives twice", "0", _EMULATED),
     "reorder": FileKey(_CHANCE, "probability that a packet is held back", "0", _EMULATED),
-    "reorder_s": FileKey(_SECONDS, "how long it is held back at most, seconds", "50e-6", _EMULATED),
+    "reorder_s": FileKey(_SECONDS, "longest time that a packet is held back, seconds", "50e-6", _EMULATED),
 }
 ENDS: Mapping[str, FileKey] = {
     "a": FileKey(name, "one end", "required", _NETWORK),
     "b": FileKey(name, "the other end", "required", _NETWORK),
-    "a_port": FileKey(_PORT, "port at `a`, a switch", "the first free one", _PORTS),
-    "b_port": FileKey(_PORT, "port at `b`, a switch", "the first free one", _PORTS),
+    "a_port": FileKey(_PORT, "port at `a`, if that is a switch", "the first free one", _PORTS),
+    "b_port": FileKey(_PORT, "port at `b`, if that is a switch", "the first free one", _PORTS),
 }
 SWITCH: Mapping[str, FileKey] = {
     "name": FileKey(name, "unique among switches and servers", "required", _NETWORK),

@@ -358,7 +358,7 @@ class Topology:
         return {self.root: None, **self._up(self.root)}
 
     def towards(self, root: str) -> Mapping[str, str]:
-        """Return for every other switch its neighbour on a shortest path to `root`, by the earliest link."""
+        """Return for every other switch its neighbour on a shortest path to `root`; earlier links first."""
         if root not in self._towards:
             up = self._up(root)
             self._towards[root] = {node: above for node, above in up.items() if node in self.switch}
@@ -379,9 +379,9 @@ class Topology:
         return self._hops[source]
 
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """Return the distance of each switch, in links: by the nearest start, with the start's own distance.
+        """Return the number of links from the nearest start to each switch.
 
-        `starts` has nodes and their own distances, in ascending order.
+        `starts` has the nodes to start from, each with a number of links to add, in ascending order.
         """
         found, waiting = dict(starts), deque(starts)
         while waiting:
@@ -419,7 +419,7 @@ class Topology:
 
     @cached_property
     def ports(self) -> Mapping[str, Mapping[int, Link]]:
-        """The ports of every switch with their links, in their order.
+        """The ports of every switch, in order, with the link at each.
 
         A link with a given port has this port; other links get the lowest free ports, in the order of links.
         Raises BadSpec if a switch has more links than ports, or two links at one port.
