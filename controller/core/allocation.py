@@ -255,7 +255,7 @@ class Allocation:
                 f"{shared.jobs[0]} shares only some of its GPUs, which placement"
                 f" {self._settings.placement!r} does not support; placement 'scheduler' does"
             )
-        from controller.vocabulary.files import check_job  # jobs that wish for places
+        from controller.vocabulary.files import check_job  # imported here: few decisions name places
 
         for job in decision.placed.values():
             try:

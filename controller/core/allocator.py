@@ -61,7 +61,7 @@ def surviving(
         for link in topology.links
         if link.a not in down and link.b not in down and (link.a, link.b) not in links
     ]
-    import networkx as nx  # when something is down: it takes as long as a command
+    import networkx as nx  # only if something is down: the import takes as long as a command
 
     graph = nx.Graph()
     here = [switch.name for switch in topology.switches if switch.name not in down]
@@ -163,7 +163,7 @@ class Allocator:
         started = [job for job in there[len(owners) :] if job.name in known]
         for job in self._routed(started):
             self._keep(job)
-        if any(len(job.hosts) > 1 for job in started):  # else no choice of useful sums was made
+        if any(len(job.hosts) > 1 for job in started):  # else it has not been decided anew which jobs sum
             for job in there:
                 if job.name not in known and self.placed[job.name] is not job:
                     self._keep(job)

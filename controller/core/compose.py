@@ -88,7 +88,7 @@ def network_policies(
 
     Raises BadSpec for unknown names.
     """
-    from controller.core.allocator import Allocator  # with all that divides memory, and NumPy
+    from controller.core.allocator import Allocator  # imports NumPy and the memory policies
 
     servers = servers_of(topology, settings)
     setup = setup_of(servers, scheduler, settings, scheduler_settings)

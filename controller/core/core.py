@@ -515,7 +515,7 @@ class Core:
         return max(0.0, job.finish_s - described.due_s)
 
     def _put_back(self, job: JobState, now_s: float, kind: Kind, reason: str) -> None:
-        """Return a job whose workers are gone to the queue."""
+        """Put a job whose workers are gone back into the queue."""
         self._leave(job, now_s)
         if job.group is not None:
             job.halt(now_s)
@@ -586,7 +586,7 @@ class Core:
             self._see_losses()
         kept = self._keep() if self._once else []
         cluster = self._without(kept) if kept else self._cluster
-        if not cluster.gpus:  # no job can start until a server is back, or a job ends, which asks again
+        if not cluster.gpus:  # no job can start until a server is back or a job ends: both ask again
             self._ask_s = math.inf
             return
         allocation = self.allocation
@@ -711,7 +711,7 @@ class Core:
         self._changed = False
         given_up, unsettled = allocation.update(now_s, self.running.groups, self.running.moved)
         self.running.moved.clear()
-        # real jobs report their standstill themselves
+        # any job with reported speeds may have reported that it stands still
         for job in self.running.jobs if self._rules.reported else unsettled:
             has, stands = allocation.has_servers(job.spec.name), job.iteration_s == math.inf
             if not has and not stands:
@@ -777,7 +777,7 @@ class Core:
         reasons.log_changes(self.log, now_s, before, after, self.jobs, self._policy.name, servers)
         ran = {name for run in before for name in run.jobs}
         started = {name for run in after for name in run.jobs}
-        for name in [*filterfalse(self._logged_waiting.__contains__, self.jobs)]:  # many wait, few anew
+        for name in [*filterfalse(self._logged_waiting.__contains__, self.jobs)]:  # many wait, few start to
             if name not in ran and name not in started:
                 self._logged_waiting.add(name)
                 reasons.log_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)

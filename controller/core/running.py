@@ -96,7 +96,7 @@ class RunningGroups:
         """Run these groups from now on, and no others.
 
         Args:
-            groups: The groups to run; a group object of the last call runs on undisturbed.
+            groups: The groups to run. A group object that the last call had, too, continues undisturbed.
             now_s: Time of the change.
             reset: Jobs that lose their progress and start again from the beginning.
             policy: Name of the scheduling policy, for error messages.
@@ -210,7 +210,7 @@ class RunningGroups:
             return
         self.groups[position] = smaller
         self._know(smaller)
-        if self._reported:  # they will report their speed without it
+        if self._reported:  # the partners report their speed without this job
             for member in smaller.jobs:
                 member.group = smaller
             return

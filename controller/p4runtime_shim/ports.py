@@ -98,7 +98,7 @@ class _PortQuery:
     """A connection to a switch, and its last answer."""
 
     def __init__(self, address: str) -> None:
-        from p4src.messages import gnmi  # messages that only runs on attached switches need
+        from p4src.messages import gnmi  # imported here: only runs on attached switches need it
 
         self._channel = grpc.insecure_channel(address)
         self.close = self._channel.close
@@ -154,7 +154,7 @@ def _report(answer: Any) -> SwitchReport:
 
 def _asked(channel: grpc.Channel) -> bytes:
     """Return a switch's encoded answer about the state of its ports. Raises grpc.RpcError."""
-    from p4src.messages import gnmi  # messages that only runs on attached switches need
+    from p4src.messages import gnmi  # imported here: only runs on attached switches need it
 
     request = gnmi.GetRequest(encoding=gnmi.ENCODINGS["JSON"])
     path = request.path.add()

@@ -288,8 +288,8 @@ class Fleet:
         (earlier writes stay), and while a step waits.
 
         Args:
-            desired: All jobs that should be there, as `admit` returned them, or with other slots. A job that
-                is moving should end in the region to which it moves.
+            desired: All jobs that should be there, as `admit` returned them, or with other slots. Of a job
+                that is moving, the region to which it moves is the desired one.
             program: The program for switches that have none.
             may_remove: Whether another job that is there is removed; by default a job without a lease, or
                 whose lease was seen to expire.

@@ -129,7 +129,7 @@ def p4c_command(
 
 def p4c_output(source: Path, folder: Path) -> ProgramBundle:
     """Return the compiled program that `p4c_command` wrote into a folder."""
-    from google.protobuf import text_format  # for BMv2 alone
+    from google.protobuf import text_format  # imported here: only BMv2 needs it
 
     text = _p4info_in(folder, source).read_text(encoding="utf-8")
     p4info = text_format.Parse(text, p4info_pb2.P4Info())

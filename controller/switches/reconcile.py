@@ -150,9 +150,9 @@ def reconcile(
     """Return the actions that make switches hold the desired jobs and no others that may be removed.
 
     Args:
-        desired: By switch, the jobs that should be there. A job that is moving should end in the region to
-            which it moves. A registration is written with its job and renewed by its holder: only its
-            presence is compared.
+        desired: By switch, the jobs that should be there. Of a job that is moving, the region to which it
+            moves is the desired one. A registration is written with its job and renewed by its holder: only
+            its presence is compared.
         observed: By switch, the rows that are there; switches that are only in `desired` are skipped.
         may_remove: Whether an undesired job, or a job whose id a desired one needs, is removed; by default
             if it has no lease.

@@ -99,7 +99,7 @@ class Cluster:
 
     @cached_property
     def virtual(self) -> tuple[str, ...]:
-        """The names of its virtual clusters, in order of their first servers; empty: it is not divided."""
+        """The names of its virtual clusters, in order of their first servers; empty if it has none."""
         return tuple(dict.fromkeys(server.vc for server in self.servers if server.vc))
 
     def part(self, vc: str) -> Cluster:

@@ -212,7 +212,7 @@ def ipv4(value: object) -> str | None:
 def mac(value: object) -> str | None:
     """Check that a value is a MAC address of one machine."""
     good = isinstance(value, str) and re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value)
-    if not good or int(str(value)[1], 16) & 1:  # that bit says that it is a group's
+    if not good or int(str(value)[1], 16) & 1:  # this bit marks the address of a group
         return "want a MAC address of one machine, such as 02:00:00:00:00:01"
     return None
 

@@ -33,7 +33,7 @@ class BadSpec(ControllerError):
 
 
 # ---------------------------------------------------------------------------
-# Numbers of things in words, as messages have them.
+# Texts for messages: a number of things, and the kind of a value.
 
 
 def plural(number: float, noun: str) -> str:
