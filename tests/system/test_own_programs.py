@@ -132,7 +132,7 @@ def test_a_switch_with_an_edited_program_is_attached_to_if_no_file_is_asked_for(
 def test_a_file_is_asked_for_as_it_is(attached: Attached, copies: Callable[[str], Path]) -> None:
     path = copies("plain") / "shared.p4"
     errors = refused("run", "-np", 2, *LANES, *attached.options, "--slots", 16, "--program", path, *SUMS)
-    assert f"runs another program than '{path}' (it offers jobs the same, and is compiled from" in errors
+    assert f"runs another program than '{path}' (it offers jobs the same, but is compiled from" in errors
     assert errors.endswith("give --replace-program to replace it\n")
 
 
