@@ -194,8 +194,8 @@ def late_text(job: Job, estimate_s: float) -> str:
 def _too_late(job: Job, estimate_s: float) -> str:
     """Return a text: a job's deadline and when it would be done alone, both counted from its arrival."""
     return (
-        f"cannot be done by its deadline, {job.deadline_s:.6g} s after its arrival, any more:"
-        f" alone it would be done {estimate_s - job.arrival_s:.6g} s after it"
+        f"can no longer meet its deadline, {job.deadline_s:.6g} s after its arrival:"
+        f" even alone it would end {estimate_s - job.arrival_s:.6g} s after its arrival"
     )
 
 
@@ -232,7 +232,7 @@ def _of_slots(problem: MemoryProblem, division: MemoryDivision, job: Job, sharin
     need = division.demands.get(name)
     if standing is SlotStatus.ENDED:
         late = need and _too_late(job, need.estimate_s)
-        return late or "cannot be done by its deadline any more"
+        return late or "can no longer meet its deadline"
     sizes = {switch: region.size for switch, region in division.regions[name].items()}
     slots = ", ".join(f"{plural(size, 'slot')} at {switch}" for switch, size in sorted(sizes.items()))
     slots = slots or "no slots"

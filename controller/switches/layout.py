@@ -360,7 +360,7 @@ def deployment_of(
         if tree.parents.get(way[1]) == tree.root:
             raise BadSpec(
                 f"job {job.name!r}: its fallback server {job.fallback!r} is behind {way[1]!r}, a switch of"
-                f" the tree; want one at the root, {tree.root!r}, or off the tree"
+                f" the tree; want a server at the root, {tree.root!r}, or outside the tree"
             )
         port = topology.port_to(tree.root, way[1])
         udp_port = fallback_udp_port(topology, job.fallback)
