@@ -161,8 +161,8 @@ class SwitchSession:
     def claim(self, owner: Owner, *, take_over: bool = False) -> None:
         """Act for this owner from now on: mark the switch as the owner's, if its program can hold a mark.
 
-        Raises SwitchError. Without `take_over`, raises OtherOwner if the switch is marked as another owner's,
-        unless that owner's process is known to have ended and it has no jobs without leases there.
+        Raises SwitchError. Without `take_over`, raises OtherOwner if the switch has the mark of another
+        owner, or of another process of this owner, that is not gone (`_is_left`).
         """
         self.owner, self._owned = owner, False
         with self._turn(self._turn_timeout_s, take_over=take_over):
@@ -207,7 +207,8 @@ class SwitchSession:
     def _is_left(self, owner: Owner) -> bool:
         """Return whether an owner is gone.
 
-        It is gone if it was an earlier process of our owner, or has ended and left no jobs without leases.
+        A process of our owner is gone unless it is known to run. Another owner is gone if its process is
+        known to have ended, and no job on the switch lacks a lease.
         """
         assert self.owner is not None
         if owner.id == self.owner.id:
