@@ -729,7 +729,7 @@ class Core:
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
-        """Return whether the speed model alone sets a job's speed: it uses no network, or reports its own."""
+        """Return whether a job's speed comes from the model for now: it uses no network, or will report it."""
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 

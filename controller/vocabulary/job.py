@@ -24,7 +24,7 @@ CONGESTION: Final = ("fixed", "aimd", "a2tp", "tcp")
 Other names denote users' own rules (``docs/guides/own-rules.md``).
 """
 CONGESTION_GROUP: Final = "ina.congestion"
-"""Group of the entry points by which packages offer rules."""
+"""Group of the entry points by which packages offer rules for windows."""
 
 OnLate = Literal["end", "best-effort"]
 """Fate of a job whose deadline cannot be met any more: it is ended, or goes on as if it had none."""
