@@ -729,7 +729,7 @@ class Core:
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
-        """Return whether a job's speed comes from the model for now: it uses no network, or will report it."""
+        """Return whether a job's speed is its group's by the model: it uses no network, or will report it."""
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
