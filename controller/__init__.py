@@ -82,11 +82,11 @@ _MODULES = (
     "p4runtime_shim.tls",
     "p4runtime_shim.target",
 )
-"""The quick modules first: a command that needs only these must not wait for gRPC."""
+"""Modules that are searched for a public name, quick ones first: few commands need gRPC, which comes last."""
 
 
 def __getattr__(name: str) -> object:
-    """Import the public name on first use: importing all of them takes longer than many commands."""
+    """Import a public name on its first use: importing all of them takes longer than many commands run."""
     if name in __all__:
         for module in _MODULES:
             found = getattr(importlib.import_module(f"controller.{module}"), name, None)

@@ -2,7 +2,7 @@
 
 ControllerError
 ├── BadJob              no switch can serve the job; the message says why
-├── OutOfMemory         no hole in the switch's memory is large enough
+├── OutOfMemory         no free range of the switch's slots is large enough
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
 │   └── SwitchRestarted because it has restarted since the job's admission
@@ -12,14 +12,14 @@ ControllerError
 │   └── OtherProgram    it runs another one, and replacing it was not allowed
 ├── UnknownName         the program has no table, action or counter of that name
 ├── BadSpec             an invalid job, topology or option (`controller.vocabulary.errors`)
-├── NativeMissing       the compiled part of the controller is not there
+├── NativeMissing       the controller's compiled C library is missing, or of another version
 ├── SchedulingError     errors of schedulers and simulator (`controller.policies.scheduling.errors`)
 └── SwitchError         the switch, or the connection to it, failed
     ├── Unreachable     it does not answer
     │   └── TlsFailure  only one end uses TLS, or one end does not trust the other
     ├── Refused         it answered with an error; `code` and, for a batch, `errors` say which
-    ├── OtherOwner      it belongs to another controller
-    └── NotPrimary      another controller holds the switch
+    ├── OtherOwner      it is marked as another controller's (`controller.switches.leases.mark`)
+    └── NotPrimary      another controller stays the primary, the only one that may write
 """
 
 from __future__ import annotations
@@ -61,10 +61,13 @@ class BadJob(ControllerError):
 
 
 class OutOfMemory(ControllerError):
-    """No hole is large enough; `asked`, `free` and `largest` are in slots."""
+    """No free range is large enough; `asked`, `free` and `largest` (the largest free range) count slots."""
 
     def __init__(self, asked: int, free: int, largest: int, *, wanted: int | None = None) -> None:
-        """Describe the free slots; `wanted`: the requested slots, if a region has to be a power of two."""
+        """Describe the free slots; `wanted`: the requested slots, before they were rounded to `asked`.
+
+        `wanted` is given if a region has to be a power of two.
+        """
         if wanted is None:
             needed, fits = f"{asked} slots are needed", largest
         else:
@@ -102,7 +105,7 @@ class ProgramMismatch(ControllerError):
 
 
 class NativeMissing(ControllerError):
-    """The compiled part is not there; the message says how to build it."""
+    """The compiled C library is missing, or of another version; the message says how to build it."""
 
 
 class NoProgram(ProgramMismatch):
@@ -130,11 +133,11 @@ class TlsFailure(Unreachable):
 
 
 class OtherOwner(SwitchError):
-    """The switch belongs to another controller."""
+    """The switch is marked as another controller's (`controller.switches.leases.mark`)."""
 
 
 class NotPrimary(SwitchError):
-    """Another controller holds the switch."""
+    """Another controller stays the switch's primary, which alone may write to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Delay signals to the end of a block, or exit from it in good order."""
+"""Delay signals until a block has ended, or end a block by SystemExit so that it releases its resources."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from types import FrameType
 
 @contextmanager
 def delay_interrupts(numbers: Collection[int] = (signal.SIGINT,), *, blocked: bool = True) -> Iterator[None]:
-    """Delay these signals to the end of the block, which has to be short.
+    """Delay these signals until the block has ended; the block should be short.
 
-    An interrupt reaches all processes of a terminal, also those that are still importing; the parent stops
-    them. A signal that this thread has blocked may still reach another one, such as a progress bar's or
-    NumPy's, and then Python interrupts the main thread all the same: so handlers only note it, too.
+    Ctrl-C in a terminal reaches all its processes, also child processes that are still importing modules;
+    their parent stops them instead. Blocking a signal in this thread is not enough: another thread, such as
+    a progress bar's or NumPy's, may get it, and Python then runs its handler in the main thread. So the
+    handlers are replaced, too, by one that only records the signal.
 
     Args:
-        numbers: Numbers of the signals; those without a handler in Python are not delayed by noting them.
-        blocked: Block them as well: processes that are started in the block never see one.
+        numbers: Numbers of the signals. The handler of a signal is replaced only if it is a Python function.
+        blocked: Block the signals, too. Processes that are started in the block then never get them.
     """
     came: list[int] = []
     before = {}
@@ -41,10 +42,10 @@ def delay_interrupts(numbers: Collection[int] = (signal.SIGINT,), *, blocked: bo
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Raise SystemExit in the block on SIGTERM and SIGHUP, so that it releases its resources.
+    """Raise SystemExit in the block on SIGTERM and SIGHUP, so that the block releases its resources.
 
-    By themselves they end a process at once. Other handlers stay, such as ``ina``'s; a second signal of the
-    same number ends the process.
+    By default these signals end a process at once. A handler that is already installed, such as ``ina``'s,
+    stays. A second signal of the same number ends the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread only

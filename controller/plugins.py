@@ -39,7 +39,7 @@ def _is_dotted(name: str) -> bool:
 
 def names(group: str) -> list[str]:
     """Return the names that installed packages offer in `group`, such as ``ina.memory``, sorted."""
-    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+    from importlib.metadata import entry_points  # takes a tenth of a command's start; only plug-ins need it
 
     return sorted(point.name for point in entry_points(group=group))
 
@@ -47,8 +47,8 @@ def names(group: str) -> list[str]:
 def load(spec: str, group: str) -> Any:
     """Return the object at ``path.py:Name``, ``package.module:Name`` or an entry point of `group`.
 
-    A file runs once per process, however often it is named. Modules are searched for in the current folder,
-    too, after all other places.
+    A file runs once per process, however often it is named. Modules are searched for in ``sys.path``, and
+    then in the current folder.
 
     Raises:
         BadSpec: there is no such file, module, name or entry point, or importing it fails.
@@ -64,9 +64,9 @@ def load(spec: str, group: str) -> Any:
 
 
 def function(spec: str, group: str) -> Callable[..., Any]:
-    """Return the function that `load` finds; its errors become a BadSpec that names function and line.
+    """Return the function that `load` finds, wrapped: an error in it becomes a BadSpec with name and line.
 
-    Raises BadSpec as `load` does, and for what cannot be called.
+    Raises BadSpec as `load` does, and for an object that cannot be called.
     """
     found = load(spec, group)
     if not callable(found):
@@ -87,23 +87,26 @@ def function(spec: str, group: str) -> Callable[..., Any]:
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether a user's code raised this, sys.exit included: interrupts are no fault of its own."""
+    """Return whether an error is a fault of user code: any Exception or SystemExit, but no interrupt."""
     return isinstance(error, Exception) or type(error) is SystemExit
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error with the line that raised it."""
+    """Return an error's type and message, with the file and line that raised it, as a text."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
 
 
 def module(source: str) -> ModuleType:
-    """Return the module of a file, ``mine.py``, or of this name. Raises BadSpec as `load` does."""
+    """Return the module in a file, ``mine.py``, or the one called ``package.module``.
+
+    Raises BadSpec as `load` does.
+    """
     return _module(Path(source).absolute()) if source.endswith(".py") else _imported(source)
 
 
 def _entry_point(name: str, group: str) -> Any:
-    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+    from importlib.metadata import entry_points  # takes a tenth of a command's start; only plug-ins need it
 
     for point in entry_points(group=group, name=name):
         try:
@@ -113,7 +116,8 @@ def _entry_point(name: str, group: str) -> Any:
                 raise
             raise BadSpec(f"{name!r} ({point.value}): {type(error).__name__}: {error}") from error
     raise BadSpec(
-        f"{name!r}: no package offers it as {group}; a file's is path.py:Name, a module's package.module:Name"
+        f"{name!r}: no package offers it as {group}; write path.py:Name for an object in a file,"
+        " package.module:Name for one in a module"
     )
 
 

@@ -1,6 +1,6 @@
-"""The compiled part of the schedulers' decisions: ``*.c`` beside this file, loaded by ctypes.
+"""C functions for the schedulers' decisions: compiled from ``*.c`` beside this file, loaded by ctypes.
 
-It does not use Python's C interface. Its twins in Python are in `tests.twins`.
+They do not use Python's C interface. `tests.twins` has the same functions in Python, for comparison.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class WaterfillFlows(ctypes.Structure):
 
 @functools.cache
 def library_path() -> Path:
-    """Return the path of the compiled library, where an installation builds it, too."""
+    """Return the path of the compiled library: here `build` and an installation put it."""
     return Path(__file__).parent / f"_decide{EXTENSION_SUFFIXES[0]}"
 
 
 def load() -> ctypes.CDLL:
-    """Return the library, loaded once for the process. Raises NativeMissing."""
+    """Return the compiled library, loaded once for the process. Raises NativeMissing."""
     return _load(library_path())
 
 
 @functools.cache
 def _load(path: Path) -> ctypes.CDLL:
-    """Load it, and declare its functions."""
+    """Load the library at `path`, and declare its functions' types. Raises NativeMissing."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise NativeMissing(f"the compiled part cannot be loaded ({error}); {REMEDY}") from error
+        raise NativeMissing(f"the compiled library cannot be loaded ({error}); {REMEDY}") from error
     pointer, i32 = ctypes.c_void_p, ctypes.c_int32
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "matching_of": (ctypes.c_int, [i32, pointer, i32, pointer, pointer]),

@@ -1,4 +1,4 @@
-"""Compile the native part in place, where an installation puts it: ``python -m controller._native.build``."""
+"""Compile the C functions in place, as an installation does: ``python -m controller._native.build``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", 
 
 
 def build() -> Path:
-    """Compile with ``$CC`` (default ``cc``). Raises OSError or CalledProcessError if that fails."""
+    """Compile with ``$CC`` (default ``cc``); return the library's path.
+
+    Raises OSError or CalledProcessError if that fails.
+    """
     target = library_path()
     scratch = target.with_suffix(f".{os.getpid()}")
     sources = sorted(str(source) for source in target.parent.glob("*.c"))

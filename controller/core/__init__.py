@@ -15,22 +15,22 @@ Deciding is a composition, in this order:
    chooses the places, on which GPUs (`controller.policies.scheduling.policy`);
 2. the **placement policy** chooses servers for the jobs that start, the **routing policy** chooses trees over
    them, and the **memory policy** divides the switches' slots among all jobs that use the network
-   (`allocation`, `allocator`). A job for which no servers have room waits, although its GPUs are counted; a
-   job that can no longer meet its deadline is ended. Without a network the core skips this step.
+   (`allocation`, `allocator`). A job for which no servers have room waits, although its GPUs count as
+   used; a job that can no longer meet its deadline is ended. Without a network the core skips this step.
 
 The core decides only on a `Tick`; it records all other events and asks for a tick. Jobs that end leave their
 groups at once, and their partners continue. While servers are down (`Outages`), their GPUs are unavailable
 and the jobs that ran there wait again. Jobs whose trees use a failed switch or link are rerouted if possible.
 
 The core predicts the jobs' progress by a speed model. Real jobs report it (`Rules.reported`); a simulator
-runs them as predicted, and reports their speeds where they contend.
+runs them as predicted, and reports their speeds where they compete for the network.
 
 The `Log` has the reason for every decision, with the numbers that led to it. Policies keep state and are
 deterministic, and so is the core: **the same events give the same decisions**. That is how a service
 restarts: it stores the events, as plain data, and replays them into a fresh core.
 
 The simulator (`controller.simulator.engine`), ``ina cluster simulate``, ``ina schedule simulate`` and
-``ina schedule live`` all drive this object; `compose` makes one by its policies' names.
+``ina schedule live`` all drive this object; `compose` makes its parts from the names of its policies.
 """
 
 from controller.core.core import Core, FinishedJob, Outcome, Rules

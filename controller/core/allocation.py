@@ -32,9 +32,9 @@ class Outages:
 
     Args:
         cluster: The servers as the scheduler sees them.
-        allocator: Servers of each job, if there is a network.
-        own_places: The scheduler's GPU numbers denote real servers' GPUs. Else they are only counts, and any
-            free numbers stand for the failed GPUs.
+        allocator: The allocator, which has each job's servers; None: the cluster has no network.
+        own_places: Whether the scheduler's GPU numbers denote the GPUs of real servers. If not, GPUs are only
+            counted, and any free numbers stand for the failed GPUs.
     """
 
     def __init__(self, cluster: Cluster, allocator: Allocator | None, *, own_places: bool) -> None:
@@ -43,7 +43,7 @@ class Outages:
         self.switches: dict[str, str] = {}
         """Reason for each failed switch."""
         self.links: dict[tuple[str, str], str] = {}
-        """Reason for each failed link, by its ends as the cluster has them."""
+        """Reason for each failed link, by its ends in the order of the cluster's description."""
         self._cluster = cluster
         self._allocator = allocator
         self.own_places = own_places
@@ -52,7 +52,7 @@ class Outages:
         return bool(self.servers or self.switches or self.links)
 
     def change(self, cluster: Cluster) -> None:
-        """Replace the cluster by the allocator's new one; parts that it lacks are not down."""
+        """Replace the cluster; forget the failures of parts that the allocator's new cluster lacks."""
         self._cluster = cluster
         assert self._allocator is not None
         whole = self._allocator.whole
@@ -64,7 +64,10 @@ class Outages:
         }
 
     def unavailable_gpus(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
-        """Return the unavailable GPUs that no running group uses; `before`: the ones of the last call."""
+        """Return the unavailable GPUs that no running group uses.
+
+        Where numbers are only counted, GPUs in `before`, the result of the last call, are chosen first.
+        """
         used = {gpu for group in groups for gpu in group.gpus}
         if self.own_places:
             nodes = self._cluster.servers
@@ -82,7 +85,7 @@ class Outages:
         return server not in self.servers
 
     def _had(self, used: Collection[int]) -> int:
-        """Return the number of GPUs in use, plus the free ones that can be reached."""
+        """Return the number of GPUs in use plus the number of free GPUs that can be reached."""
         allocator = self._allocator
         assert allocator is not None
         reached = {name for name in allocator.topology.server if allocator.reaches([name])}
@@ -111,11 +114,11 @@ class Allocation:
     Attributes:
         allocator: Servers, trees and slots of each job.
         changes: Counter of changes that affect rates: jobs that start, end or move, and divisions of memory.
-        watchers: The objects to notify.
+        watchers: Objects that are notified when jobs are placed and memory is divided.
     """
 
     def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
-        """`servers` hold the scheduler's GPUs; with placement `SCHEDULER` jobs are there."""
+        """Start without jobs; `servers` are the servers as the scheduler sees them."""
         self.allocator = allocator
         self.changes = 0
         self.watchers: list[AllocationWatcher] = []
@@ -134,18 +137,18 @@ class Allocation:
 
     @property
     def own_places(self) -> bool:
-        """Whether jobs are where their scheduler puts them."""
+        """Whether the scheduler itself chooses the servers of jobs (placement `SCHEDULER`)."""
         return self._settings.placement == SCHEDULER
 
     def decide_by(
         self, policies: AllocationPolicies, settings: AllocationSettings, servers: Servers, now_s: float
     ) -> None:
-        """Decide by other policies from now on, and divide memory again.
+        """Replace the policies from now on, and divide memory again at the next `update`.
 
         Args:
             policies: The policies.
             settings: Their settings.
-            servers: The servers of the scheduler's GPUs.
+            servers: The servers as the scheduler sees them.
             now_s: The time.
         """
         self.allocator.decide_by(policies, settings)
@@ -154,11 +157,11 @@ class Allocation:
         self._due_s = now_s
 
     def change(self, topology: Topology, servers: Servers, now_s: float) -> None:
-        """Replace the cluster, and divide memory again.
+        """Replace the cluster, and divide memory again at the next `update`.
 
         Args:
             topology: Servers, switches and links.
-            servers: The same as the scheduler sees them.
+            servers: These servers as the scheduler sees them.
             now_s: The time.
         """
         self.allocator.change(topology)
@@ -167,7 +170,7 @@ class Allocation:
 
     @property
     def next_s(self) -> float:
-        """Time of the next division of memory even if nothing happens; infinite: not needed."""
+        """Time at which memory has to be divided if no other event comes before; infinite: never."""
         return self._due_s if self.allocator.crossing else math.inf
 
     def divide_next(self, now_s: float) -> None:
@@ -184,11 +187,11 @@ class Allocation:
         return self.allocator.topology
 
     def job(self, name: str) -> Job:
-        """Return the network properties of a job as they are known."""
+        """Return the network properties of a job: as submitted, or as measured since then."""
         return self._jobs[name]
 
     def placed(self, name: str) -> Job | None:
-        """Return a job with the servers and the tree that it has; None: it has none."""
+        """Return a job with its servers and its tree; None if it has no servers."""
         return self.allocator.placed.get(name)
 
     def measure(
@@ -198,9 +201,9 @@ class Allocation:
 
         Args:
             name: The job's name.
-            compute_s: Seconds of computing in an iteration that nothing else overlaps; None: as known.
-            model_bytes: Bytes of its gradient; None: as known.
-            hold_s: Seconds for which a slot is held; None: as known.
+            compute_s: Seconds of an iteration's computing, without overlap with sending; None: unchanged.
+            model_bytes: Bytes of its gradient; None: unchanged.
+            hold_s: Seconds for which a slot is held; None: unchanged.
         """
         job = self._jobs[name]
         if compute_s is not None:
@@ -213,7 +216,7 @@ class Allocation:
         self.allocator.measure(job)
 
     def newly_late(self) -> list[str]:
-        """Return the jobs that the last division found too late for their deadlines, and that go on."""
+        """Return the jobs that were found late since the last call: they miss their deadlines, but go on."""
         found, self._reported_late = self.allocator.late.keys() - self._reported_late, {*self.allocator.late}
         return sorted(found)
 
@@ -242,14 +245,17 @@ class Allocation:
         return Place(job.servers, job.tree, job.fallback, division.regions[name], standing, in_flight)
 
     def check(self, decision: Decision) -> None:
-        """Accept a scheduler's decision. Raises BadDecision if this network does not allow it."""
+        """Check a scheduler's decision, and record the places that it wants for jobs.
+
+        Raises BadDecision if the network or the kind of placement does not allow it.
+        """
         shared = next((group for group in decision.groups if group.neighbours), None)
         if shared is not None and not self.own_places:
             raise BadDecision(
                 f"{shared.jobs[0]} shares only some of its GPUs, which placement"
                 f" {self._settings.placement!r} does not support; placement 'scheduler' does"
             )
-        from controller.vocabulary.files import check_job  # jobs that wish for places
+        from controller.vocabulary.files import check_job  # imported here: few decisions name places
 
         for job in decision.placed.values():
             try:
@@ -291,7 +297,7 @@ class Allocation:
         return ended, sorted(unsettled, key=lambda job: job.order)
 
     def _without_servers(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups of the jobs that have no servers, in the order of all groups."""
+        """Return the groups with jobs that have no servers, in the order of `groups`."""
         found = {id(job.group): job.group for job in self._lacking.values() if job.group is not None}
         if len(found) > 1:
             return [group for group in groups if id(group) in found]
@@ -301,12 +307,12 @@ class Allocation:
         """Set which servers, switches and links are down.
 
         Args:
-            outages: All that is down.
+            outages: The servers, switches and links that are down.
             now_s: The time.
 
         Returns:
-            The reason, by job, for each job that has to be interrupted. The others keep their trees, or get
-            trees that avoid the failed parts.
+            The reason, by job, for each job that has to be interrupted. The other jobs keep their trees, or
+            get trees that avoid the failed parts.
         """
         lost = self.allocator.set_outages(outages.servers, outages.switches, outages.links)
         for name in self.allocator.rerouted:
@@ -316,7 +322,7 @@ class Allocation:
         return lost
 
     def withdraw(self, name: str) -> None:
-        """Remove a job's servers, tree and slots because its workers are gone; it may get the same again."""
+        """Remove the servers, tree and slots of a job whose workers are gone; `update` places it again."""
         if name not in self._of:
             return
         self._moved |= self.allocator.crosses(name)
@@ -328,7 +334,7 @@ class Allocation:
         self._moved |= self._release_places(moved)
 
     def _release_places(self, moved: Iterable[JobState]) -> bool:
-        """Release the servers of jobs that stopped or moved; return whether that changed the network."""
+        """Release the servers of jobs that stopped or moved; return whether one of them used the network."""
         here = {job.spec.name: job.group.gpus for job in moved if job.group is not None}
         crossed = False
         for name in {job.spec.name for job in moved} & self._of.keys():
@@ -346,7 +352,8 @@ class Allocation:
     def _drop(self, name: str) -> None:
         """Remove a job's servers, tree and slots.
 
-        GPUs without remaining jobs have no servers, even if another group has got them at once.
+        When the last job on a set of GPU numbers leaves, the numbers stand for no servers any more, even if
+        the scheduler has given them to another group already.
         """
         self.allocator.stop(name)
         del self._states[name]
@@ -357,7 +364,7 @@ class Allocation:
             self._places.pop(gpus, None)
 
     def _place(self, now_s: float, fresh: Sequence[Group]) -> bool:
-        """Find servers for groups with jobs that have none; return whether that changed the network."""
+        """Find servers for groups with jobs that have none; return whether a placed job uses the network."""
         if not fresh:
             return False
         if self.own_places:

@@ -1,4 +1,4 @@
-"""Servers, trees and slots of jobs while jobs start and end: runs the allocation policies in turn."""
+"""Servers, trees and slots for jobs that start and end, chosen by placement, routing and memory policies."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def surviving(
 ) -> Topology | None:
     """Return the part of the cluster that is up; None if no switch with a server is left.
 
-    If the rest is not connected, only the part with the most GPUs is returned (the first of equal ones): the
-    other servers cannot be reached. O(links).
+    If the switches that are up are not connected, the part with the most GPUs is returned (the first of equal
+    ones): the other servers cannot be reached. O(links).
 
     Args:
         topology: The whole cluster.
         servers: Names of the servers that are down.
         switches: Names of the switches that are down.
-        links: Ends of the links that are down, in the order that the cluster has them in.
+        links: The two ends of each link that is down, in the order of the cluster's description.
 
     >>> from controller.vocabulary import fabrics
     >>> rack = fabrics.star(3)
@@ -61,11 +61,11 @@ def surviving(
         for link in topology.links
         if link.a not in down and link.b not in down and (link.a, link.b) not in links
     ]
-    import networkx as nx  # when something is down: it takes as long as a command
+    import networkx as nx  # only if something is down: the import takes as long as a command
 
     graph = nx.Graph()
     here = [switch.name for switch in topology.switches if switch.name not in down]
-    graph.add_nodes_from(here)  # their order is that of the parts
+    graph.add_nodes_from(here)  # first: the parts come in the order of their first switches
     graph.add_edges_from((link.a, link.b) for link in up)
     parts = [_part(topology, nodes, up) for nodes in nx.connected_components(graph)]
     return max(
@@ -88,16 +88,16 @@ def _part(topology: Topology, nodes: set[str], links: Collection[Link]) -> Topol
 
 
 def goodput(topology: Topology, frame_bytes: int) -> Topology:
-    """Return the cluster with link rates reduced to goodput: packet headers take the rest."""
+    """Return the cluster with link rates reduced to goodput: `frame_bytes` of each packet are headers."""
     payload = min(switch.payload_bytes for switch in topology.switches)
     part = payload / (payload + frame_bytes)
     return replace(topology, links=tuple(link.faster(part) for link in topology.links))
 
 
 def allocate(topology: Topology, jobs: Sequence[Job], settings: AllocationSettings) -> Allocator:
-    """Place and route jobs that are all there at once, as a core does; `divide` then gives them slots.
+    """Place and route jobs that start at the same time, as a core does; `Allocator.divide` gives them slots.
 
-    Jobs with servers keep these, if they are free; of the others the placement policy starts those that have
+    Jobs with given servers get these, if they are free. The placement policy places other jobs, if there is
     room. Raises BadSpec for unknown policies and for impossible results of policies.
     """
     if settings.placement == SCHEDULER:
@@ -114,7 +114,7 @@ class Allocator:
         self, topology: Topology, policies: AllocationPolicies, settings: AllocationSettings
     ) -> None:
         self.whole = goodput(topology, settings.frame_bytes)
-        """The cluster when all of it is up."""
+        """The whole cluster, also the parts that are down, with links at goodput."""
         self._up: Topology | None = self.whole
         self._policies = policies
         self._settings = settings
@@ -123,16 +123,16 @@ class Allocator:
         self._crossing: dict[str, Job] = {}
         self._guests: set[str] = set()
         self._sums: dict[str, bool] = {}
-        # of the jobs that have GPUs of their own and can be reached: as submitted, in the order of `placed`
+        # jobs with GPUs of their own that can be reached: `aggregate` as submitted, in the order of `placed`
         self._there: dict[str, Job] = {}
         self._apart: set[str] = set()  # placed jobs that cannot be reached
-        self._free: dict[str, int] = {}  # GPUs that they leave, by server, in the topology's order
+        self._free: dict[str, int] = {}  # GPUs that `_there` leaves free, by server, in the topology's order
         self.problem: memory.MemoryProblem | None = None
         self.division: memory.MemoryDivision | None = None
         self.late: dict[str, float] = {}
-        """Times at which the late jobs of the last division, if they continue, would be done alone."""
+        """By job that the last division found late, and that goes on: when it would end if it ran alone."""
         self.rerouted: list[str] = []
-        """Jobs that got another tree by the last `set_outages`."""
+        """Names of the jobs that got another tree in the last `set_outages`."""
         self._count_anew()
 
     def decide_by(self, policies: AllocationPolicies, settings: AllocationSettings) -> None:
@@ -140,7 +140,7 @@ class Allocator:
         self._policies, self._settings = policies, settings
 
     def change(self, topology: Topology) -> None:
-        """Replace the cluster from now on; the next `set_outages` gives jobs trees in it."""
+        """Replace the cluster from now on; call `set_outages` next, which gives jobs trees in it."""
         self.whole = goodput(topology, self._settings.frame_bytes)
 
     @property
@@ -163,7 +163,7 @@ class Allocator:
         started = [job for job in there[len(owners) :] if job.name in known]
         for job in self._routed(started):
             self._keep(job)
-        if any(len(job.hosts) > 1 for job in started):  # else no choice of useful sums was made
+        if any(len(job.hosts) > 1 for job in started):  # else it has not been decided anew which jobs sum
             for job in there:
                 if job.name not in known and self.placed[job.name] is not job:
                     self._keep(job)
@@ -177,7 +177,7 @@ class Allocator:
         return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
-        """Return the jobs with given servers that have room for them."""
+        """Return the jobs of `batch` whose given servers have room for them, with their trees."""
         there = list(running)
         free = dict(placement.PlacementProblem(self.topology, tuple(running), self._rng).free)
         for job in batch:
@@ -200,7 +200,7 @@ class Allocator:
         return replace(placed, tree=tree_of(self.topology, placed))
 
     def add(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
-        """Place a job on these servers; the GPUs of a `guest` are counted with another job's."""
+        """Place a job on these servers; the GPUs of a `guest` are not counted as taken."""
         self._sums[job.name] = job.aggregate
         settled = self._settled(job, servers, self._reached())
         if guest:
@@ -215,7 +215,7 @@ class Allocator:
         self._count(job)
 
     def _count(self, job: Job) -> None:
-        """Count a placed job's GPUs and traffic, beside which other jobs are placed."""
+        """Count a placed job's GPUs and traffic, which the placement of other jobs has to consider."""
         name = job.name
         reached = self.reaches(job.hosts)
         if not reached:
@@ -244,7 +244,7 @@ class Allocator:
 
     @property
     def owners(self) -> list[Job]:
-        """The jobs that have GPUs counted as their own: all but guests."""
+        """The placed jobs whose GPUs are counted as taken: all but guests (`add`)."""
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
@@ -262,7 +262,7 @@ class Allocator:
     def set_outages(
         self, servers: Mapping[str, str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
     ) -> dict[str, str]:
-        """Set which servers, with the reason, switches and links are down; no starting job uses them.
+        """Set which servers (with the reasons), switches and links are down; jobs that start avoid them.
 
         Jobs whose trees use a switch or a link that is down get other trees (`rerouted`).
 
@@ -291,10 +291,10 @@ class Allocator:
         return lost
 
     def _stands(self, job: Job, before: Topology) -> bool:
-        """Return whether a job's tree, and the way to its fallback server, are up.
+        """Return whether a job can keep its tree: it and the path to its fallback server are up.
 
-        The first link of that path is the job's; ordinary forwarding serves the rest. `before` is the
-        part that was up until now.
+        The job's rows determine the first link of that path, which must stay the same; ordinary forwarding
+        serves the rest. `before` is the part of the cluster that was up until now.
         """
         assert self._up is not None
         assert job.tree is not None
@@ -307,7 +307,7 @@ class Allocator:
         return job.fallback in up.server and _leaves(up, job) == _leaves(before, job)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
-        """Give a job another tree over its servers; the trees of `stranded` jobs no longer count."""
+        """Give a job another tree over its servers; ignore the present trees of the jobs in `stranded`."""
         there = [each for each in self._reached() if each.name not in stranded]
         free = replace(job, fallback=None, tree=None)
         self._keep(self._routed([self._settled(free, job.servers, there)])[0])
@@ -327,7 +327,7 @@ class Allocator:
         self._sums.pop(name, None)
 
     def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the new jobs with trees from the routing policy; the other jobs keep their trees."""
+        """Return the jobs with trees from the routing policy; a job for which it has none keeps its tree."""
         method = self._policies.routing
         crossing = [job for job in jobs if len(job.hosts) > 1]
         if method is None or not crossing:
@@ -339,7 +339,7 @@ class Allocator:
 
     @property
     def state(self) -> FlowState:
-        """The steady state of the placed jobs: their rates and what bounds these, if all slots were free."""
+        """The steady state of the placed jobs: their rates and bottlenecks, as if all slots were free."""
         return steady_state(self.topology, list(self.placed.values()))
 
     @property
@@ -365,7 +365,7 @@ class Allocator:
     def divide(self, now_s: float, left: Mapping[str, float] | None = None) -> list[str]:
         """Divide the slots again; return the names of the jobs that the policy ends.
 
-        `left` has the iterations left, by job; None: all of them.
+        `left` has the iterations left, by job; None: each job has all its iterations left.
         """
         self.late = {}
         jobs = tuple(
@@ -411,7 +411,7 @@ class Allocator:
         return replace(told, deadline_s=None)
 
     def flows(self) -> JobFlows:
-        """Return the flows of the jobs that use the network, in their order, with their memory."""
+        """Return the flows of the jobs in `crossing`, in that order, with the slots that limit them."""
         jobs, limits = self.crossing, []
         numbers: dict[tuple[str, Region], int] = {}
         bits: list[float] = []
@@ -438,13 +438,16 @@ class Allocator:
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: Job) -> float:
-        """Return the time in seconds that each tensor of a job takes beside its bits: a round trip."""
+        """Return the seconds that a tensor of a job takes in addition to its transmission: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)
 
 
 def _leaves(topology: Topology, job: Job) -> str:
-    """Return the node to which packets for a job's fallback server go from the root of its tree."""
+    """Return the node after the root of a job's tree on the path to its fallback server.
+
+    "": the root or the fallback server is not there.
+    """
     assert job.tree is not None
     assert job.fallback is not None
     if job.tree.root not in topology.switch or job.fallback not in topology.server:

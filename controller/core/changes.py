@@ -1,9 +1,9 @@
-"""Differences between two descriptions of a cluster, and placed jobs that cannot go on as they are. Pure.
+"""Differences between descriptions of a cluster, and why placed jobs have to move because of them. No I/O.
 
-A job keeps its place through a change that does not touch it. A change that removes a switch or a link of its
-tree is like a failure: it gets another tree if there is one
-(`controller.core.allocator.Allocator.set_outages`). Changes by which it loses its place are collected here:
-servers that left or have another path, ports with other numbers, and memory of another size.
+A job keeps its place if a change does not affect it. A change that removes a switch or a link of its tree is
+treated as a failure: the job gets another tree if there is one
+(`controller.core.allocator.Allocator.set_outages`). This module collects the changes by which a job loses its
+place: a server left or has another switch or address, a port has another number, memory has another size.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Changes:
 
     Attributes:
         notes: One sentence about each difference.
-        servers: Why the workers of jobs cannot stay at a server, by its name.
-        fallbacks: Why its fallback server can no longer serve a job as it is, by its name.
-        switches: Why jobs cannot keep their slots at a switch, by its name.
-        links: Why jobs cannot go on over a link, by its two ends.
+        servers: By server, why jobs' workers cannot stay there.
+        fallbacks: By server, why the fallback server there can no longer serve its jobs unchanged.
+        switches: By switch, why jobs cannot keep their slots there.
+        links: By the two ends of a link, why jobs cannot go on over it.
     """
 
     notes: tuple[str, ...]
@@ -41,7 +41,7 @@ class Changes:
     links: Mapping[frozenset[str], str]
 
     def why_moved(self, job: Job, after: Topology) -> str:
-        """Return why a placed job cannot go on as it is; "": it can, or gets another tree.
+        """Return why a placed job has to leave its place; "" if it can stay, also if it needs another tree.
 
         Args:
             job: The job, with its servers, tree and fallback server.
@@ -66,12 +66,12 @@ class Changes:
 
 
 def first_hop(topology: Topology, root: str, server: str) -> str:
-    """Return the node to which packets for a server go from a switch."""
+    """Return the node after switch `root` on the path from there to a server."""
     return (*topology.way(root, topology.rack_of[server]), server)[1]
 
 
 def compare(before: Topology, after: Topology) -> Changes:
-    """Return the differences between two descriptions of a cluster; nodes with the same name are the same.
+    """Return the differences between two descriptions of a cluster, whose nodes are identified by name.
 
     O(switches + servers + links).
 
@@ -132,13 +132,13 @@ def compare(before: Topology, after: Topology) -> Changes:
 
 
 def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
-    """Return a changed cluster's servers as schedulers see them; GPUs keep their numbers.
+    """Return the servers of `after` as schedulers see them, with the GPU numbers that they have in `before`.
 
-    Jobs that run hold GPUs by their numbers. Servers that have left keep theirs, for good, and their GPUs
-    are unavailable (`controller.core.allocation`); new servers come last. A single large server, which stands
-    for all (`controller.core.compose.servers_of`), never gets smaller.
+    Running jobs hold GPUs by number. So servers that have left stay in the list, with GPUs that are
+    unavailable (`controller.core.allocation`), and new servers come last. A single large server that stands
+    for all servers (`controller.core.compose.servers_of`) never gets smaller.
 
-    Raises BadSpec for a server with another number of GPUs, which cannot keep their numbers.
+    Raises BadSpec for a server whose number of GPUs has changed.
     """
     if len(before.servers) == len(after.servers) == 1 and before.servers[0].name == after.servers[0].name:
         largest = max(before.servers[0], after.servers[0], key=lambda server: server.gpus)
@@ -165,7 +165,8 @@ def _new(topology: Topology, kind: str, name: str) -> str:
 def _differing(before: Server | Switch | Link, after: Server | Switch | Link) -> Iterator[tuple[str, str]]:
     """Yield the properties that differ, with a description of each.
 
-    Left out are ends, ports and addresses, which follow from positions where they are not given.
+    Ends, ports and addresses are left out: where they are not given, they depend on the position in the
+    description (`_ways` and `_ports` compare them).
     """
     for each in fields(before):
         if each.name in ("a", "b", "a_port", "b_port", "ip", "mac"):
@@ -187,7 +188,7 @@ def _ways(before: Topology, after: Topology, server: str) -> Iterator[tuple[str,
 
 
 def _ports(before: Topology, after: Topology, ends: frozenset[str]) -> Iterator[str]:
-    """Yield a description of each end whose port differs; both descriptions have the link."""
+    """Yield a description of each end of a link whose port differs; both topologies have the link."""
     for end in sorted(ends):
         if end in before.switch and end in after.switch:
             (other,) = ends - {end}

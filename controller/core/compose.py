@@ -1,4 +1,4 @@
-"""Cores by the names of their policies."""
+"""The parts of a core (its scheduler and its allocation), made from the names of its policies."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from controller.vocabulary.errors import plural
 
 
 LEAST_S = 1e-6
-"""Least time of an iteration."""
+"""Least time of an iteration, seconds."""
 
 
 def submission_of(job: Job, topology: Topology) -> Submission:
-    """Return a job as schedulers see it: as fast as it is alone on the fastest links.
+    """Return a job as schedulers see it: with the speed that it has when it runs alone on the fastest links.
 
     Raises BadSpec if even the empty cluster has no room for its workers.
     """
@@ -44,7 +44,7 @@ def submission_of(job: Job, topology: Topology) -> Submission:
 
 
 def _has_room(job: Job, topology: Topology) -> bool:
-    """Return whether all servers together have room for a job; looks at few of them if they have plenty."""
+    """Return whether all servers together have room for a job; stop at the first servers that suffice."""
     missing = job.workers
     for server in topology.servers:
         missing -= server.gpus // job.gpus_per_worker
@@ -61,7 +61,7 @@ def _fits_one_server(job: Job, topology: Topology) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicies:
-    """The policies of a core with a network: fresh, for one core."""
+    """The policies of one core with a network; they keep state, so that no two cores may share them."""
 
     servers: Cluster
     setup: Setup
@@ -74,21 +74,21 @@ def network_policies(
     settings: AllocationSettings,
     scheduler_settings: tuple[tuple[str, float], ...] = (),
 ) -> NetworkPolicies:
-    """Return scheduler, placement, routing and memory, all by name, for one core on this cluster.
+    """Return new policies, given by name, for one core on this cluster: scheduler and allocation.
 
     Args:
         topology: Servers, switches and links.
         scheduler: The scheduling policy's name.
-        settings: The other policies' names, and how they are asked.
+        settings: Names of the placement, routing and memory policies, and their settings.
         scheduler_settings: Settings of the scheduling policy, by name.
 
     Returns:
-        The servers as the scheduler sees them (one large one, unless its own places hold), the scheduler, and
-        the allocation.
+        The servers as the scheduler sees them (one large server, unless the scheduler chooses servers itself:
+        placement `SCHEDULER`), the scheduler, and the allocation.
 
     Raises BadSpec for unknown names.
     """
-    from controller.core.allocator import Allocator  # with all that divides memory, and NumPy
+    from controller.core.allocator import Allocator  # imports NumPy and the memory policies
 
     servers = servers_of(topology, settings)
     setup = setup_of(servers, scheduler, settings, scheduler_settings)
@@ -102,7 +102,11 @@ def setup_of(
     settings: AllocationSettings,
     scheduler_settings: tuple[tuple[str, float], ...] = (),
 ) -> Setup:
-    """Return a fresh scheduler for these servers; see `network_policies`. Raises BadSpec."""
+    """Return a new scheduler for these servers; for the arguments see `network_policies`.
+
+    Raises BadSpec for an unknown name, and for a scheduler that chooses servers if the placement is not
+    `SCHEDULER`.
+    """
     config = SimulationConfig(servers, seed=settings.seed, settings=scheduler_settings)
     setup = registry.make(scheduler, config)
     if setup.places and settings.placement != SCHEDULER:
@@ -114,7 +118,7 @@ def setup_of(
 
 
 def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:
-    """Return the servers as the scheduler sees them: one large one, unless its own places hold."""
+    """Return the servers as the scheduler sees them: one large server, unless it chooses servers itself."""
     if settings.placement == SCHEDULER:
         return Cluster.of(topology)
     return Cluster((Server("all", topology.gpus),), topology)

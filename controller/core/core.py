@@ -1,9 +1,9 @@
 """The deciding core: events in, desired state out.
 
-``handle(event)`` processes an event; events come in order of time. On a `Tick` the core decides, if it is
-time to: the scheduling policy chooses the jobs that run and their numbers of GPUs; the allocation, if there
-is a network, chooses servers, trees and slots. ``desired()`` returns the desired state from then on;
-``next_s`` is the time of the next tick if nothing happens before.
+``handle(event)`` processes an event; events come in order of time. On a `Tick` the core decides, if a
+decision is due: the scheduling policy chooses the jobs that run and their numbers of GPUs; the allocation, if
+there is a network, chooses servers, trees and slots. ``desired()`` returns the desired state from then on;
+``next_s`` is the time at which the core needs a `Tick` if no other event comes before.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Rules:
     """Rules of a core apart from its policies.
 
     Attributes:
-        reported: Jobs report their progress, as real jobs do; else it is as predicted, or as events say.
-        verify: Check every decision of the scheduling policy.
+        reported: Whether jobs report their progress, as real jobs do. If not, the speed model predicts it.
+        verify: Whether every decision of the scheduling policy is checked.
         sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
         retries: How often a failed job returns to the queue, to restart from its last checkpoint.
-        tolerates_failures: A policy that fails to decide is asked again at the next event, and running jobs
-            continue; otherwise its error is raised.
+        tolerates_failures: Whether a policy that fails to decide is asked again at the next event, while
+            running jobs continue; otherwise its error is raised.
     """
 
     reported: bool = False
@@ -82,12 +82,12 @@ class Rules:
     def __post_init__(self) -> None:
         if (self.sharing is not None and self.sharing < 1) or self.retries < 0:
             raise BadSpec(
-                f"{self.sharing} jobs on a GPU, {self.retries} retries; want at least 1, and not less than 0"
+                f"{self.sharing} jobs on a GPU, {self.retries} retries; want 1 job or more, 0 retries or more"
             )
 
 
 class Core:
-    """Decides for one cluster: a scheduling policy and, if there is a network, the allocation.
+    """Decides for one cluster: asks a scheduling policy and, if there is a network, an allocation.
 
     Args:
         cluster: The servers as the policy sees them.
@@ -115,9 +115,9 @@ class Core:
         self.finished_jobs: list[FinishedJob] = []
         """Jobs that are over, in order of their ends."""
         self.refused: dict[str, str] = {}
-        """Why submissions were refused, by name."""
+        """Reason for each refused submission, by the job's name."""
         self.decisions = 0
-        """Times that the policy was asked."""
+        """How often the scheduling policy was asked for a decision."""
         self.policy_failure = ""
         """Why the policy failed to decide when it was last asked, or "" (`Rules.tolerates_failures`)."""
         self._whole = self._cluster = cluster
@@ -143,7 +143,7 @@ class Core:
         self._finished: list[JobState] = []
         self._once = False  # there has been a job that cannot be started again
         self._kept: dict[str, JobState] = {}  # running jobs that have finished as far as the policy knows
-        self._rest = cluster  # the servers without their GPUs
+        self._rest = cluster  # the servers without the GPUs of `_kept`
         self._crowded: set[str] = set()
         self._logged_waiting: set[str] = set()
         self._ask_s = math.inf
@@ -156,7 +156,7 @@ class Core:
 
     @property
     def next_s(self) -> float:
-        """Time of the next `Tick` even if nothing happens before; infinite: not needed."""
+        """Time at which the core needs a `Tick` if no other event comes before; infinite: it needs none."""
         if self.allocation is None:
             return self._ask_s
         if self._changed:
@@ -258,24 +258,24 @@ class Core:
         """Replace the policies, from the next tick on.
 
         Running jobs continue until the new policies decide otherwise. The scheduling policy sees all
-        unfinished jobs as just arrived, and running jobs in their groups. If it begins or ends to place jobs
-        itself, GPUs have other numbers: all jobs return to the queue.
+        unfinished jobs as just arrived, and running jobs in their groups. If only one of the old and the new
+        scheduling policy chooses servers itself, GPUs get other numbers: all jobs return to the queue.
 
         Args:
             setup: The scheduling policy, its speed model and interval.
-            policies: The policies of the allocation.
-            settings: Their settings.
+            policies: The placement, routing and memory policies.
+            settings: The settings of these three.
             rules: Rules apart from the policies.
             servers: The servers as the scheduling policy sees them.
 
         Raises BadSpec for a core without a network.
         """
         if self.allocation is None:
-            raise BadSpec("a core without a network keeps its policies")
+            raise BadSpec("the policies of a core without a network cannot be replaced")
         before = self.allocation.own_places
         self.allocation.decide_by(policies, settings, servers, self.now_s)
         if self.allocation.own_places != before:
-            why = f"placement {settings.placement!r}, by which all jobs get other GPUs"
+            why = f"placement is now {settings.placement!r}: all jobs get other GPUs"
             for job in list(self.running.jobs):
                 self._put_back(job, self.now_s, "interrupted", why)
             self._whole = self._cluster = servers
@@ -295,15 +295,15 @@ class Core:
 
         Args:
             topology: Servers, switches and links.
-            servers: The same as schedulers see them, with the same GPU numbers as before
+            servers: These servers as schedulers see them, with the same GPU numbers as before
                 (`changes.keep_gpu_numbers`).
-            setup: The scheduling policy for them, its speed model and interval.
+            setup: The scheduling policy for these servers, its speed model and interval.
 
         Raises BadSpec for a core without a network.
         """
         allocation, now_s = self.allocation, self.now_s
         if allocation is None or self._described is None:
-            raise BadSpec("a core without a network keeps its cluster")
+            raise BadSpec("the cluster of a core without a network cannot be replaced")
         from controller.core.changes import compare  # for clusters that change
 
         changes = compare(self._described, topology)
@@ -346,7 +346,7 @@ class Core:
             submission_of(described, self._described)
 
     def _schedule_by(self, setup: Setup) -> None:
-        """Replace the scheduling policy by a fresh one, for which all jobs have just arrived."""
+        """Replace the scheduling policy by a new one, to which all jobs are shown as just arrived."""
         self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
         self.running.predict_by(setup.speed)
         self._arrived, self._finished = list(self.jobs.values()), []
@@ -360,7 +360,7 @@ class Core:
         Raises BadSpec for a job that is not over.
         """
         if unfinished := self.jobs.keys() & set(names):
-            raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
+            raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are over can be forgotten")
         gone = {*names}
         self.finished_jobs = [each for each in self.finished_jobs if each.job.spec.name not in gone]
         self._logged_waiting -= gone
@@ -372,7 +372,8 @@ class Core:
     def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused.
 
-        It is too large, its name is in use, or (under `Rules.tolerates_failures`) its speed is unpredictable.
+        A job is refused if it is too large, if its name is in use, or (under `Rules.tolerates_failures`) if
+        its speed is unpredictable.
         """
         if self._described is None:
             self._whole.check_room(spec.name, spec.gpus)
@@ -447,8 +448,8 @@ class Core:
         Args:
             now_s: The time.
             name: The job's name.
-            failure: What went wrong; "": nothing.
-            final: It is not tried again.
+            failure: Why it failed; "": it completed.
+            final: Whether a failed job must not be retried.
             done_s: When its workers ended; None: now.
         """
         self.now_s = now_s
@@ -475,7 +476,7 @@ class Core:
 
     def _retried(self, name: str, now_s: float) -> None:
         if name not in self._left:
-            raise BadSpec(f"job {name!r} has not failed; only a job that has can be tried again")
+            raise BadSpec(f"job {name!r} has not failed; only a failed job can be retried")
         job = self._arrive(self._submissions[name], now_s)
         job.resume(self._left.pop(name))
         self._note("retried", (name,), "asked for", left=job.iterations_left(now_s))
@@ -507,14 +508,14 @@ class Core:
             self.log.note(now_s, kind, (name,), text, waited_s=waited_s, ran_s=ran_s)
 
     def _late_s(self, job: JobState) -> float:
-        """Return for how long the deadline of a job that is over had passed; 0: it had not."""
+        """Return how many seconds after its deadline a job ended; 0: it met its deadline, or had none."""
         described = self._submissions[job.spec.name].job
         if described is None or described.due_s is None or job.finish_s is None:
             return 0.0
         return max(0.0, job.finish_s - described.due_s)
 
     def _put_back(self, job: JobState, now_s: float, kind: Kind, reason: str) -> None:
-        """Return a job whose workers are gone to the queue."""
+        """Put a job whose workers are gone back into the queue."""
         self._leave(job, now_s)
         if job.group is not None:
             job.halt(now_s)
@@ -530,7 +531,7 @@ class Core:
             self._changed = True
 
     def _lose(self, now_s: float) -> None:
-        """Update which jobs can continue on the servers, switches and links that are up."""
+        """Interrupt the jobs that cannot continue on the servers, switches and links that are up."""
         losses = self._outages
         hit: dict[str, str] = {}
         if self.allocation is not None:
@@ -547,7 +548,10 @@ class Core:
         self._ask_at(now_s)
 
     def _down_under(self, job: JobState) -> str | None:
-        """Return a server of the job's GPUs that is down, if these are the servers' own."""
+        """Return a server of the job's GPUs that is down or has left; None: there is none.
+
+        None, too, if GPU numbers do not denote GPUs of real servers (`Outages.own_places`).
+        """
         if not self._outages.own_places or job.group is None:
             return None
         nodes, node_of = self._whole.servers, self._whole.node_of
@@ -582,7 +586,7 @@ class Core:
             self._see_losses()
         kept = self._keep() if self._once else []
         cluster = self._without(kept) if kept else self._cluster
-        if not cluster.gpus:  # no job can start until a server is back, or a job ends, which asks again
+        if not cluster.gpus:  # no job can start until a server is back or a job ends: both ask again
             self._ask_s = math.inf
             return
         allocation = self.allocation
@@ -621,7 +625,7 @@ class Core:
         self._changed = True
 
     def _fail_to_decide(self, why: str) -> None:
-        """Keep the running jobs; at the next event, ask the policy again with the same news."""
+        """Keep the running jobs; at the next event, ask the policy again, about the same changes."""
         self._ask_s = math.inf
         if why != self.policy_failure:
             self.policy_failure = why
@@ -630,7 +634,7 @@ class Core:
     def _keep(self) -> list[Group]:
         """Return the groups of running jobs that cannot be started again: the policy does not decide on them.
 
-        To the policy such a job finishes when it runs, and arrives again if it has to wait again.
+        The policy sees such a job as finished once it runs, and as just arrived if it has to wait again.
         """
         groups = [group for group in self.running.groups if self._stays(group.jobs[0])]
         kept = {group.jobs[0].spec.name: group.jobs[0] for group in groups}
@@ -646,7 +650,7 @@ class Core:
         return groups
 
     def _stays(self, job: JobState) -> bool:
-        """Return whether a running job cannot be started again, and has begun to run."""
+        """Return whether a job cannot be started again, and has begun to run on its servers."""
         return job.spec.once and (self.allocation is None or self.allocation.has_servers(job.spec.name))
 
     def _without(self, kept: Sequence[Group]) -> Cluster:
@@ -657,9 +661,9 @@ class Core:
         return self._rest
 
     def _alone(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups; a job that cannot be started again shares GPUs with no other job.
+        """Return the groups without jobs that cannot be started again but would share GPUs with other jobs.
 
-        If only such jobs would share GPUs, the first runs: if all waited, none would ever start.
+        If only such jobs would share GPUs, the first one stays: if all waited, none would ever start.
         """
         found, alone = [], set[JobState]()
         for group in groups:
@@ -678,7 +682,10 @@ class Core:
         return found
 
     def _on_available_gpus(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:
-        """Return the groups on available GPUs: some policies keep their own list of GPUs."""
+        """Return the groups on available GPUs, and log that the jobs of the other groups wait.
+
+        A policy that keeps its own list of GPUs may choose unavailable ones.
+        """
         for group in groups:
             for job in group.jobs if not gone.isdisjoint(group.gpus) else ():
                 if job.spec.name not in self._logged_waiting:
@@ -704,7 +711,7 @@ class Core:
         self._changed = False
         given_up, unsettled = allocation.update(now_s, self.running.groups, self.running.moved)
         self.running.moved.clear()
-        # real jobs report their standstill themselves
+        # any job with reported speeds may have reported that it stands still
         for job in self.running.jobs if self._rules.reported else unsettled:
             has, stands = allocation.has_servers(job.spec.name), job.iteration_s == math.inf
             if not has and not stands:
@@ -722,7 +729,7 @@ class Core:
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
-        """Return whether a job's group determines its speed: it uses no network, or reports its speed."""
+        """Return whether a job's speed is its group's by the model: it uses no network, or will report it."""
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
@@ -740,7 +747,7 @@ class Core:
             self._ask_s = slot_s
 
     def _slot_s(self, at_s: float) -> float:
-        """Return the time of the decision for a request at `at_s`: a multiple of the interval."""
+        """Return when a decision asked for at `at_s` is due: rounded up to a multiple of the interval."""
         step_s = self._interval_s
         return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
 
@@ -762,7 +769,7 @@ class Core:
         return Place(tuple(nodes[node_of[gpu]].name for gpu in job.group.gpus))
 
     def _explain(self, before: Sequence[Run], now_s: float) -> None:
-        """Log the changes by the decision, with its reasons."""
+        """Log how a decision changed the runs and why, and which jobs wait."""
         assert self.log is not None
         after = self._runs()
         pool = self.allocation is not None and not self.allocation.own_places
@@ -770,7 +777,7 @@ class Core:
         reasons.log_changes(self.log, now_s, before, after, self.jobs, self._policy.name, servers)
         ran = {name for run in before for name in run.jobs}
         started = {name for run in after for name in run.jobs}
-        for name in [*filterfalse(self._logged_waiting.__contains__, self.jobs)]:  # many wait, few anew
+        for name in [*filterfalse(self._logged_waiting.__contains__, self.jobs)]:  # many wait, few start to
             if name not in ran and name not in started:
                 self._logged_waiting.add(name)
                 reasons.log_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)
@@ -795,7 +802,7 @@ class Core:
         return () if self.allocation is None else self.allocation.allocator.whole.switch
 
     def _link(self, a: str, b: str) -> tuple[str, str]:
-        """Return the ends of a link in the order that the cluster has them in."""
+        """Return the ends of a link in the order of the cluster's description."""
         links = () if self.allocation is None else self.allocation.allocator.whole.links
         for link in links:
             if {link.a, link.b} == {a, b}:
@@ -810,7 +817,7 @@ class Core:
 def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
     """Return the policy's decision.
 
-    Raises BadDecision if it asks to be woken at once, and for any error that `verify` finds.
+    Raises BadDecision if it wants to be woken now or earlier, and for errors that `verify` finds.
     """
     decision = policy.decide(view)
     if verify:

@@ -15,10 +15,10 @@ class Run:
     """Jobs that start and stop together, on the same GPUs: a fused group, or one job.
 
     Attributes:
-        number: Unique; another number is another start.
+        number: Unique; a run that is started again gets a new number.
         jobs: Names of the jobs that have not ended.
-        gpus: Numbers of the GPUs; each job has a worker on each.
-        offsets: The stage at which each job starts a round, if they take turns.
+        gpus: Numbers of the GPUs; each job uses all of them.
+        offsets: For each job, the stage at which it starts a round, if the jobs take turns.
         reason: Why it runs.
     """
 
@@ -35,11 +35,11 @@ class Place:
 
     Attributes:
         servers: The server of each worker.
-        tree: The switches that sum its gradients; None: it uses no network, or there is none.
+        tree: The switches that sum its gradients; None: the job uses no network, or the cluster has none.
         fallback: The server that sums packets without a slot; None: none.
-        regions: Its region of slots, by switch, at each switch where it has one.
-        standing: How it got these slots; None: there is no network.
-        in_flight: Packets that it may have in flight, by its memory policy; 0: as many as its window has.
+        regions: By switch, the job's region of slots there; switches without one are left out.
+        standing: Whether these slots are its own or shared; None: it has got none yet, or uses no network.
+        in_flight: Most packets in flight that the memory policy allows; 0: the job's window is the limit.
     """
 
     servers: tuple[str, ...]
@@ -59,7 +59,7 @@ class Desired:
         runs: All runs.
         places: The place of each running job, by name.
         waiting: The jobs that wait, in order of arrival.
-        next_s: Time of the next `Tick` even if nothing happens before; infinite: not needed.
+        next_s: Time at which the core needs a `Tick` if no other event comes before; infinite: it needs none.
     """
 
     at_s: float = 0.0

@@ -1,7 +1,7 @@
 """Events of jobs and machines: plain data, which a service stores and replays.
 
-``plain(event)`` gives a dict of numbers, strings, lists and dicts; ``event_of(dict)`` the event again. An
-event's name in plain data is ``kind``: ``server-gone`` for `ServerGone`.
+``plain(event)`` returns an event as a dict of numbers, strings, lists and dicts; ``event_of(dict)`` converts
+it back. The key ``kind`` is the name of the event's class with hyphens: ``server-gone`` for `ServerGone`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def _kind(name: str) -> str:
 class _EventBase(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind", tag=_kind
 ):
-    """Base of all events: the time of the event."""
+    """Base class of all events; `at_s` is the time of the event."""
 
     at_s: float
 
 
 class Submitted(_EventBase, frozen=True):
-    """A job was submitted. `job` has its network properties, if there is a network."""
+    """A job was submitted. `job` describes how it uses the network; None: the cluster has no network."""
 
     spec: Submission
     job: Job | None = None
 
 
 class Progressed(_EventBase, frozen=True):
-    """A running job has done `iterations` in all, or takes `iteration_s` for each from now on, or both.
+    """A running job has `done` iterations behind it, or takes `iteration_s` for each from now on, or both.
 
-    `iteration_s` is infinite if the job cannot continue.
+    None: not known. `iteration_s` is infinite if the job cannot continue.
     """
 
     job: str
@@ -50,10 +50,10 @@ class Progressed(_EventBase, frozen=True):
 
 
 class Measured(_EventBase, frozen=True):
-    """A running job computes for `compute_s` in an iteration, and sums `model_bytes`; None: not measured.
+    """Measurements of a running job: computing time and gradient bytes of an iteration; None: not measured.
 
-    `hold_s` is the time for which its packet holds a slot. From then on its memory follows from these
-    figures, and not from its description.
+    `hold_s` is the time for which one of its packets holds a slot. From now on the division of memory uses
+    these figures, and not the job's description.
     """
 
     job: str
@@ -76,7 +76,7 @@ class Ended(_EventBase, frozen=True):
 
 
 class Overdue(_EventBase, frozen=True):
-    """The deadline of a waiting or running job has passed: by `Job.on_late` it is missed, or goes on."""
+    """The deadline of a waiting or running job has passed: the job is ended or goes on (`Job.on_late`)."""
 
     job: str
 
@@ -96,7 +96,7 @@ class Interrupted(_EventBase, frozen=True):
 
 
 class Retried(_EventBase, frozen=True):
-    """A failed job will be retried from its last checkpoint; it returns as if it were new."""
+    """A failed job restarts from its last checkpoint: it returns to the queue like a new job."""
 
     job: str
 
@@ -188,7 +188,7 @@ def plain(event: Event) -> dict[str, Any]:
 
 
 def event_of(found: Mapping[str, Any]) -> Event:
-    """Return the event for which `plain` gave this. Raises BadSpec if it is not one.
+    """Return the event that `plain` converted to `found`. Raises BadSpec if that is no valid event.
 
     >>> event_of({"kind": "tick", "at_s": 7})
     Tick(at_s=7.0)

@@ -27,9 +27,9 @@ Kind = (
     | Literal["ended", "failed", "retried", "cancelled", "interrupted", "missed", "late", "gone", "back"]
     | Literal["measured"]
 )
-"""``missed``: the job was ended, for its deadline has passed or cannot be met any more; ``late``: for the
-same reason it goes on as best effort; ``placed``: it has servers and a tree; ``memory``: it has other slots;
-``gone`` and ``back`` are servers' and switches'."""
+"""``missed``: the job was ended because its deadline has passed or cannot be met any more; ``late``: such a
+job goes on as best effort; ``placed``: the job has servers and a tree; ``memory``: it has other slots;
+``gone`` and ``back``: a server, a switch or a link failed or can be used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class LogEntry:
 
     Attributes:
         at_s: Time.
-        event: What happened, or was decided.
+        event: The kind of event or decision.
         jobs: The jobs concerned.
         text: The reason, in words.
         numbers: The numbers that led to the decision, by name.
@@ -57,7 +57,7 @@ class Log:
     Attributes:
         entries: The kept entries.
         counts: Number of entries made, by event.
-        last: The number of the last one; they count from 1.
+        last: The number of the last entry; entries are numbered from 1.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Log:
 
         Args:
             at_s: Time.
-            event: What happened, or was decided.
+            event: The kind of event or decision.
             jobs: Names of the jobs concerned.
             text: The reason, in words.
             **numbers: The numbers that led to it.
@@ -82,12 +82,12 @@ class Log:
         self.entries.append(LogEntry(at_s, event, jobs, text, numbers))
 
     def after(self, number: int) -> list[tuple[int, LogEntry]]:
-        """Return the entries that are kept and have a higher number, with their numbers."""
+        """Return the kept entries with a higher number than `number`, each with its number."""
         begin = bisect_right(self._numbers, number)
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
 
     def keep(self, jobs: Container[str], most: int) -> None:
-        """Drop the entries only about other jobs, and the oldest beyond `most`."""
+        """Keep only entries about these jobs or about none, and of these the latest `most`."""
         kept = [
             (number, entry)
             for number, entry in zip(self._numbers, self.entries, strict=True)
@@ -98,7 +98,7 @@ class Log:
 
 
 MOST_NAMED = 12
-"""Jobs that share slots with another and are named in its reason."""
+"""Most jobs that the reason for a job's slots lists as sharing these slots."""
 
 
 def log_changes(
@@ -113,13 +113,13 @@ def log_changes(
     """Log the runs that are stopped, moved and started by a decision.
 
     Args:
-        log: Gets the entries.
+        log: The log to write to.
         now_s: Time of the decision.
         before: The runs before it.
         after: The runs after it.
         jobs: The unfinished jobs, by name.
         policy: Name of the scheduling policy, for runs that give no reason of their own.
-        servers: The GPUs' servers; None: GPU numbers only count, and the servers are chosen afterwards.
+        servers: The servers of the GPU numbers; None: GPUs are only counted, and servers are chosen later.
     """
     had, has = ({run.number for run in runs} for runs in (before, after))
     stops = {run.jobs: run for run in before if run.number not in has}
@@ -147,7 +147,7 @@ def log_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], 
     """Log that a job waits, and how many GPUs are free meanwhile.
 
     Args:
-        log: Gets the entry.
+        log: The log to write to.
         now_s: Time of the entry.
         job: The waiting job.
         groups: The groups that hold GPUs.
@@ -167,7 +167,13 @@ def log_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], 
 
 
 def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
-    """Return how far a job was when its deadline passed; None: the core does not know it yet."""
+    """Return a text: how far a job was when its deadline passed.
+
+    Args:
+        described: The job as submitted.
+        job: Its state; None: the core does not know the job yet.
+        now_s: The time.
+    """
     told, left = described.iterations, None if job is None else job.iterations_left(now_s)
     said = f"{told:,} iteration{'' if told == 1 else 's'}"
     if job is None or left is None or job.group is None or job.iteration_s == math.inf:
@@ -181,20 +187,20 @@ def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
 
 
 def late_text(job: Job, estimate_s: float) -> str:
-    """Return why a job that goes on is late; `estimate_s`: when it would be done alone."""
+    """Return a text: why a job that goes on is late. `estimate_s`: when it would be done if it ran alone."""
     return f"{_too_late(job, estimate_s)}; it goes on as best effort"
 
 
 def _too_late(job: Job, estimate_s: float) -> str:
-    """Return by how much a job would be late even alone; both times count from its arrival."""
+    """Return a text: a job's deadline and when it would be done alone, both counted from its arrival."""
     return (
-        f"cannot be done by its deadline, {job.deadline_s:.6g} s after its arrival, any more:"
-        f" alone it would be done {estimate_s - job.arrival_s:.6g} s after it"
+        f"can no longer meet its deadline, {job.deadline_s:.6g} s after its arrival:"
+        f" even alone it would end {estimate_s - job.arrival_s:.6g} s after its arrival"
     )
 
 
 def place_text(job: Job) -> str:
-    """Return where a job is placed, and which switches sum it."""
+    """Return a text: where a job is placed, and which switches sum its gradients."""
     text = f"on {', '.join(job.hosts)}"
     if job.tree is None or len(job.hosts) < 2:
         return text
@@ -203,12 +209,12 @@ def place_text(job: Job) -> str:
 
 
 def slots_text(problem: MemoryProblem, division: MemoryDivision, name: str) -> str:
-    """Return why a division gave a job the slots that it has, or ended it, with the numbers behind that."""
+    """Return a text: why a division gave a job its slots, or ended it, with the numbers that led to that."""
     return division_texts(problem, division, (name,))[name]
 
 
 def division_texts(problem: MemoryProblem, division: MemoryDivision, names: Iterable[str]) -> dict[str, str]:
-    """Return `slots_text` of these jobs; O(jobs) for each set of regions that several of them have."""
+    """Return `slots_text` of several jobs, by name; takes O(jobs) for each set of regions that is shared."""
     jobs = {job.name: job for job in problem.jobs}
     sharing: dict[frozenset[tuple[str, Region]], list[str]] = {}
     found: dict[str, str] = {}
@@ -221,12 +227,12 @@ def division_texts(problem: MemoryProblem, division: MemoryDivision, names: Iter
 
 
 def _of_slots(problem: MemoryProblem, division: MemoryDivision, job: Job, sharing: Sequence[str]) -> str:
-    """Return why a job has its slots, which it may be `sharing`: with itself and others."""
+    """Return a text: why a job has its slots. `sharing` names the jobs that share them, itself included."""
     name, standing = job.name, division.standing[job.name]
     need = division.demands.get(name)
     if standing is SlotStatus.ENDED:
         late = need and _too_late(job, need.estimate_s)
-        return late or "cannot be done by its deadline any more"
+        return late or "can no longer meet its deadline"
     sizes = {switch: region.size for switch, region in division.regions[name].items()}
     slots = ", ".join(f"{plural(size, 'slot')} at {switch}" for switch, size in sorted(sizes.items()))
     slots = slots or "no slots"
@@ -287,7 +293,7 @@ class AllocationLogger:
 
 
 def _gpus(run: Run, servers: Cluster | None) -> str:
-    """Return the number of a run's GPUs, or the GPUs by server."""
+    """Return a text: the GPUs of a run by server, or just their number if `servers` is None."""
     if servers is None:
         return plural(len(run.gpus), "GPU")
     node_of, found = servers.node_of, dict[int, list[int]]()

@@ -1,7 +1,7 @@
 """The running groups and their jobs, and how a decision changes them.
 
-Jobs of a fused group start and stop together; others start and stop independently. A job that stays where it
-is runs on undisturbed: the policy returns the same group, or one with the same content.
+Jobs of a fused group start and stop together; other jobs start and stop independently. A job continues
+undisturbed if the policy returns its group again, as the same object or with the same content.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _runs(jobs: Sequence[JobState]) -> bool:
 
 
 def _ignore(job: JobState) -> None:
-    """Foresee nothing."""
+    """Do nothing: the default of `foreseen`."""
 
 
 class RunningGroups:
@@ -96,7 +96,7 @@ class RunningGroups:
         """Run these groups from now on, and no others.
 
         Args:
-            groups: The groups to run; a group object of the last call runs on undisturbed.
+            groups: The groups to run. A group object that the last call had, too, continues undisturbed.
             now_s: Time of the change.
             reset: Jobs that lose their progress and start again from the beginning.
             policy: Name of the scheduling policy, for error messages.
@@ -136,11 +136,11 @@ class RunningGroups:
         self.groups, self._known = groups, now
 
     def predict_by(self, speed: SpeedModel) -> None:
-        """Predict the speed of jobs that start from now on by another model."""
+        """Replace the model that predicts speeds, for jobs that start from now on."""
         self._speed = speed
 
     def _stop(self, groups: set[Group], now_s: float) -> None:
-        """Stop the jobs of groups that have ended, unless they have just been started in others."""
+        """Stop the jobs of these groups, unless they have just been started in other groups."""
         for group in groups:
             self._held -= len(group.gpus)
             self._shared -= bool(group.neighbours)
@@ -210,7 +210,7 @@ class RunningGroups:
             return
         self.groups[position] = smaller
         self._know(smaller)
-        if self._reported:  # they will report their speed without it
+        if self._reported:  # the partners report their speed without this job
             for member in smaller.jobs:
                 member.group = smaller
             return

@@ -1,6 +1,6 @@
-"""Counters and registers of a running program, for people to read: no controller relies on any of them.
+"""Counters and registers of a running program, read for display only: no controller relies on them.
 
-A counter that a table has (direct) counts for each of its entries; all others have cells with numbers.
+A direct counter has a cell for each entry of its table; other counters and registers have numbered cells.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from controller.switches.target import Lpm, Match, Range, TableEntry, Ternary
 from p4src.messages import p4runtime_pb2 as p4
 
 Value = int | bool | str | list["Value"]
-"""Content of a register's cell; a list: the members of a struct, a tuple or a header, in their order."""
+"""Content of a register's cell; a list has the members of a struct, a tuple or a header, in their order."""
 
 _HEX_FROM = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter of a program: its cells have numbers, or it is direct, and `table` has the entries."""
+    """A counter of a program: `size` numbered cells or, if direct, a cell for each entry of `table`."""
 
     name: str
     size: int
@@ -37,7 +37,10 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class CounterReading:
-    """Count of a cell: of number `at`, or of the table entry that `at` describes; None: not counted."""
+    """Packets and bytes that a cell has counted; None: not counted.
+
+    `at` is the cell's number or, for a direct counter, a text that describes the table entry.
+    """
 
     at: int | str
     packets: int | None
@@ -46,7 +49,7 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register of a program, with the bits of a cell; 0: it has several members."""
+    """A register of a program: `size` cells of `bits` bits each; 0 bits: a cell has several members."""
 
     name: str
     size: int
@@ -99,9 +102,9 @@ class CellReader:
         return self.registers[_full("register", name, self.registers)]
 
     def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[CounterReading]:
-        """Read a counter: all cells, or those with these numbers; if it is direct, all entries of its table.
+        """Read the cells of a counter whose numbers are in `indices`, or all cells if that is empty.
 
-        Raises Refused.
+        A direct counter is always read as a whole. Raises Refused.
         """
         if counter.table is not None:
             return self._direct(counter, counter.table)
@@ -129,9 +132,11 @@ class CellReader:
         return ", ".join(f"{name} = {_shown(value)}" for name, value in row.match.items()) + _priority(row)
 
     def values(self, register: Register, indices: Sequence[int] = ()) -> list[tuple[int, Value]]:
-        """Read all cells of a register, or those with these numbers: number and content of each.
+        """Read the cells of a register whose numbers are in `indices`, or all cells if that is empty.
 
-        Raises Refused: P4Runtime lets targets have registers that no controller can read, and BMv2 is one.
+        Returns the number and the content of each cell.
+
+        Raises Refused: P4Runtime allows targets whose registers cannot be read, and BMv2 is one.
         """
         number = self._ids[register.name]
         wanted = [p4.RegisterEntry(register_id=number, index=_index(i)) for i in _all(indices)]
@@ -141,7 +146,7 @@ class CellReader:
 
 
 def _full(kind: str, name: str, known: Collection[str]) -> str:
-    """Return the full name of the counter or register of this name. Raises UnknownName."""
+    """Return the full name that is `name`, or the only one that ends with it. Raises UnknownName."""
     ends = [each for each in known if each == name or each.endswith(f".{name}")]
     if name in ends or len(ends) == 1:
         return name if name in ends else ends[0]
@@ -149,7 +154,7 @@ def _full(kind: str, name: str, known: Collection[str]) -> str:
         raise UnknownName(f"{kind} '{name}' may be {' or '.join(ends)}: give more of the name")
     last = {each.rpartition(".")[2]: each for each in known}
     close = difflib.get_close_matches(name.rpartition(".")[2], last, 1)
-    hint = f"did you mean '{last[close[0]]}'?" if close else f"it has {len(known)}, listed without a name"
+    hint = f"did you mean '{last[close[0]]}'?" if close else f"it has {len(known)}: omit the name to list all"
     raise UnknownName(f"the program has no {kind} '{name}'; {hint}")
 
 
@@ -158,7 +163,7 @@ def _all(indices: Sequence[int]) -> Sequence[int | None]:
 
 
 def _index(index: int | None) -> Any:
-    """Return the index of a cell; None: of all cells."""
+    """Return the P4Runtime index of a cell; None selects all cells."""
     return None if index is None else p4.Index(index=index)
 
 

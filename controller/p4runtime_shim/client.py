@@ -1,4 +1,4 @@
-"""Requests to one P4Runtime server over gRPC, with the errors of this package."""
+"""A client of one P4Runtime server over gRPC, which raises the errors of this package."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from p4src.messages import p4runtime_pb2 as p4
 # Our controllers are primary just while they write. A controller asks first who is primary, with no
 # election id; if there is none, it claims one more than the highest. Two that claim at once claim the same
 # number, and the switch ends the later one's stream: that one asks again. So a claim never takes the switch
-# from a primary that is still there, and a controller that dies releases it. A claim may come late, when
-# others have had their turn meanwhile: then the switch takes it, but a controller that saw them leave claims
-# more. So it does not count, and the controller claims again.
+# from a primary that is still there, and a controller that dies releases it. A claim may arrive late, when
+# other controllers have been primary meanwhile: the switch accepts it, but another controller that saw those
+# leave claims a higher id. So the late claim does not count, and its controller claims again.
 #
 # If a controller has claimed the highest possible id, P4Runtime admits no lower one until the switch
 # restarts. Then all claim that id: they still take turns, but the switch cannot distinguish a late write of
@@ -40,10 +40,10 @@ from p4src.messages import p4runtime_pb2 as p4
 
 
 HIGHEST_ID = (1 << 128) - 1
-"""Election ids have 128 bits."""
+"""The highest election id: ids have 128 bits."""
 
 _PAUSE_S = 0.02
-"""Mean pause before asking again after the switch ended a stream because of a claim at the same time."""
+"""Mean pause before another attempt if the switch ended a stream because two claims were equal, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ArbitrationStream:
         self._reader.start()
 
     def ask(self, election_id: int | None) -> None:
-        """Send a MasterArbitrationUpdate; an election id of None asks for the primary and claims nothing."""
+        """Send a MasterArbitrationUpdate; an election id of None asks who is primary, and claims nothing."""
         update = p4.MasterArbitrationUpdate(device_id=self._device_id)
         if election_id is not None:
             update.election_id.high = election_id >> 64
@@ -100,7 +100,7 @@ class ArbitrationStream:
 
 
 def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> ArbitrationStream:
-    """Become the primary controller of a device; return the stream, which must stay open meanwhile.
+    """Become the primary controller of a device, for as long as the returned stream stays open.
 
     Args:
         stub: The P4Runtime stub.
@@ -125,7 +125,7 @@ def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> Arb
 
 
 def _claim(stream: ArbitrationStream, address: str, deadline: float) -> bool:
-    """Wait for mastership: return True once the stream has it, False if it has to be opened anew."""
+    """Wait for mastership: return True once the stream has it, False if a new stream has to be opened."""
     stream.ask(None)
     holder: int | None = None
     answered = False
@@ -161,22 +161,22 @@ _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 _MAX_MESSAGE = 64 << 20
-"""Longest answer taken, bytes: all entries of a table may come in one."""
+"""Longest accepted answer, bytes: one answer may have all entries of a table."""
 
 _LOOK_S = 1.0
-"""Time to wait for a connection before looking for the reason of its failure, seconds."""
+"""Time to wait for a connection before its failure is diagnosed, seconds."""
 
 _SILENT_S = 1.0
-"""Time for a short request to a switch that missed a time-out, before any longer request, seconds."""
+"""Time-out of the short request that is sent first to a switch that missed its last time-out, seconds."""
 
 
 class P4RuntimeClient:
     """A client for one device of a P4Runtime server at ``host:port`` or ``unix:path``.
 
-    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`; after a time-out, 1
-    s until a call is answered again. Raises Unreachable if the server cannot be reached within that;
-    TlsFailure, a subclass, as soon as TLS turns out to be the reason. Without `at_once` the first call
-    connects.
+    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`. After a time-out,
+    further calls wait only 1 s for a first answer, until one comes. Raises Unreachable if the server cannot
+    be reached within `timeout_s`; TlsFailure, a subclass, as soon as TLS turns out to be the reason. Without
+    `at_once`, the first call connects.
     """
 
     def __init__(
@@ -192,18 +192,18 @@ class P4RuntimeClient:
         self.device_id = device_id
         self._timeout_s = timeout_s
         self._silent = False
-        """Whether it did not answer in time, and has not answered since."""
+        """Whether the switch has missed a time-out, and has not answered since."""
         self._election_id: int | None = None
         self._last_id: int | None = None
         self._ids_grow = False
         self.restarts = 0
-        """Number of observed restarts of the switch, in which it forgot the election ids."""
+        """Number of restarts of the switch, observed by election ids that it has forgotten."""
         self.undisturbed = False
-        """Whether no other controller has been primary between this `mastership` and the last one."""
+        """Whether no other controller has been primary between the last two `mastership` blocks."""
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),  # http_proxy's server is for the web, and would see all requests
-            ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
+            ("grpc.max_metadata_size", 1 << 24),  # the errors of a large batch exceed the default of 8 KiB
             ("grpc.initial_reconnect_backoff_ms", 100),  # find a restarted switch soon
             ("grpc.max_reconnect_backoff_ms", 1000),
             (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),  # or each read starts a thread
@@ -237,7 +237,7 @@ class P4RuntimeClient:
                 )
                 return
             except grpc.RpcError as error:
-                if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # it is newer than P4Runtime 1.0
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # Capabilities is newer than P4Runtime 1.0
                     return
                 if why := diagnose(self.address, tls):
                     raise TlsFailure(f"no connection to the switch at {self.address}: {why}") from error
@@ -256,15 +256,15 @@ class P4RuntimeClient:
         self._silent = True
 
     def _make_sure(self) -> None:
-        """Send a short request first to a switch that missed a time-out: it may hang. Raises Unreachable."""
+        """Check by a short request that a switch that missed a time-out answers again. Raises Unreachable."""
         if not self._silent:
             return
         try:
             self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=_SILENT_S)
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:  # else it is newer than P4Runtime 1.0
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:  # see `_reach`
                 raise Unreachable(
-                    f"the switch at {self.address} did not answer, and does not within {_SILENT_S:g} s:"
+                    f"the switch at {self.address} missed a time-out, and is silent for {_SILENT_S:g} s more:"
                     f" {error.details()}"
                 ) from error
         self._silent = False
@@ -273,8 +273,9 @@ class P4RuntimeClient:
     def mastership(self, *, timeout_s: float = 10.0) -> Iterator[None]:
         """Be the primary controller during the block: only the primary may write.
 
-        Of several clients of this kind one at a time is in its block; a client that dies leaves it. Do not
-        nest blocks. Raises NotPrimary if another controller stays the primary for `timeout_s`.
+        Clients of this class, in any process, are in such a block one at a time; the block of a client that
+        dies ends. Do not nest blocks. Raises NotPrimary if another controller stays the primary for
+        `timeout_s`.
         """
         self._make_sure()
         try:
@@ -291,11 +292,11 @@ class P4RuntimeClient:
             stream.release()
 
     def _notice_others(self, election_id: int | None) -> None:
-        """Compare an id that was claimed with the one before.
+        """Set `undisturbed` and `restarts` from this client's new election id and its last one.
 
         A controller claims one more than the highest id so far, which a switch forgets only when it restarts.
-        It says nothing of switches whose ids have not been seen to grow, nor once the last id has been
-        claimed.
+        Nothing can be concluded for a switch whose ids have not been seen to grow, nor once the highest
+        possible id has been claimed.
         """
         self.undisturbed = False
         if election_id is None or election_id == HIGHEST_ID:
@@ -333,7 +334,7 @@ class P4RuntimeClient:
         return entities_of(self.read_bytes(entities))
 
     def read_bytes(self, entities: Sequence[Any]) -> tuple[bytes, ...]:
-        """Read the entities that the given ones select, as `entities_of` takes them. Raises Refused."""
+        """Read the entities that the given ones select, still encoded (`entities_of`). Raises Refused."""
         self._make_sure()
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
         try:
@@ -404,7 +405,7 @@ class P4RuntimeClient:
 
 
 def entities_of(answers: Iterable[bytes]) -> list[Any]:
-    """Return the entities that a switch has sent."""
+    """Decode the entities in a switch's answers (`P4RuntimeClient.read_bytes`)."""
     return [entity for answer in answers for entity in p4.ReadResponse.FromString(answer).entities]
 
 

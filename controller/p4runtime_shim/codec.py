@@ -47,7 +47,7 @@ class Codec:
     # ------------------------------------------------------------------ encode
 
     def encode(self, entry: Entry) -> Any:
-        """Encode an entry as a ``p4.v1.Entity``. Raises UnknownName; ValueError for a non-number."""
+        """Encode an entry as a ``p4.v1.Entity``. Raises UnknownName; ValueError for a wrong value."""
         match entry:
             case TableEntry():
                 return p4.Entity(table_entry=self._encode_row(entry))
@@ -97,7 +97,7 @@ class Codec:
     # ------------------------------------------------------------------ decode
 
     def decode(self, entity: Any) -> Entry | None:
-        """Decode an entity that was read; None for kinds of entities that have no row."""
+        """Decode a table entry, a multicast group or a counter's cell; return None for other entities."""
         match entity.WhichOneof("entity"):
             case "table_entry":
                 return self._decode_row(entity.table_entry)
@@ -149,7 +149,7 @@ class Codec:
         return message
 
     def decode_key(self, message: Any) -> TableEntry:
-        """Decode a table entry that has only its key."""
+        """Decode the key of a table entry; the result has no action."""
         name = self._table_names[message.table_id]
         fields = {f.id: f.name for f in self._tables[name].match_fields}
         match = {fields[m.field_id]: _decode_match(m) for m in message.match}

@@ -1,4 +1,4 @@
-"""The ports of a running switch, and whether it has changed, by gNMI at the address of its P4Runtime."""
+"""Reports of a running switch on its ports and its changes, read by gNMI at its P4Runtime address."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _UDP, _PEER = "udp:", " peer "
 
 @dataclass(frozen=True, slots=True)
 class PortEnds:
-    """Both ends of a port's link, as ``host:port``; empty: it is not UDP's, or has no fixed peer.
+    """The UDP addresses of a port's link, as ``host:port``: the switch's (`udp`), the other end's (`peer`).
 
-    `up` is whether its link works, as far as the switch can see.
+    Both are "" for a port that does not use UDP, `peer` also for one without a fixed peer. `up` is whether
+    the link works, as far as the switch can see.
     """
 
     udp: str = ""
@@ -29,7 +30,7 @@ class PortEnds:
 
     @classmethod
     def of(cls, description: str, status: str = "UP") -> PortEnds:
-        """Return the ends in a port's description; `status` is its ``oper-status``.
+        """Parse a port's description; `status` is its ``oper-status``.
 
         >>> PortEnds.of("udp:127.0.0.1:47001 peer 127.0.0.1:48001")
         PortEnds(udp='127.0.0.1:47001', peer='127.0.0.1:48001', up=True)
@@ -43,7 +44,7 @@ class PortEnds:
 
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
-    """Return a switch's ports by number, in order; None: it does not report them, as with BMv2."""
+    """Return a switch's ports by number, in order; None if it reports none (as BMv2) or does not answer."""
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
     try:
         return _ports(_asked(channel))
@@ -60,7 +61,7 @@ class SwitchReport:
     Attributes:
         ports: Its ports by number.
         revision: Its revision; None: it reports none.
-        packets: Packets that its ports have received; None: the same.
+        packets: Packets that its ports have received; None: it reports none.
     """
 
     ports: Mapping[int, PortEnds]
@@ -71,16 +72,16 @@ class SwitchReport:
 class SwitchWatch:
     """Polls switches for their reports, over one connection to each.
 
-    A request asks for all at once, and an answer like the last one is not decoded.
+    One request asks for everything in a report, and an answer equal to the last one is not decoded again.
     """
 
     def __init__(self) -> None:
         self._asking: dict[str, _PortQuery] = {}
 
     def __call__(self, address: str) -> SwitchReport | None:
-        """Ask a switch; return its answer, None if it reports nothing, as BMv2, or does not answer.
+        """Return the report of the switch at `address`; None if it sends none (as BMv2) or does not answer.
 
-        For a switch that reports no revision, the ports are read by `ports_of`.
+        The report of a switch without revisions has only its ports, as from `ports_of`.
         """
         asking = self._asking.get(address)
         if asking is None:
@@ -97,7 +98,7 @@ class _PortQuery:
     """A connection to a switch, and its last answer."""
 
     def __init__(self, address: str) -> None:
-        from p4src.messages import gnmi  # messages that only runs on attached switches need
+        from p4src.messages import gnmi  # imported here: only runs on attached switches need it
 
         self._channel = grpc.insecure_channel(address)
         self.close = self._channel.close
@@ -112,7 +113,7 @@ class _PortQuery:
         self._last: tuple[bytes, SwitchReport] = b"", SwitchReport({})
 
     def __call__(self) -> SwitchReport:
-        """Ask. Raises grpc.RpcError."""
+        """Return the switch's report. Raises grpc.RpcError."""
         if not self._tells_revision:
             return SwitchReport(_ports(_asked(self._channel)))
         try:
@@ -137,7 +138,7 @@ _WATCHED = (
     ("interfaces", "interface", "state", "oper-status"),
     ("interfaces", "interface", "state", "counters", "in-pkts"),
 )
-"""The paths of one request."""
+"""The gNMI paths that one request asks for."""
 
 
 def _report(answer: Any) -> SwitchReport:
@@ -152,8 +153,8 @@ def _report(answer: Any) -> SwitchReport:
 
 
 def _asked(channel: grpc.Channel) -> bytes:
-    """Return a switch's answer. Raises grpc.RpcError."""
-    from p4src.messages import gnmi  # messages that only runs on attached switches need
+    """Return a switch's encoded answer about the state of its ports. Raises grpc.RpcError."""
+    from p4src.messages import gnmi  # imported here: only runs on attached switches need it
 
     request = gnmi.GetRequest(encoding=gnmi.ENCODINGS["JSON"])
     path = request.path.add()

@@ -27,7 +27,7 @@ _log = logging.getLogger("controller")
 
 @dataclass(frozen=True, slots=True)
 class _LastAnswer:
-    """What a switch has sent: as bytes, as rows, and the row of each entity."""
+    """A switch's last answer to a read: as bytes, as rows, and the row of each encoded entity."""
 
     codec: Codec | None = None
     answers: tuple[bytes, ...] = ()
@@ -36,7 +36,10 @@ class _LastAnswer:
 
 
 class P4RuntimeTarget:
-    """The switch at `address`, ``host:port`` or ``unix:path``. Raises Unreachable, if asked `at_once`."""
+    """The switch at `address`, ``host:port`` or ``unix:path``.
+
+    With `at_once`, raises Unreachable if the switch does not answer.
+    """
 
     def __init__(
         self, address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True
@@ -44,7 +47,7 @@ class P4RuntimeTarget:
         self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls, at_once=at_once)
         self._codec: Codec | None = None
         self._answers: dict[tuple[str, ...], _LastAnswer] = {}
-        """The last answer, by tables."""
+        """The last answer to `read`, by the names of the tables."""
         self._cookie = 0
         """The cookie of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
@@ -57,7 +60,7 @@ class P4RuntimeTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since the last, by the election ids."""
+        """Within `turn`: whether no other controller has had one since our last turn, by election ids."""
         return self._client.undisturbed
 
     def program(self) -> ProgramInfo | None:
@@ -115,7 +118,7 @@ class P4RuntimeTarget:
         last = self._answers.get(tables, _LastAnswer())
         if last.codec is codec and last.answers == answers:
             return list(last.rows)
-        # Most rows are as they were when they were read last: these are not decoded again.
+        # Most rows are unchanged since the last read: these are not decoded again.
         known = last.decoded if last.codec is codec else {}
         found: dict[bytes, Entry | None] = {}
         rows: list[TableEntry | MulticastGroup] = []
@@ -157,14 +160,14 @@ class P4RuntimeTarget:
 def connect(
     address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True
 ) -> SwitchSession:
-    """Connect to a P4Runtime server.
+    """Return a session with a switch behind a P4Runtime server.
 
     Args:
-        address: ``host:port`` or ``unix:path``.
-        device_id: The switch's device id there.
-        tls: For TLS; None: without.
-        at_once: Wait until it answers; else the first call finds out whether it does.
+        address: ``host:port`` or ``unix:path`` of the server.
+        device_id: The switch's device id at the server.
+        tls: The files for TLS; None: no TLS.
+        at_once: Wait until the server answers; otherwise the first call connects.
 
-    Raises Unreachable, if `at_once`.
+    Raises Unreachable, if `at_once`, for a server that does not answer.
     """
     return SwitchSession(P4RuntimeTarget(address, device_id=device_id, tls=tls, at_once=at_once))

@@ -1,4 +1,4 @@
-"""TLS towards a switch: its files, and the diagnosis of failed connections."""
+"""TLS towards a switch: the files that it needs, and the diagnosis of failed connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANSWER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files for an encrypted connection, in PEM; certificate and key if the server asks for ours."""
+    """PEM files for TLS: the server's CA; the client's certificate and key, if the server wants these."""
 
     server_ca: Path
     certificate: Path | None = None
@@ -42,7 +42,7 @@ def diagnose(address: str, tls: Tls | None) -> str | None:
         where = urlsplit(f"//{address}")
         with socket.create_connection((where.hostname or "", where.port or 0), _ANSWER_S) as connection:
             if tls is None:
-                return "it speaks TLS, and was asked without" if _speaks_tls(connection) else None
+                return "it speaks TLS, and the request was without TLS" if _speaks_tls(connection) else None
             return _complaint(connection, where.hostname or "", tls)
     return None
 
@@ -70,13 +70,13 @@ def _complaint(connection: socket.socket, host: str, tls: Tls) -> str | None:
         try:
             context.load_cert_chain(tls.certificate, tls.key)
         except ssl.SSLError as error:
-            return f"{tls.certificate} and {tls.key} are no certificate in PEM with its key: {_reason(error)}"
+            return f"{tls.certificate} and {tls.key} are not a PEM certificate and its key: {_reason(error)}"
     try:
         with context.wrap_socket(connection, server_hostname=host) as encrypted:
             # A server of gRPC speaks first; in TLS 1.3 it refuses a client after the client's handshake.
             refused = not encrypted.recv(1)
     except ssl.SSLCertVerificationError as error:
-        return f"its certificate does not hold before the CA in {tls.server_ca}: {error.verify_message}"
+        return f"its certificate is not valid by the CA in {tls.server_ca}: {error.verify_message}"
     except (ssl.SSLEOFError, ConnectionResetError):
         refused = True
     except ssl.SSLError as error:
@@ -86,8 +86,8 @@ def _complaint(connection: socket.socket, host: str, tls: Tls) -> str | None:
     if not refused:
         return None
     if tls.certificate is None:
-        return "it ends the connection, as servers do that want a client certificate"
-    return f"it ends the connection, as servers do that do not trust the client certificate {tls.certificate}"
+        return "it ends the connection: it may want a client certificate"
+    return f"it ends the connection: it may not trust the client certificate {tls.certificate}"
 
 
 def _reason(error: ssl.SSLError) -> str:

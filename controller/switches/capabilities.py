@@ -1,13 +1,13 @@
-"""What a program offers to jobs, read from its P4Info: no program is known by its name.
+"""What a switch program offers to jobs, read from its P4Info: programs are not recognised by their names.
 
-The controller needs the names in the rows that it writes, so samples of these are held to the program's
-tables, match fields, actions and parameters. A program may have whatever it likes besides. Registers, which
-no controller reads or writes, tell what slots remember:
+The rows that a controller writes name tables, match fields, actions and parameters, so sample rows are
+compared with the program's. A program may have further objects. Registers, which no controller reads or
+writes, show what slots can do:
 
 ================  =======================================================  =================================
-what              P4Info has                                               so
+feature           P4Info has                                               meaning
 ================  =======================================================  =================================
-slots             registers ``slot_psn`` and ``lane_0``, ``lane_1``, …     as many slots, values per packet
+slots             registers ``slot_psn`` and ``lane_0``, ``lane_1``, …     number of slots, values per packet
 shared            ``slot_job``, or the table or the counter of moves       jobs share slots, and need a
                                                                            fallback server
 preemption        ``slot_priority``                                        a packet can take another's slot
@@ -51,10 +51,10 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
     """Return the capacity that a program offers to jobs.
 
     Args:
-        program: the objects of its P4Info.
-        title: its name in errors, such as ``the program shared``.
+        program: the objects of the program's P4Info.
+        title: the program's name in errors, such as ``the program shared``.
 
-    Raises ProgramMismatch, which names the missing part, if it can serve no job at all.
+    Raises ProgramMismatch, which names the missing part, if the program can serve no job at all.
     """
     lanes = _lanes(program)
     lacking = [
@@ -94,7 +94,7 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
 
 
 def missing(program: ProgramInfo, rows: Iterable[Entry]) -> list[str]:
-    """Name the parts that a program lacks to take these rows; nothing if it takes them all."""
+    """Return the names of the parts that a program lacks for these rows; none if it can hold all of them."""
     found = (each for row in rows if isinstance(row, TableEntry) for each in _missing_for(program, row))
     return list(dict.fromkeys(found))
 
@@ -129,7 +129,7 @@ def _missing_keys(table: TableInfo, row: TableEntry) -> Iterator[str]:
 
 
 def _kinds(value: Match) -> tuple[str, ...]:
-    """Return the kinds of match fields that take such a value."""
+    """Return the kinds of match fields that accept a value of this type."""
     match value:
         case Lpm():
             return ("lpm",)

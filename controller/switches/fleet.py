@@ -1,8 +1,8 @@
 """The jobs on one or many switches: admission, moves and removal.
 
 A `TreeAdmission` is a job's state on all its switches: it is admitted to all of them or to none. Everything
-is read from the switches (`controller.switches.session`), so that any number of fleets can share them and
-none has to survive. The pure `controller.switches.reconcile.reconcile` decides all writes.
+is read from the switches (`controller.switches.session`), so that several fleets can share switches, and
+nothing is lost when a fleet ends. The function `controller.switches.reconcile.reconcile` decides all writes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
-_AT_ONCE = 8  # switches that load a program
+_AT_ONCE = 8  # switches that load a program, or get rows, at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class ReconcileReport:
 
 @dataclass(frozen=True, slots=True)
 class _UnchangedSwitch:
-    """A switch that needed no action.
+    """A switch that needed no action when it was compared last.
 
     Attributes:
         wanted: The desired jobs there.
         observed: The rows that were there.
-        revision: The switch's revision before these were read, or an equal one later; None: not known.
+        revision: The switch's revision just before its rows were read; None: not known.
     """
 
     wanted: Sequence[Admission]
@@ -83,12 +83,12 @@ class _UnchangedSwitch:
 
     @property
     def moves(self) -> bool:
-        """Whether a job is moving to other slots; no entry shows when the move is over."""
+        """Whether a job is moving to other slots; the end of the move changes no entry, and no revision."""
         return any(isinstance(row, TableEntry) and row.table == names.CHANGE for row in self.observed.rows)
 
 
 class Fleet:
-    """The controller of the switches that `controllers` reach, by name.
+    """Controls several switches through their sessions, which `controllers` has by the switch's name.
 
     Not thread-safe. Errors about one switch begin with its name.
     """
@@ -96,27 +96,28 @@ class Fleet:
     def __init__(self, controllers: Mapping[str, SwitchSession]) -> None:
         self.controllers = dict(controllers)
         self._moving: dict[tuple[str, int], Admission] = {}
-        """By switch and job: jobs that are on their way to another region there."""
+        """By switch and job id: jobs that are moving to another region there."""
         self._unchanged: dict[str, _UnchangedSwitch] = {}
         """The switches that needed no action when they were compared last."""
         self._known_jobs: dict[str, dict[int, Admission]] | None = None
-        """By switch and job: the jobs desired then, updated by this fleet's admissions and removals; None:
-        something else may be there."""
+        """By switch and job id: the jobs desired at the last comparison, updated by this fleet's admissions
+        and removals; None: the switches may hold other jobs."""
         self._refused = False
-        """Whether the last joint admission failed: then jobs are admitted singly, up to the failing one."""
+        """Whether the last admission of several jobs failed; if so, the next jobs are admitted one by one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
-        """By switch, counter row and generation: the counts, and the switch's received packets before."""
+        """By switch, counter row and generation: the last counts of the job, and how many packets the switch
+        had received before."""
 
     # ------------------------------------------------------------------ its switches
 
     def add(self, name: str, controller: SwitchSession) -> None:
-        """Add a switch, in the place of one with the same name, which `drop` returned before."""
+        """Add a switch; to replace a switch with the same name, `drop` that one first."""
         self.controllers = {**self.controllers, name: controller}
         self._unchanged.pop(name, None)
         self._known_jobs = None
 
     def drop(self, name: str) -> SwitchSession:
-        """Remove a switch, whatever it holds; return its controller, which stays open."""
+        """Forget a switch, and leave its rows as they are; return its session, which stays open."""
         dropped = self.controllers[name]
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
         self._unchanged.pop(name, None)
@@ -136,22 +137,24 @@ class Fleet:
     ) -> TreeAdmission:
         """Admit a job to all switches of its tree, under one job id and generation.
 
-        No other controller writes to them meanwhile. Jobs whose leases were seen to expire make room.
+        No other controller writes to these switches meanwhile. Jobs whose leases were seen to expire may be
+        removed to make room.
 
         Args:
             deployment: The job's parts on the switches of its tree.
-            ports: By switch, the ports to choose from for members, and a fallback server, without a port:
-                each gets the lowest that no job uses.
-            identity: Job id and generation; None: chosen to be free everywhere.
-            registration: Metadata of the job's row; if it has a lease, it must be renewed.
+            ports: By switch, the ports for members and fallback servers without a port: each of these gets
+                the lowest port that no job uses.
+            identity: Job id and generation; None: chosen so that no job on these switches has them.
+            registration: Metadata of the job's row; a lease in it must be renewed (`renew`).
 
         Raises:
-            BadJob: the tree is invalid, or has a switch that is not of this fleet.
+            BadJob: the tree is invalid, or has a switch that is not in this fleet.
             OutOfMemory, OutOfRows: the job does not fit on a switch; nothing is written.
             ProgramMismatch: a switch's program does not serve jobs of this mode; nothing is written.
-            IdentityTaken: a job that is there has the identity; nothing is written.
-            SwitchError: a switch failed or refused. Rows written until then are deleted again; rows that
-                cannot be deleted, because a switch is gone, admit no packets, and go with the next admission.
+            IdentityTaken: another job on a switch has the identity; nothing is written.
+            SwitchError: a switch failed or refused a write. Rows written before that are deleted again. Rows
+                that cannot be deleted, because a switch is gone, admit no packets; the next admission to
+                that switch deletes them.
         """
         asked = dict.fromkeys(switch.name for switch in deployment.root.walk())
         for name in asked:
@@ -188,9 +191,10 @@ class Fleet:
         return admitted
 
     def _roll_back(self, admitted: TreeAdmission) -> None:
-        """Delete a job of which anything may be there, and only the answer lost; its row, and then the rest.
+        """Delete all rows that a failed admission may have written: the job's row, and then the other rows.
 
-        For use after an error that is already being raised: a second one would hide it.
+        A write may have taken effect although its answer was lost. Errors are ignored here, because they
+        would hide the error of the admission, which is being raised.
         """
         for name, on_switch in reversed([*admitted.switches.items()]):
             for rows in ([job_row(on_switch)], supporting_rows(on_switch)):
@@ -198,7 +202,7 @@ class Fleet:
                     self.controllers[name].apply(Write("DELETE", tuple(rows)))
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Remove a job from all its switches, children first; where that fails, try again later.
+        """Remove a job from all its switches, children first; if this fails, call it again later.
 
         After all switches have been tried, raises the error of the uppermost one that failed; NoSuchJob only
         if no switch has the job any more.
@@ -222,11 +226,11 @@ class Fleet:
             raise [*gone, *failed][-1]
 
     def _clear(self, observed: Mapping[str, SwitchState], goes: Callable[[Admission], bool]) -> list[Action]:
-        """Remove these jobs, and rows that belong to none, within turns."""
+        """Remove the jobs for which `goes` is true, and rows that belong to no job, within turns."""
         return self._apply_actions(reconcile({}, observed, may_remove=goes).actions)
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
-        """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
+        """Replace a job's registration on all its switches. Raises NoSuchJob; SwitchError."""
         for name, on_switch in admission.switches.items():
             with switch_in_errors(name):
                 self.controllers[name].renew(on_switch, registration)
@@ -238,7 +242,7 @@ class Fleet:
                 self.controllers[name].check(on_switch)
 
     def sweep(self) -> dict[str, list[Admission]]:
-        """Look at all leases; remove, and return by switch, the jobs without a holder.
+        """Look at the leases of all jobs; remove, and return by switch, jobs whose leases have expired.
 
         Raises SwitchError.
         """
@@ -254,16 +258,16 @@ class Fleet:
         return swept
 
     def lease_wait_s(self) -> float | None:
-        """Return the seconds until each lease has been renewed or has expired; None: each has.
+        """Return the seconds after which each lease has been renewed or has expired; None: each has already.
 
-        Sweep until then.
+        Call `sweep` repeatedly until then.
         """
         found = (controller.leases.lease_wait_s() for controller in self.controllers.values())
         return max((wait_s for wait_s in found if wait_s is not None), default=None)
 
     @property
     def moving(self) -> bool:
-        """True if jobs are on their way to other slots; `reconcile` ends moves that are over."""
+        """True if jobs are moving to other slots; `reconcile` ends moves that are over."""
         return bool(self._moving)
 
     # ------------------------------------------------------------------ reconciling
@@ -280,23 +284,23 @@ class Fleet:
         """Make the switches hold these jobs and no others: read, decide, write, report.
 
         If there is nothing to do, nothing is written, and no turn is taken. A switch that cannot be reached,
-        or does not serve such jobs, is skipped, and the report says why. After an error, which leaves
-        everything written until then, and while something waits, call it again.
+        or does not serve such jobs, is skipped, and the report says why. Call this again after an error
+        (earlier writes stay), and while a step waits.
 
         Args:
-            desired: All jobs that should be there, as `admit` returned them, or with other slots. One moving
-                to another region should end there.
+            desired: All jobs that should be there, as `admit` returned them, or with other slots. Of a job
+                that is moving, the region to which it moves is the desired one.
             program: The program for switches that have none.
-            may_remove: Which other jobs are removed; by default those without a lease, and those whose lease
-                was seen to expire.
+            may_remove: Whether another job that is there is removed; by default a job without a lease, or
+                whose lease was seen to expire.
             revisions: Revisions of the switches that report one, read just before. A switch with the same
                 revision as when it needed no action is not read again.
-            doubtful: Switches that seem to hang: they get 1 s to answer. So does, in every call, a switch
-                that did not answer the last call.
+            doubtful: Switches that seem to hang: they get 1 s to answer. A switch that did not answer the
+                last call gets 1 s, too.
 
         Raises:
-            BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
-                a part on a switch that is not of this fleet.
+            BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or a job
+                has a part on a switch that is not in this fleet.
             ControllerError: a switch failed, or another controller is its primary.
         """
         trees = list(desired)
@@ -315,7 +319,7 @@ class Fleet:
             name: _UnchangedSwitch(wanted.get(name, ()), each, revisions.get(name))
             for name, each in observed.items()
         }
-        # Where neither has changed since nothing was to be done there is nothing to be done now.
+        # A switch needs no action if desired jobs and rows are the same as when it needed none.
         resting = {name for name, each in found.items() if _same(self._unchanged.get(name), each)}
         resting -= {action.switch for action in done}
         wanted = {name: jobs for name, jobs in wanted.items() if name not in resting}
@@ -326,7 +330,7 @@ class Fleet:
             on_way = (job for job in each.contents.jobs.values() if job.change and job.job in ours)
             self._moving |= {(name, job.job): job for job in on_way}
         decision = reconcile(wanted, observed, may_remove=may_remove)
-        # Jobs of others may have to go later although no row has changed: when their leases run out.
+        # Other controllers' jobs may have to go later, when their leases expire, although no row has changed.
         astir = {*decision.others, *(each.switch for each in (*done, *decision.actions))}
         astir |= {each.switch for each in decision.waiting}
         self._unchanged = {name: each for name, each in found.items() if name not in astir}
@@ -340,7 +344,7 @@ class Fleet:
             waiting = list(decision.waiting)
             here = [action for action in decision.actions if action.switch in touched]
             waiting += (
-                WaitingStep(action.switch, action.job, "others have just written there")
+                WaitingStep(action.switch, action.job, "another controller has just written there")
                 for action in decision.actions
                 if action.switch not in touched
             )
@@ -350,9 +354,9 @@ class Fleet:
 
     @contextlib.contextmanager
     def _turns(self, switches: Collection[str], *, moves: bool = True) -> Iterator[dict[str, SwitchState]]:
-        """Be the only controller that writes to these switches; yield what `observe` finds there.
+        """Be the only controller that writes to these switches in the block; yield their states.
 
-        Turns are taken by address: two fleets that take several do not wait for each other.
+        Turns are taken in the order of addresses, so that two fleets never wait for each other.
         """
         with contextlib.ExitStack() as turns:
             for name in sorted(switches, key=lambda name: self.controllers[name].address):
@@ -365,9 +369,9 @@ class Fleet:
             yield observed
 
     def _apply_actions(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
-        """Apply actions within turns, and return them; counters of `fresh` switches are zero.
+        """Apply actions within turns, and return them; counters of `fresh` switches are still zero.
 
-        Jobs are admitted after all else: together, which takes a few requests instead of some for each.
+        Jobs are admitted last and together, which takes a few requests instead of several for each job.
         """
         if not actions:
             return []
@@ -397,9 +401,9 @@ class Fleet:
         return list(actions)
 
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
-        """Apply writes, in order for each switch; to all switches `at_once`, if there are many.
+        """Apply writes, in order for each switch; with `at_once`, to all switches in parallel.
 
-        Raises the first error, when all switches are done.
+        Raises the first error; with `at_once`, when all switches are done.
         """
         by_switch: dict[str, list[Write]] = {}
         for switch, write in stage:
@@ -436,15 +440,14 @@ class Fleet:
     def seems_reconciled(
         self, desired: Iterable[TreeAdmission], revisions: Mapping[str, Revision] | None = None
     ) -> bool:
-        """Return whether `reconcile` would find nothing to do, as far as is known without reading all.
+        """Return whether `reconcile` would find nothing to do, as far as is known without reading all rows.
 
-        Another desired job is noticed, and a restarted switch if it has reported its revision, which
-        needs no request. Of other switches one row is read: they are noticed if they do not answer, were
-        started anew, or have lost the job that is asked for; those without jobs have no such row. Other rows
-        that another process has changed are not noticed.
+        A change of the desired jobs is noticed; so is a restart of a switch in `revisions`, without a
+        request. Of any other switch with jobs one job's row is read, which shows whether the switch answers,
+        was restarted, or has lost this job. Other rows that another process has changed are not noticed.
 
         Args:
-            desired: As for `reconcile`.
+            desired: All jobs that should be there.
             revisions: Revisions of the switches that report one, read just before.
         """
         revisions = revisions or {}
@@ -473,7 +476,7 @@ class Fleet:
         done: list[Action],
         revisions: Mapping[str, Revision],
     ) -> dict[str, SwitchState]:
-        """Read the switches that may have changed; those without a program get this one first."""
+        """Read the switches that may have changed; first load `program` on switches without a program."""
         observed: dict[str, SwitchState] = {}
         empty: dict[str, SwitchSession] = {}
         for name, controller in self.controllers.items():
@@ -519,9 +522,9 @@ class Fleet:
         return {job: TreeAdmission(switches) for (_, job), switches in sorted(found.items())}
 
     def counters(self, admission: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Read the packets of a job by outcome since its admission, by switch.
+        """Read by switch how many of a job's packets had each outcome since its admission.
 
-        Raises NoSuchJob if a switch no longer has it.
+        Raises NoSuchJob if a switch no longer has the job.
         """
         found = {}
         for name, on_switch in admission.switches.items():
@@ -535,16 +538,16 @@ class Fleet:
         outcomes: Collection[str] = OUTCOMES,
         received: Mapping[str, Hashable] | None = None,
     ) -> dict[_Key, dict[str, dict[str, int]]]:
-        """Read these counters of several jobs, each by switch, with one request to a switch.
+        """Read how many packets of several jobs had each outcome, by job and switch; one request to a switch.
 
-        Counts in a job's row are taken for the job's, without a check that the switch still has the job.
+        The counts come from the jobs' counter rows, without a check that a switch still has the job.
         Switches that fail are left out.
 
         Args:
             jobs: The jobs.
-            outcomes: The counters; the same ones each time where `received` is given.
-            received: The switches' earlier counts of received packets: while a switch reports
-                the same count, it has counted nothing, and is not asked again.
+            outcomes: The outcomes to read; with `received`, the same ones in each call.
+            received: By switch, how many packets it had received before this call. A switch with the same
+                number as in an earlier call has counted nothing since, and is not asked again.
         """
         received = received or {}
         at: dict[str, dict[_Key, Admission]] = {}
@@ -568,7 +571,7 @@ class Fleet:
         return found
 
     def refused(self) -> dict[str, dict[str, int]]:
-        """Read the packets that belong to no job by outcome, by switch."""
+        """Read by switch how many packets that belong to no job had each outcome."""
         found = {}
         for name, controller in self.controllers.items():
             with switch_in_errors(name):
@@ -578,7 +581,10 @@ class Fleet:
     # ------------------------------------------------------------------ ordinary traffic
 
     def bridge(self, mac: str, ports: Mapping[str, int]) -> None:
-        """Send ordinary frames for a MAC address out of these ports, by switch. Raises SwitchError."""
+        """Make switches send ordinary frames for a MAC address out of the port that `ports` has for each.
+
+        Raises SwitchError.
+        """
         for name, port in ports.items():
             controller = self._controller(name)
             with switch_in_errors(name):
@@ -603,7 +609,7 @@ def _load_all(
     left_out: dict[str, str],
     done: list[Action],
 ) -> dict[str, SwitchState]:
-    """Load a program on switches, and read them: all at once, because a switch takes time to load one."""
+    """Load a program on switches, and read these: in parallel, because loading takes time."""
 
     def load(controller: SwitchSession) -> tuple[bool, SwitchState]:
         return controller.load(program), controller.observe()
@@ -624,7 +630,7 @@ def _load_all(
 
 
 def _without_counters(action: Action) -> Action:
-    """Return the admission of a job to a switch whose counters are zero: its program was just loaded."""
+    """Return an action without the writes that set counters to zero, for a switch with a new program."""
     cells = [each for each in action.writes if isinstance(each.entries[0], CounterCell)]
     return replace(action, writes=tuple(each for each in action.writes if each not in cells))
 

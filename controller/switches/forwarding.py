@@ -8,34 +8,34 @@ from controller.switches.target import Lpm, MulticastGroup, TableEntry
 
 
 def bridge(mac: str, port: int) -> TableEntry:
-    """Send frames for `mac` out of `port`."""
+    """Return the entry that sends frames for `mac` out of `port`."""
     return TableEntry(names.BRIDGE, {names.BRIDGE_KEY: mac_to_int(mac)}, names.FORWARD, {"port": port})
 
 
 def broadcast(group: int) -> TableEntry:
-    """Flood broadcast frames to the ports of a multicast group, except the ingress port."""
+    """Return the entry that floods broadcast frames to a multicast group's ports, except the ingress port."""
     return TableEntry(names.BRIDGE, {names.BRIDGE_KEY: 0xFFFF_FFFF_FFFF}, names.FLOOD, {"group": group})
 
 
 def flood_unknown(group: int) -> TableEntry:
-    """Flood frames for MACs without a row to the ports of a multicast group."""
+    """Return the default entry that floods frames for MACs without an entry to a multicast group's ports."""
     return TableEntry(names.BRIDGE, {}, names.FLOOD, {"group": group}, default=True)
 
 
 def flood_group(group: int, ports: list[int]) -> MulticastGroup:
-    """Make the multicast group for flooding."""
+    """Return the multicast group for flooding, with these ports."""
     return MulticastGroup(group, tuple((port, 0) for port in ports))
 
 
 def own_address(ip: str, mac: str) -> TableEntry:
-    """Make the switch answer ARP requests for `ip` with `mac`."""
+    """Return the entry by which the switch answers ARP requests for `ip` with `mac`."""
     return TableEntry(
         names.OWN_ADDRESS, {names.OWN_ADDRESS_KEY: ipv4_to_int(ip)}, names.ARP_REPLY, {"mac": mac_to_int(mac)}
     )
 
 
 def own_mac(mac: str) -> TableEntry:
-    """Make the switch route frames for `mac` instead of bridging them."""
+    """Return the entry by which the switch routes frames for `mac` instead of bridging them."""
     return TableEntry(names.OWN_MAC, {names.OWN_MAC_KEY: mac_to_int(mac)}, names.NO_ACTION)
 
 

@@ -1,4 +1,4 @@
-"""A job's table entries: from an admission to rows and, also on a switch that others use, back.
+"""A job's rows on a switch (table entries and a multicast group): made from an admission, and parsed back.
 
 A job with all its rows is an `Admission`. Its row in the job table is written last and deleted first, so
 that packets meet either the whole job or none of it.
@@ -49,8 +49,8 @@ def encode_registration(registration: Registration | None) -> bytes:
 def decode_registration(metadata: bytes) -> Registration | None:
     """Return the registration that any version of `encode_registration` wrote; None for other metadata.
 
-    Earlier versions wrote the end of a lease by its holder's clock, and not its length: no other
-    process knows when it has run out.
+    Earlier versions wrote when a lease ends by its holder's clock, which other processes cannot use: the
+    length of such a lease is infinite here.
 
     >>> decode_registration(b"of another program")
     >>> decode_registration(b'{"ina_lease": {"until_ms": 1700000000000, "holder": "host pid 17"}}').lease_s
@@ -68,7 +68,7 @@ def decode_registration(metadata: bytes) -> Registration | None:
 
 
 Row = TableEntry | MulticastGroup
-"""The rows of a job on a switch."""
+"""A row of a job on a switch."""
 
 Key = int | tuple[str, tuple[tuple[str, object], ...]]
 """Unique key of a row on its switch: a group's number, or an entry's table and match."""
@@ -112,7 +112,7 @@ def job_row(admission: Admission) -> TableEntry:
 
 
 def change_row(admission: Admission) -> TableEntry:
-    """Make the row that moves the job to another region. Raises ValueError if it does not move."""
+    """Make the row that moves the job to another region. Raises ValueError for a job that is not moving."""
     change = admission.change
     if change is None:
         raise ValueError(f"job {admission.job} is not moving to another region")
@@ -125,7 +125,7 @@ def change_row(admission: Admission) -> TableEntry:
 
 
 def supporting_rows(admission: Admission) -> tuple[Row, ...]:
-    """Make all other rows: members by port, their addresses by bit, the uplink, the multicast group.
+    """Make the job's other rows: members by port, their addresses by bit, the uplink, the multicast group.
 
     Raises BadJob for an invalid address; ValueError for a member or an uplink without a port.
     """
@@ -139,7 +139,7 @@ def supporting_rows(admission: Admission) -> tuple[Row, ...]:
     for member in admission.members:
         if member.port is None:
             raise ValueError(f"{member} has no port yet")
-        replica = member.bit + 1  # 0 leads up
+        replica = member.bit + 1  # replica 0 is for the uplink
         below = {"first_node": member.below.start, "node_count": len(member.below)}
         if bitmap := at_port.pop(member.port, 0):  # one row for all workers that share a port
             of_port = {"bitmap": bitmap, **below}
@@ -189,10 +189,10 @@ def _receiver_row(job: int, replica: int, to: Member | Uplink) -> TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Jobs on a switch: complete ones, and rows that belong to none.
+    """The jobs on a switch, and `orphans`: rows that belong to no job.
 
-    Orphans are left by a controller that died at work. Rows of our tables whose job has no row in
-    the job table are orphans, and so are groups in the jobs' range that no job uses.
+    A controller that died between two writes leaves orphans: rows of a job that has no row in the job
+    table, and multicast groups in the jobs' range of ids that no job uses.
     """
 
     jobs: dict[int, Admission]
@@ -201,7 +201,7 @@ class Contents:
 
 @dataclass(slots=True)
 class _JobRows:
-    """The rows of one job id, as they turn up."""
+    """The rows of one job id that have been found so far."""
 
     job: TableEntry | None = None
     uplink: TableEntry | None = None
@@ -233,7 +233,8 @@ class ParseCache:
 def parse(rows: Iterable[Row], *, job_groups: range, before: ParseCache | None = None) -> Contents:
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
-    `job_groups` are the group ids that only jobs use. `before` has the same switch's rows as parsed before.
+    `job_groups` are the group ids that only jobs use. `before` has the results of the last call for this
+    switch, and gets the new ones.
     """
     found: dict[int, _JobRows] = {}
     groups: list[MulticastGroup] = []
@@ -355,15 +356,15 @@ class RowCache:
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = frozenset(tables)
         self._read: Sequence[Row] | None = None
-        """The rows as they were read last; None: they are not known."""
+        """The rows as last read; None: they are not known."""
         self._rows: dict[Key, Row] | None = None
-        """The same with the rows written since; None: no rows were written."""
+        """These rows with all writes since then; None: nothing was written since then."""
         self.in_turn = False
         """Whether the controller has its turn at the switch."""
         self._in_doubt = False
 
     def begin(self, *, undisturbed: bool) -> None:
-        """Begin a turn; `undisturbed`: no other controller has had one since this controller's last."""
+        """Begin a turn; `undisturbed`: no other controller has had a turn since this controller's last."""
         self.in_turn, self._in_doubt = True, False
         if not undisturbed:
             self._read = self._rows = None
@@ -373,7 +374,10 @@ class RowCache:
         self.in_turn = False
 
     def rows(self) -> list[Row] | None:
-        """Return the rows if they are known, within a turn (else others may be writing); None: read them."""
+        """Return the rows if they are known and this is a turn; None: they have to be read.
+
+        Outside a turn, other controllers may be writing.
+        """
         if self._read is None or not self.in_turn:
             return None
         return list(self._read if self._rows is None else self._rows.values())

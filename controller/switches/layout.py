@@ -1,4 +1,4 @@
-"""From a job's tree of switches to the part of each switch. No I/O."""
+"""The part of a job that each switch of its tree serves, computed from the tree. No I/O."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from controller.switches.planning import check_fan_in, check_part, check_ranks
 from controller.vocabulary import BadSpec, Job, Mode, Region, Topology, Tree
 
 NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
-"""Destination of switches' packets for other switches."""
+"""Default destination of packets from one switch to another."""
 
 
 BESIDE_FAN_IN = 2
 """Children of a root that is at a fallback server: the worker beside it, and the uppermost switch."""
 BESIDE_WORKER, BESIDE_SWITCH = 0b01, 0b10
-"""Their bits."""
+"""Contribution bits of these two children."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A switch of a job's tree with everything below it.
 
-    `members` are workers with the ranks of the whole job; `lay_out` chooses their bits. `links`
-    lead to switches below. `region` is where a shared job's packets are summed, by default all slots. A
-    `transit` switch has no memory for the job: its children count as children of the switch above.
+    `members` are its workers, with their ranks in the whole job; `lay_out` chooses their bits. `links`
+    lead to the switches below. `region` has the slots in which a shared job's packets are summed, by default
+    all. A `transit` switch has no memory for the job: its children count as children of the switch above.
     `mac` and `ip` are the destination addresses of packets for this switch, which it does not check.
     """
 
@@ -68,7 +68,7 @@ class Downlink:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A job to be admitted to `root` and all switches below it; for the other fields see `Part`."""
+    """A job for admission to `root` and all switches below it; for the other fields see `Part`."""
 
     root: Branch
     slots: int = 0
@@ -92,10 +92,12 @@ def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
     of their ranks and then to its links in the order given; children of a transit switch get their bits in
     the position of the link to that switch.
 
+    With a worker `beside` the fallback server, node 0 is at this server, and has two bits: the worker's and
+    the uppermost switch's.
+
     Raises BadJob, with the switch's name where one is at fault, if a switch occurs twice, a node has no
-    children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
-    serve its part for another reason. With a worker `beside` the fallback server node 0 is there, and its
-    bits are the worker's and the uppermost switch's.
+    children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not serve its
+    part for another reason.
     """
     switches = list(deployment.root.walk())
     names = [switch.name for switch in switches]
@@ -104,7 +106,9 @@ def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
             raise BadJob(f"switch '{name}' is in the tree twice; a switch can be one node of a job")
     for switch in switches:
         if any(m.rank is None for m in switch.members):
-            raise BadJob(f"switch '{switch.name}': a member has no rank; a link attaches a lower switch")
+            raise BadJob(
+                f"switch '{switch.name}': a member has no rank; want workers as members, switches as links"
+            )
     beside = [] if deployment.beside is None else [deployment.beside]
     members = [m for switch in switches for m in switch.members]
     check_ranks([m.rank for m in (*members, *beside) if m.rank is not None])
@@ -133,9 +137,10 @@ class _Layout:
         self._next_id = 0
 
     def above_all(self) -> Uplink | None:
-        """Return the node above the uppermost switch, which is at the fallback server; None: there is none.
+        """Return the uplink of the uppermost switch to node 0 at the fallback server; None: it is a switch.
 
-        Raises BadJob for a job whose uppermost switch only forwards, and for one without such a server.
+        Node 0 is at the server if a worker is there (`Deployment.beside`). Raises BadJob if the uppermost
+        switch then only forwards, or the job has no fallback server.
         """
         if self._deployment.beside is None:
             return None
@@ -144,7 +149,7 @@ class _Layout:
                 f"switch '{self._deployment.root.name}' only forwards; the uppermost switch must sum"
             )
         if self._deployment.fallback is None:
-            raise BadJob("a worker is beside the fallback server, but the job has none")
+            raise BadJob("a worker is beside the fallback server, but the job has no such server")
         self._next_id = 1
         return replace(self._deployment.fallback, node=0, bitmap=BESIDE_SWITCH, fan_in=BESIDE_FAN_IN)
 
@@ -203,13 +208,13 @@ class _Layout:
 
 
 def _ranks(switch: Branch) -> range:
-    """Return the least range with the ranks of all workers at a switch and below it."""
+    """Return the smallest range that has the ranks of all workers at a switch and below it."""
     ranks = [member.rank for each in switch.walk() for member in each.members if member.rank is not None]
     return range(min(ranks), max(ranks) + 1) if ranks else range(0)
 
 
 def _bits(switch: Branch) -> int:
-    """Number of contributions from a switch's children."""
+    """Return the number of contributions from a switch's children."""
     below = (_bits(link.child) if link.child.transit else 1 for link in switch.links)
     return len(switch.members) + sum(below)
 
@@ -221,7 +226,7 @@ def _bits(switch: Branch) -> int:
 def members_by_switch(
     topology: Topology, hosts: Sequence[str], udp_ports: Sequence[int] | None = None
 ) -> dict[str, list[Member]]:
-    """Return the workers on these hosts, rank by rank, by the switch that they are linked to.
+    """Return the workers on these hosts (host i has rank i), by the switch to which the host is linked.
 
     `udp_ports` are their UDP ports, by rank; None: all use `INA_UDP_PORT`.
     """
@@ -235,16 +240,16 @@ def members_by_switch(
 
 
 def fallback_udp_port(topology: Topology, server: str) -> int:
-    """Return the UDP port of the fallback server on a machine: one of its own where workers are beside it."""
+    """Return the UDP port of the fallback server on a machine: a separate one if workers run there, too."""
     return BESIDE_UDP_PORT if topology.server[server].serves_beside_workers else INA_UDP_PORT
 
 
 def split_off_beside(
     members: dict[str, list[Member]], server: str, topology: Topology
 ) -> tuple[dict[str, list[Member]], Member | None]:
-    """Return the workers without the one on a fallback server's machine, and that one; None: there is none.
+    """Split off the worker on the fallback server's machine; return the other workers, and this one or None.
 
-    The machine has one port of a switch, which is the server's (`controller.switches.layout.Deployment`).
+    The machine is at one port of a switch, which is the fallback server's (`Deployment.beside`).
 
     Raises:
         BadSpec: no other worker is left for a switch to sum.
@@ -277,7 +282,7 @@ def branch_of(
         root: The root of the tree.
         parents: The switch above each other switch of the tree.
         members: The job's workers by switch (`members_by_switch`).
-        regions: The slots that a shared job may use, by switch; all slots of a switch left out.
+        regions: By switch, the slots that a shared job may use; at other switches it may use all slots.
         transit: Switches that forward the job's packets without adding.
         ip: IPv4 address of packets for a switch; by default the only one that a worker's UDP socket accepts.
     """
@@ -318,10 +323,10 @@ def deployment_of(
     udp_ports: Sequence[int] | None = None,
     up: Topology | None = None,
 ) -> Deployment:
-    """Return the deployment of a routed job, but for its slots and its window, for `controller.Fleet.admit`.
+    """Return the deployment of a routed job for `controller.Fleet.admit`; its slots and window are not set.
 
-    Each server of `job.hosts` is a rank, in that order. Ports and addresses are the topology's
-    (`Topology.ports`, `mac`, `ip`).
+    Server i of `job.hosts` has rank i. Ports and addresses are the topology's (`Topology.ports`, `mac`,
+    `ip`).
 
     Args:
         topology: Servers, switches and links.
@@ -329,10 +334,10 @@ def deployment_of(
         tree: Its aggregation tree.
         regions: Its regions by switch, from a memory policy; None: all slots.
         udp_ports: UDP port of each server; None: all at `INA_UDP_PORT`.
-        up: The part of the topology that works, where packets for the fallback server go; None: all of it.
+        up: The part of the topology that works, for the path to the fallback server; None: all of it.
 
     Raises BadSpec for a job whose root does not sum, because its fallback server does all the work, and for
-    one whose fallback server is behind a switch of the tree: it must be linked to the root.
+    a job whose fallback server is behind a child switch of the root: no switch of the tree may lie between.
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
@@ -355,7 +360,7 @@ def deployment_of(
         if tree.parents.get(way[1]) == tree.root:
             raise BadSpec(
                 f"job {job.name!r}: its fallback server {job.fallback!r} is behind {way[1]!r}, a switch of"
-                f" the tree; want one at the root, {tree.root!r}, or off the tree"
+                f" the tree; want a server at the root, {tree.root!r}, or outside the tree"
             )
         port = topology.port_to(tree.root, way[1])
         udp_port = fallback_udp_port(topology, job.fallback)
@@ -369,7 +374,7 @@ def deployment_of(
 
 @dataclass(frozen=True, slots=True)
 class TreeAdmission:
-    """A job as the switches of its tree serve it, by the switches' names: at least one."""
+    """A job as the switches of its tree serve it: its admission at each of them, by the switch's name."""
 
     switches: Mapping[str, Admission]
     beside: Member | None = None
@@ -378,17 +383,17 @@ class TreeAdmission:
 
     @property
     def job(self) -> int:
-        """The job's id, the same everywhere."""
+        """The job's id, the same on all switches."""
         return self._any.job
 
     @property
     def generation(self) -> int:
-        """The generation of its slots, the same everywhere."""
+        """The generation of the job's slots, the same on all switches."""
         return self._any.generation
 
     @property
     def epoch(self) -> int:
-        """Part of the generation that packets carry."""
+        """The low bits of the generation, which packets carry."""
         return self._any.epoch
 
     @property
@@ -400,8 +405,8 @@ class TreeAdmission:
     def tree(self) -> dict[int, list[int]]:
         """The logical tree: by node id the children in the order of their bits.
 
-        A child is a worker's rank, or -n for node n; transit switches are not shown. Children that are
-        on none of these switches are left out; if the tree is `whole`, there are none.
+        A child is a worker's rank, or -n for node n; transit switches are not shown. Children that are on
+        none of these switches are left out; a `whole` tree has no such children.
         """
         children: dict[int, dict[int, int]] = {}
         for admission in self.switches.values():
@@ -416,7 +421,7 @@ class TreeAdmission:
 
     @property
     def server(self) -> Uplink | None:
-        """Return the way to the fallback server from the uppermost switch; None: no switch here has one."""
+        """The uplink from the uppermost switch to the fallback server; None: no switch here has one."""
         for admission in self.switches.values():
             above = admission.uplink
             at_top = admission.root or (self.beside is not None and above is not None and above.node == 0)
@@ -433,7 +438,7 @@ class TreeAdmission:
         return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
 
     def at(self, regions: Mapping[str, Region]) -> TreeAdmission:
-        """Return the job with these slots, by switch, where it sums its packets."""
+        """Return the job with these regions, by switch; switches that only forward are left as they are."""
         there = {
             name: replace(held, region=regions[name], change=None)
             if name in regions and not held.transit

@@ -1,20 +1,20 @@
 """Leases of jobs: which have expired, as one observer sees it. No I/O, no clock.
 
-The holder of a lease of 60 s rewrites its registration four times in that time, with a new count of
-`renewals`. An observer that asks whether a job still has a holder watches that count: if it has not changed
-for the length of the lease, it has no holder any more. So no two clocks are ever compared, and none has to be
-right: a holder counts its renewals by its own clock, an observer the time that it has watched by its own, and
-both only as differences. Clocks of the day do not occur, so their steps do not matter.
+The holder of a lease of 60 s rewrites its registration four times in that time, each time with a new count of
+`renewals`. An observer watches this count: if it has not changed for the length of the lease, the job has no
+holder any more. So the clocks of two machines are never compared, and none has to be right: the holder
+measures the time between renewals by its own clock, and the observer the time that it has watched by its own.
+The time of day is not used, so setting it does no harm.
 
-An observer counts only the time in which it did look: between two looks that are further apart than a holder
-has to renew, a quarter of the lease. A machine that is suspended, a virtual machine or a container that is
-paused, takes holder and observer along, and on any clock that goes on meanwhile the lease would have run out
-before its holder could run again. So it does not matter to an observer which clock it is given, as long as it
-does not go back: `time.monotonic`, which on Linux stands still while the machine is suspended. A holder that
-asks whether it has been too late takes one that goes on (`ina/service/fabric_network.py`): others may have
-watched.
+An observer counts only time in which it did look: of the time between two looks it counts at most a quarter
+of the lease, in which a holder has to renew. If a machine is suspended, or a virtual machine or a container
+is paused, its holder and its observer stop together, and on a clock that goes on meanwhile the lease would
+end before its holder could run again. So an observer can use any clock that does not go back: it uses
+`time.monotonic`, which on Linux stands still while the machine is suspended. A holder that checks whether it
+was too late uses a clock that goes on (`ina/service/fabric_network.py`), because observers on other machines
+may have watched.
 
-A holder on the same machine that is known to have ended (`holders.py`) needs no watching.
+A holder on the same machine that is known to have ended (`has_ended`) needs no watching.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from controller.switches.target import TableEntry
 
 
 OWNER_MAC = 0x02_69_6E_61_00_01
-"""A locally administered address of no station: the row for it is the mark."""
+"""A locally administered MAC address that no machine has: the row for it is the owner's mark."""
 _DROPS = 511
-"""The number that stands for no port."""
+"""The port number that means drop in v1model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Owner:
     """The owner of a switch.
 
     Attributes:
-        id: Stays the same when the controller is started again.
+        id: Unique; it stays the same when the controller is started again.
         name: The owner's name, for people.
         process: Its process (`this_process`).
     """
@@ -78,9 +78,9 @@ def owner_of(mark: TableEntry) -> Owner | None:
 
 
 def this_process() -> str:
-    """Name this process: the machine's start, the namespace of process ids, the process id; "" without /proc.
+    """Return a name of this process: the machine's boot id, its namespace, its process id; "" without /proc.
 
-    Process ids mean the same only where the first two are the same.
+    Two process ids can be compared only if boot id and namespace (of process ids) are the same.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -95,10 +95,10 @@ def has_ended(process: str) -> bool:
 
 
 def lives(process: str) -> bool | None:
-    """Return whether a process that `this_process` named runs, or another one has its id by now.
+    """Return whether a process that `this_process` named runs; also True if its id is another process's now.
 
-    None if it cannot be known here: for processes of other machines, of other namespaces, and from before the
-    machine was started.
+    None if this cannot be known here: the process is on another machine or in another namespace, or is from
+    before the machine's last start.
     """
     place, _, number = process.rpartition(" ")
     if not place or place != this_process().rpartition(" ")[0] or not number.isdecimal():
@@ -107,7 +107,7 @@ def lives(process: str) -> bool | None:
 
 
 def is_running(number: int) -> bool:
-    """Return whether there is a process with this id that has not ended, waited for or not."""
+    """Return whether a process with this id runs; a zombie, which has ended, does not."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:
@@ -120,12 +120,12 @@ def is_running(number: int) -> bool:
 
 
 RENEWALS_PER_LEASE = 4
-"""Renewals of a lease in its time: one or two may fail."""
+"""Renewals within the length of a lease: one or two of these may fail."""
 
 
 @dataclass(slots=True)
 class _WatchedLease:
-    """A count of renewals, and for how long it has been seen to be the same."""
+    """A job's registration, and for how long its count of renewals has been seen to stay the same."""
 
     registration: Registration
     for_s: float = 0.0
@@ -139,14 +139,14 @@ class _WatchedLease:
 
     @property
     def expired(self) -> bool:
-        """True if it has no holder any more."""
+        """True if the job has no holder any more."""
         return self.ended or self.for_s >= self.length_s
 
 
 class LeaseWatch:
-    """Watch over the leases of the jobs of a switch; begins with the first look.
+    """Watches the leases of the jobs of a switch, from the first `look` on.
 
-    `has_ended` says of a `Registration.process` that it is known to have ended.
+    `has_ended` returns whether a holder's process (`Registration.process`) is known to have ended.
     """
 
     def __init__(self, has_ended: Callable[[str], bool] = lambda process: False) -> None:
@@ -155,7 +155,7 @@ class LeaseWatch:
         self._looked_s = 0.0
 
     def look(self, jobs: Iterable[Admission], now_s: float) -> None:
-        """Record all jobs as they are now, at `now_s` of a clock that does not go back."""
+        """Record the jobs' leases as they are now; `now_s` is the time of a clock that does not go back."""
         since_s = now_s - self._looked_s
         self._looked_s = now_s
         before, self._watched = self._watched, {}
@@ -186,7 +186,7 @@ class LeaseWatch:
     def lease_wait_s(self) -> float | None:
         """Return the seconds of further watching until each lease has been renewed or has expired.
 
-        None if all have; leases of earlier versions, whose end is unknown, are left out.
+        None if each has already. Leases written by earlier versions, whose end is unknown, are left out.
         """
         open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.expired]
         return max((seen.length_s - seen.for_s for seen in open_ if seen.length_s < math.inf), default=None)

@@ -2,8 +2,8 @@
 
 The part of a job on one switch is one node of the job's tree: it sums its children (workers or switches)
 and has an uplink to its parent, or, at the root of a shared job, to the job's fallback server. A job
-on a single switch is a tree of one node, and `Part(members, slots)` says all of it; larger trees
-are described in `controller.switches.layout`.
+on a single switch is a tree of one node, which `Part(members, slots)` describes; `controller.switches.layout`
+describes larger trees.
 """
 
 from __future__ import annotations
@@ -62,27 +62,27 @@ OUTCOMES = {
     "wrong_direction": 30,
     "no_uplink": 31,
 }
-"""Outcome of an INA packet: the column of its counter in the row."""
+"""By outcome of an INA packet, the column of its counter in a job's row."""
 
 
 INA_UDP_PORT = 42592
-"""The UDP port by which switches recognise packets to aggregate; packets for a switch go there."""
+"""The UDP destination port by which switches recognise packets to aggregate."""
 
 BESIDE_UDP_PORT = INA_UDP_PORT - 1
 """The UDP port of a fallback server on a machine with workers, whose ports are `INA_UDP_PORT` and above."""
 
 SWITCH_IP = "10.0.255.1"
-"""Destination of workers with ordinary UDP sockets; the switch intercepts it, and no machine has it."""
+"""IPv4 address to which workers with ordinary UDP sockets send; switches intercept it, no machine has it."""
 
 SWITCH_MAC = "02:00:00:00:ff:01"
-"""Destination and source of packets for a switch: all have the same address, as `hostlib.TransportConfig`
-has it, because a worker's UDP socket accepts no other sender."""
+"""MAC address of every switch, as destination and as source of packets: the same as in
+`hostlib.TransportConfig`, because a worker's UDP socket accepts no other sender."""
 
 ALL_RANKS = range(1 << 15)
 """All ranks that a job may have: a packet has 15 bits for one (docs/reference/protocol.md)."""
 
 AGEING = 1
-"""Default ageing: the loss of a slot's priority with each packet that found it taken."""
+"""Default of `Part.ageing`: how much of its priority a slot loses with each packet that finds it taken."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -115,13 +115,13 @@ def ipv4_from_int(value: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One child of a job's node: where its packets enter the switch and the address of its results.
+    """One child of a job's node: the port at which its packets enter, and the address for its results.
 
-    `rank` is a worker's; None is a switch. `port` None lets the controller choose one of the ports
-    that it may use. `bitmap` holds the contribution bits that may come from there: several if a
-    switch below forwards its members' packets unchanged. 0 stands for the bit of the worker's rank.
-    `below` are the nodes of the job's tree behind a switch, whose partial sums may come from there. All
-    workers behind a switch have a rank among `ranks`; results that none of these takes have no lanes there.
+    `rank` is a worker's rank; None: the child is a switch. `port` None: the controller chooses a port.
+    `bitmap` has the contribution bits that the child may send: several if it is a switch that forwards its
+    members' packets unchanged; 0 stands for the bit of the worker's rank. `below` has the nodes of the job's
+    tree behind a switch, which may send partial sums. `ranks` includes the rank of each worker behind a
+    switch; a result that none of these ranks uses is sent there without lanes.
     """
 
     rank: int | None
@@ -139,7 +139,7 @@ class Member:
 
     @property
     def bit(self) -> int:
-        """The lowest of its bits, by which results for it are replicated; -1 if it has none."""
+        """The lowest of its bits, which determines the replication id of its results; -1 if it has none."""
         return (self.bitmap & -self.bitmap).bit_length() - 1
 
     def __str__(self) -> str:
@@ -148,11 +148,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """Uplink of a node: its parent switch, or a root's fallback server.
+    """Uplink of a node, to its parent switch or, from a root, to the fallback server.
 
-    `port` is the switch's own port towards it; None lets the controller choose. Towards a parent,
-    sums go up as contribution `bitmap` of `fan_in` to its `node`; a switch that forwards its members'
-    packets has no bit of its own. For a fallback server all three are 0.
+    `port` is the switch's own port for it; None: the controller chooses a port. The parent is node `node` of
+    the tree, which sums `fan_in` contributions; `bitmap` has the contribution bit of this switch's sums, none
+    if it only forwards its members' packets. For a fallback server these three are 0.
     """
 
     port: int | None
@@ -168,8 +168,9 @@ class Uplink:
 class TreePosition:
     """Position of a switch in a job's tree; by default it is the root.
 
-    A node below the root has a `parent`, and the `result_bitmap` of the root. A `transit` switch
-    has no memory for the job: its members are members of the node above, whose id it has.
+    A node below the root has a `parent`. `result_bitmap` has a bit for each child of the root: packets with
+    this bitmap are results. A `transit` switch has no memory for the job: its members are members of the node
+    above, whose id it has.
     """
 
     node: int = 0
@@ -185,12 +186,12 @@ class Part:
     `slots` are twice the packets that a worker may have in flight (its `window`, which can be given
     instead in shared mode). An exclusive job gets at least that many slots, a power of two
     (docs/reference/protocol/switch.md). A shared job uses `region`: by default all slots; with size 0 it uses
-    none, and its fallback server does all the work. If it may `preempt`, its packets take slots from
-    packets of lower priority, and each that gets none takes `ageing` from the priority of the slot;
-    and they take any slot that has received no contribution for `max_age_us`.
+    none, and its fallback server does all the work. With `preempt`, its packets take slots from packets of
+    lower priority, and a packet that gets no slot lowers the slot's priority by `ageing`. A shared job's
+    packets also take a slot that has received no contribution for `max_age_us`.
 
-    With `shared_ports` several of its workers may be at one port: the switch then cannot tell which of them
-    sent a packet.
+    With `shared_ports` several workers may be at one port: the switch then cannot tell which of them sent a
+    packet.
     """
 
     members: tuple[Member, ...]
@@ -213,7 +214,7 @@ class Part:
 
     @property
     def fan_in(self) -> int:
-        """Number of contributions that complete the sum; on a transit switch the number of the node above."""
+        """Number of contributions that complete the sum; on a transit switch, `fan_in` of the node above."""
         if self.place.transit and self.place.parent is not None:
             return self.place.parent.fan_in
         return sum(m.bitmap.bit_count() for m in self.members)
@@ -225,10 +226,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RegionChange:
-    """A shared job's move to another `region`, which begins some packets after the switch has received it.
+    """A shared job's move to another `region`, which begins some packets after the switch has got its row.
 
-    `number` distinguishes it from earlier ones of the same counter row: the generation of the job, and in the
-    low 32 bits the switch's settled count (p4src/include/addressing.p4) when the move began.
+    `number` distinguishes this move from earlier ones of the same counter row: its high bits are the job's
+    generation, its low 32 bits the switch's settled count (p4src/include/addressing.p4) when the move began.
     """
 
     number: int
@@ -241,21 +242,21 @@ _Measure = Annotated[float, msgspec.Meta(ge=0, lt=1e300)]
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What the holder of a job states about it, in the metadata of the job's row.
+    """A job's description by its holder, in the metadata of the job's row.
 
-    The switch stores that, gives it back to everybody who reads the row, and does not look at it. With
-    `lease_s` the holder promises to remove the job, and to write this again before that time has passed, each
-    time with one more of `renewals` (`controller.switches.leases`); infinite: it does so at times that others
-    do not know. The numbers are as of the last renewal.
+    The switch stores it without reading it, and returns it to all readers of the row. With `lease_s` the
+    holder promises to remove the job, and to write this again before that time has passed, each time with one
+    more in `renewals` (`controller.switches.leases`); infinite: an earlier version wrote the lease, and other
+    processes do not know its end. `age_s` and `goodput_bps` are as of the last renewal.
     """
 
     holder: str
     """The holder's name, for people."""
     _: KW_ONLY
     process: str = ""
-    """The holder's process, for others on its machine (`controller.switches.leases`)."""
+    """The holder's process (`controller.switches.leases.this_process`); "": not known."""
     lease_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
-    """None: the job stays until it is removed."""
+    """Length of the lease, seconds; None: the job stays until it is removed."""
     renewals: _Count = 0
     age_s: _Measure | None = None
     """Time since its admission."""
@@ -272,8 +273,8 @@ class Admission:
 
     `generation` distinguishes this job's packets in slots from packets of earlier users of the same slots.
     A worker may have `window` packets in flight. Members are in the order of their bits. A job that is moving
-    to another region has a `change`; until that is settled, both regions are in use. A job with a
-    `registration` that has a lease is removed once that has expired; any other one stays.
+    to another region has a `change`; until the move is over, both regions are in use. A job whose
+    `registration` has a lease is removed once the lease has expired; other jobs stay.
     """
 
     job: int
@@ -296,12 +297,12 @@ class Admission:
 
     @property
     def leased(self) -> bool:
-        """True if a holder has promised to remove it."""
+        """True if a holder has promised to remove the job (`Registration.lease_s`)."""
         return self.registration is not None and self.registration.lease_s is not None
 
     @property
     def epoch(self) -> int:
-        """Part of the generation that packets carry."""
+        """The low 8 bits of the generation, which packets carry."""
         return self.generation & 0xFF
 
     @property
@@ -327,10 +328,10 @@ class Feature(StrEnum):
 class SwitchInfo:
     """What a program offers (`controller.switches.capabilities`).
 
-    Values per packet, slots, jobs at a time, members of one job; `mode` says whether its jobs share slots. If
-    it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` names the missing part for
-    each feature that it does not offer, `title` what errors call it. Regions that are `aligned` start at
-    multiples of their size.
+    Its packets have `lanes` values; it serves up to `jobs` jobs at a time, each with up to `max_members`
+    members. `mode` says whether jobs share slots. If it is `salted` (ATP), packets have a salt instead of a
+    priority. `lacks` names the missing part for each feature that it does not offer; `title` is its name in
+    errors. With `aligned`, regions must start at multiples of their size.
     """
 
     lanes: int
@@ -349,11 +350,11 @@ class SwitchInfo:
         return self.mode == "shared"
 
     def covers(self, other: SwitchInfo) -> bool:
-        """Return whether jobs that are made for another program run on this one as they are."""
+        """Return whether jobs that are made for another program can run on this one unchanged."""
         alike = (self.mode, self.salted, self.lanes) == (other.mode, other.salted, other.lanes)
         return alike and self.lacks.keys() <= other.lacks.keys()
 
     def require(self, feature: Feature) -> None:
-        """Raise ProgramMismatch, which names the missing part, if the program does not offer this."""
+        """Raise ProgramMismatch, which names the missing part, if the program lacks this feature."""
         if feature in self.lacks:
             raise ProgramMismatch(f"{self.title} lacks {self.lacks[feature]}, which {feature} need")

@@ -1,4 +1,4 @@
-"""Control-plane names of ``p4src/*.p4`` that this package uses; a test holds them to the programs' P4Info."""
+"""Control-plane names of ``p4src/*.p4`` that this package uses; a test compares them with the P4Info."""
 
 JOB = "InaIngress.admission.job"
 JOB_KEY = "hdr.ina.job"

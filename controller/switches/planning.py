@@ -1,4 +1,4 @@
-"""Choice of a part's open values: its id, generation, counter row, region and ports. No I/O."""
+"""Choice of the values that a part leaves open: id, generation, counter row, region and ports. No I/O."""
 
 from __future__ import annotations
 
@@ -133,15 +133,15 @@ def choose_identity(
 ) -> Identity:
     """Choose a job id and a generation that no present job has.
 
-    The id is random: late packets of an ended job then rarely match a new one. The generation counts
-    milliseconds: slots may still hold any of the last 49 days.
+    The id is random: late packets of an ended job then rarely match a new one. The generation is the time in
+    milliseconds modulo 2**32 (49 days): slots may still hold sums of earlier generations.
 
     Args:
         present: The jobs that are there.
         clock: Returns wall-clock seconds.
         rng: Draws the id.
-        last: The last generation that was chosen; None: none was. The next one is later, also within the same
-            millisecond, and if the clock was set back: slots may still hold sums of the last one.
+        last: The generation chosen last; None: there is none. The new one is higher, also within the same
+            millisecond and if the clock was set back: slots may still hold sums of the last one.
 
     Raises OutOfRows.
     """
@@ -165,7 +165,7 @@ def choose_identity(
 def plan(
     part: Part, identity: Identity, *, info: SwitchInfo, present: Iterable[Admission], ports: Sequence[int]
 ) -> Admission:
-    """Make the admission of a part beside those present on a switch.
+    """Make the admission of a part beside the admissions that are present on a switch.
 
     Args:
         part: The job's part on the switch.
@@ -242,9 +242,9 @@ def _who(part: Part) -> str:
 
 def _ports(free: Sequence[int]) -> str:
     if not free:
-        return "none is free of those that may be used"
+        return "none of the allowed ports is free"
     listed = ", ".join(map(str, free))
-    return f"only {len(free)} {'is' if len(free) == 1 else 'are'} free of those that may be used: {listed}"
+    return f"only {len(free)} {'is' if len(free) == 1 else 'are'} free among the allowed ports: {listed}"
 
 
 def _used_ports(present: Iterable[Admission]) -> set[int | None]:

@@ -38,21 +38,21 @@ class ProgramBundle:
 
     @property
     def cookie(self) -> int:
-        """The cookie that identifies it to switches and controllers (`p4src.messages.cookie`)."""
+        """The cookie that identifies the program to switches and controllers (`p4src.messages.cookie`)."""
         return cookie_of(self.p4info, self.device_config)
 
     @property
     def title(self) -> str:
-        """Its name in errors."""
+        """The program's name in errors."""
         return f"the program {self.name}"
 
     def offers(self) -> SwitchInfo:
-        """Return the capacity that it offers to jobs. Raises ProgramMismatch if it cannot aggregate."""
+        """Return the capacity that the program offers jobs. Raises ProgramMismatch if it cannot aggregate."""
         return capabilities(objects(self.p4info), self.title)
 
 
 def objects(p4info: Any) -> ProgramInfo:
-    """Return the objects of a P4Info by name, objects of our programs for Tofino by the others' names."""
+    """Return a P4Info's objects by name; for our Tofino programs, by the v1model programs' names."""
     actions = {action.preamble.id: action for action in p4info.actions}
     found = ProgramInfo(
         architecture=p4info.pkg_info.arch,
@@ -77,8 +77,8 @@ def objects(p4info: Any) -> ProgramInfo:
 def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
     """Return a program's source file and the preprocessor definitions that build it.
 
-    `program` is the name of one of p4src, or the path of a file that ends in ``.p4``. Raises ProgramMismatch
-    if there is no such program, or none for this number of lanes; FileNotFoundError.
+    `program` is the name of a program in p4src, or the path of a file that ends in ``.p4``. Raises
+    ProgramMismatch if there is no such program, or none for this number of lanes; FileNotFoundError.
     """
     try:
         return p4src.programs.source_of(program, lanes)
@@ -129,7 +129,7 @@ def p4c_command(
 
 def p4c_output(source: Path, folder: Path) -> ProgramBundle:
     """Return the compiled program that `p4c_command` wrote into a folder."""
-    from google.protobuf import text_format  # for BMv2 alone
+    from google.protobuf import text_format  # imported here: only BMv2 needs it
 
     text = _p4info_in(folder, source).read_text(encoding="utf-8")
     p4info = text_format.Parse(text, p4info_pb2.P4Info())

@@ -2,7 +2,7 @@
 
 `reconcile` compares the jobs that should be on each switch with the rows that were read from it, and returns
 actions in the order in which they must be applied, each with its writes and its reason in words. All
-writes for jobs are decided here, whether a job comes, moves or goes. It is
+writes for jobs are decided here, whether a job is added, moved or removed. The function is
 
 *idempotent*
     once its actions are applied, it returns none;
@@ -10,14 +10,14 @@ writes for jobs are decided here, whether a job comes, moves or goes. It is
     correct rows are not written, and correct jobs are not changed;
 *safe for running jobs*
     a job gets other slots by a move, never by being removed and admitted again; the move ends when no packet
-    needs the old slots any more; no slot is given to a job while another job holds it that must not share it;
-    obsolete rows are deleted first, children before their parents, and new rows are written last, parents
-    before their children, the job's row last of all.
+    needs the old slots any more; a job gets no slot that is held by a job with which it must not share it;
+    obsolete rows are deleted first, at children before their parents, and new rows are written last, at
+    parents before their children, and the row in the job table after a job's other rows.
 
-If it is interrupted after any write, the next call continues from the rows that are there. What cannot be
-done yet is not an action but waits, with a reason: slots that a job is still leaving, rows of another
-controller. Two jobs that are to exchange regions would wait for each other: one of them moves to an empty
-region first, and its fallback server does its work meanwhile.
+If the writes are interrupted, the next call continues from the rows that are there. A step that cannot be
+taken yet is not an action but waits, with a reason: another job is still leaving the slots, or another
+controller has rows in the way. Two jobs that exchange regions would wait for each other: one of them first
+moves to an empty region, and its fallback server does its work meanwhile.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)
 MOST_ENTRIES = 32 * COLUMNS
-"""Most entries in one request; the counters of a job are in one."""
+"""Most entries in one request; all counters of a job fit into one request."""
 
 Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchState:
-    """The rows read from a switch: all that jobs may have there.
+    """The rows of jobs read from a switch.
 
-    `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
-    packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves, or
-    none, where no move ends or begins. `contents` are the jobs that the rows form.
+    `contents` has the jobs that the rows form. `job_groups` are the ids of multicast groups that only jobs
+    use. `settled` has, for the counter row of each job, how many packets have shown that a move is over,
+    modulo 2**32; it is empty if this was not read, because no move ends or begins.
     """
 
     info: SwitchInfo
@@ -76,7 +76,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A step at a switch: these writes, in order.
+    """A step at a switch: its kind `verb`, and its writes, in order.
 
     ======  ====================================================================
     load    load the program (only `Fleet.reconcile` does that)
@@ -88,7 +88,7 @@ class Action:
     add     admit a job, with its counters at zero
     ======  ====================================================================
 
-    `job` is 0 if the step concerns none; `admission` is the job as the switch then serves it.
+    `job` is 0 if the step concerns no job; `admission` is the job as the switch serves it after the step.
     """
 
     verb: Verb
@@ -119,7 +119,7 @@ class WaitingStep:
 class Reconciliation:
     """The actions to apply now, in order, and the steps that have to wait.
 
-    `others` are switches with undesired jobs that stay, because their leases are renewed; these may expire.
+    `others` names switches with undesired jobs that stay because of their leases, which may expire later.
     """
 
     actions: tuple[Action, ...]
@@ -137,7 +137,7 @@ def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
 
 
 def not_leased(job: Admission) -> bool:
-    """Return whether a job may be removed, because no holder has promised to remove it."""
+    """Return whether a job has no lease: it may be removed, as no holder has promised to remove it."""
     return not job.leased
 
 
@@ -150,12 +150,12 @@ def reconcile(
     """Return the actions that make switches hold the desired jobs and no others that may be removed.
 
     Args:
-        desired: By switch, the jobs that should be there. One that is moving to another region should
-            end there. A registration is written with its job and renewed by its holder: only its presence is
-            compared.
+        desired: By switch, the jobs that should be there. Of a job that is moving, the region to which it
+            moves is the desired one. A registration is written with its job and renewed by its holder: only
+            its presence is compared.
         observed: By switch, the rows that are there; switches that are only in `desired` are skipped.
-        may_remove: Which undesired jobs are removed, or make room for one of the same id; by default those
-            without a lease.
+        may_remove: Whether an undesired job, or a job whose id a desired one needs, is removed; by default
+            if it has no lease.
 
     Raises:
         BadJob: a switch cannot hold the desired jobs: two jobs have one id, generation, counter row or
@@ -182,8 +182,8 @@ def reconcile(
 def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
     """Return the writes of actions that admit jobs, by switch, in as few requests as their order allows.
 
-    They come in stages: first all that supports the jobs, then their rows, parents' rows before rows of
-    their children. Within a stage only the order of writes to the same switch counts.
+    The result is a list of stages: first all supporting rows and counters, then the rows in the job table, at
+    parents before their children. Within a stage only the order of writes to the same switch matters.
     """
     supporting: dict[tuple[str, Kind, type[Entry]], list[Entry]] = {}
     rows: dict[tuple[tuple[int, bool], str], list[Entry]] = {}
@@ -209,13 +209,13 @@ def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
 
 
 def _depth(action: Action) -> tuple[int, bool]:
-    """Parents before their children: nodes are numbered from the root down (`layout.lay_out`)."""
+    """Return a sort key, parents before children: nodes are numbered from the root (`layout.lay_out`)."""
     assert action.admission is not None
     return action.admission.node, action.admission.transit
 
 
 def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
-    """Admit each job to all switches that lack it, or to none yet."""
+    """Yield the admissions of each job to all switches that lack it, or to none if it has to wait at one."""
     missing: dict[tuple[int, int], list[_Switch]] = {}
     for switch in switches:
         for job in switch.missing():
@@ -260,7 +260,7 @@ class _Switch:
             if isinstance(row, TableEntry):
                 self._there.setdefault(row.match[names.JOB_KEY], []).append(row)
         self._keyed: dict[object, dict[Key, TableEntry]] = {}
-        """By job id its entries, as far as they were asked for: most jobs are left as they are."""
+        """By job id, its entries; filled when they are needed, because most jobs stay unchanged."""
 
     def has_others(self) -> bool:
         """Return whether jobs are there that are not desired."""
@@ -276,8 +276,8 @@ class _Switch:
         for job in self.desired.values():
             if job.region.offset < 0 or job.region.size < 0 or job.region.end > self.info.slots:
                 raise BadJob(
-                    f"switch '{self.name}': the {_slots(job.region)} of job {job.job} exceed the memory,"
-                    f" which has {self.info.slots}"
+                    f"switch '{self.name}': the {_slots(job.region)} of job {job.job} exceed the memory; want"
+                    f" slots below {self.info.slots}"
                 )
             if not 1 <= job.counter_row <= self.info.jobs or job.group not in self._observed.job_groups:
                 raise BadJob(
@@ -287,7 +287,7 @@ class _Switch:
             for other in self.desired.values():
                 if self._exclusive and other.job < job.job and _overlap(other.region, job.region):
                     raise BadJob(
-                        f"switch '{self.name}': jobs {other.job} and {job.job} are exclusive, and share slots"
+                        f"switch '{self.name}': exclusive jobs {other.job} and {job.job} have common slots"
                     )
 
     @property
@@ -338,9 +338,7 @@ class _Switch:
                 continue
             if change.region != here.region and not self._moved(here):
                 if change.region != want.region:
-                    why = (
-                        f"it is on its way to {_slots(change.region)}, and goes to {_slots(want.region)} then"
-                    )
+                    why = f"it is moving to {_slots(change.region)}, and to {_slots(want.region)} after that"
                     self.waiting.append(WaitingStep(self.name, number, why))
                 continue
             there = self._jobs[number] = replace(here, region=change.region, change=None)
@@ -390,8 +388,8 @@ class _Switch:
                 continue
             if self._exclusive:
                 why = (
-                    f"it has {_slots(here.region)}, and an exclusive job keeps its slots for life;"
-                    f" {_slots(want.region)} take a new job"
+                    f"it has {_slots(here.region)}, which an exclusive job keeps until it ends;"
+                    f" {_slots(want.region)} need a new job"
                 )
                 self.waiting.append(WaitingStep(self.name, number, why))
             elif (lacks := self.info.lacks.get(Feature.MOVES)) is not None:
@@ -405,7 +403,7 @@ class _Switch:
             number = min(loop)
             del blocked[number]
             others_text = " and ".join(str(each) for each in sorted(loop) if each != number)
-            yield self._move(number, EMPTY, f"it changes places with job {others_text}: it goes by")
+            yield self._move(number, EMPTY, f"it exchanges slots with job {others_text}, and first has")
         for number, others in blocked.items():
             why = f"job {others[0]} still has some of {_slots(self.desired[number].region)}"
             self.waiting.append(WaitingStep(self.name, number, why))
@@ -418,7 +416,7 @@ class _Switch:
         return Action("move", self.name, number, f"{why} {_slots(region)}", writes, moving)
 
     def _holders(self, want: Admission) -> list[int]:
-        """Return the jobs that hold some of the slots that a job should have, and should not share them."""
+        """Return the jobs that hold slots which job `want` should have, and must not share with them."""
         found = []
         for number, other in sorted(self._jobs.items()):
             if number == want.job:
@@ -434,7 +432,7 @@ class _Switch:
         return found
 
     def _present(self) -> Iterator[tuple[int, Admission, Admission]]:
-        """Yield the jobs that are here and should be: id, how they are, how they should be."""
+        """Yield the desired jobs that the switch has: id, admission as it is, admission as it should be."""
         for number, want in sorted(self.desired.items()):
             here = self._jobs.get(number)
             if here is not None and here.generation == want.generation:
@@ -478,13 +476,13 @@ class _Switch:
     # ------------------------------------------------------------------ rows
 
     def _of(self, number: object) -> dict[Key, TableEntry]:
-        """Return the entries of a job id, to be changed when they are written."""
+        """Return the known entries of a job id, which `_write` updates."""
         if number not in self._keyed:
             self._keyed[number] = {key_of(row): row for row in self._there.get(number, ())}
         return self._keyed[number]
 
     def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
-        """Return the missing rows, and the rows that differ."""
+        """Return the rows that the switch lacks, and the rows that differ there."""
         new, wrong = [], []
         for row in rows:
             if isinstance(row, MulticastGroup):
@@ -498,7 +496,7 @@ class _Switch:
         return new, wrong
 
     def _write(self, *writes: tuple[Kind, Sequence[Entry]]) -> tuple[Write, ...]:
-        """Apply writes to the known rows, and return the writes that change anything."""
+        """Apply writes to the known rows, and return the writes that have entries."""
         for kind, entries in writes:
             for entry in entries:
                 if isinstance(entry, MulticastGroup) and kind == "DELETE":
@@ -519,7 +517,7 @@ def _same(a: Row, b: Row) -> bool:
 
 
 def _arrived(job: Admission) -> Admission:
-    """Return the job in its final state."""
+    """Return the job as it is once its move is over."""
     return job if job.change is None else replace(job, region=job.change.region, change=None)
 
 
@@ -529,7 +527,7 @@ def _place(job: Admission) -> tuple[int, int, int, bool]:
 
 
 def _place_text(job: Admission) -> str:
-    passes = " that it passes through" if job.transit else ""
+    passes = " as a forwarding switch" if job.transit else ""
     return f"at node {job.node}{passes} with counter row {job.counter_row} and group {job.group}"
 
 

@@ -1,8 +1,8 @@
 """Control of one switch: its program, its rows of jobs, its ordinary traffic.
 
-Which rows are written for jobs is decided elsewhere (`controller.switches.fleet`). A controller reads all its
-knowledge of a switch from the switch, so that any number of controllers can share one and none has to
-survive. A read followed by a write is done by one controller at a time
+Which rows are written for jobs is decided elsewhere (`controller.switches.fleet`). All that a controller
+knows of a switch is read from the switch, so that several controllers can share it, and nothing is lost when
+a controller ends. A read followed by a write is done by one controller at a time
 (`controller.switches.target.Target.turn`).
 """
 
@@ -64,9 +64,9 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 class SwitchSession:
     """A session with one switch: reads and writes the content of the switch that `target` reaches.
 
-    `clock` gives wall-clock seconds, `rng` job ids; `leases` watches jobs' leases by `ticks_s`, a clock
-    that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
-    `load_turn_timeout_s` at a switch without a program.
+    `clock` returns wall-clock seconds; `rng` draws job ids; `ticks_s`, a clock that does not go back,
+    measures leases. Tests replace these. A turn waits at most `turn_timeout_s` for other controllers, or
+    `load_turn_timeout_s` to load the first program of a switch.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SwitchSession:
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
         self.leases = LeaseWatch(has_ended)
-        """The observed leases of the jobs, updated each time that these are read."""
+        """The observed leases of the jobs, updated each time that the jobs are read."""
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s
         self._program: ProgramInfo | None = None
@@ -100,7 +100,7 @@ class SwitchSession:
         self._kept = ExitStack()
         """The turn of `keep_turn`."""
         self._restarts: dict[int, int] = {}
-        """By a job's generation: the restarts of the switch that had been seen when the job was put on it."""
+        """By a job's generation: number of the switch's restarts observed when the job was admitted."""
 
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
@@ -125,22 +125,22 @@ class SwitchSession:
         return self._target.address
 
     def turn(self) -> AbstractContextManager[None]:
-        """Be the only controller that writes during the block, in the same turn if it has one already.
+        """Be the only controller that writes during the block; a block within another shares its turn.
 
         Raises NotPrimary if another controller stays primary.
         """
         return self._turn(self._turn_timeout_s)
 
     def keep_turn(self) -> None:
-        """Keep one turn until `close`, for a switch that no other controller reaches: a turn is an election.
+        """Keep one turn until `close`, which saves elections, for a switch that no other controller reaches.
 
-        Its rows are read once, until a write fails. Raises NotPrimary.
+        The switch's rows are then read once, and again only after a failed write. Raises NotPrimary.
         """
         self._kept.enter_context(self.turn())
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since the last; False if unknown."""
+        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
         return self._target.undisturbed
 
     @contextmanager
@@ -159,24 +159,24 @@ class SwitchSession:
     # ------------------------------------------------------------------ its owner
 
     def claim(self, owner: Owner, *, take_over: bool = False) -> None:
-        """Be the owner's controller from now on: mark the switch, unless it has no program to do so.
+        """Act for this owner from now on: mark the switch as the owner's, if its program can hold a mark.
 
-        Raises OtherOwner, unless `take_over`, if it is marked for another one that may still live, or whose
-        jobs are there; SwitchError.
+        Raises SwitchError. Without `take_over`, raises OtherOwner if the switch has the mark of another
+        owner, or of another process of this owner, that is not gone (`_is_left`).
         """
         self.owner, self._owned = owner, False
         with self._turn(self._turn_timeout_s, take_over=take_over):
             pass
 
     def check_owner(self, owner: Owner) -> None:
-        """Raise OtherOwner if `own` would, SwitchError; nothing is written."""
+        """Raise OtherOwner or SwitchError if `claim` would; write nothing."""
         self.owner = owner
         program = self._target.program()
         if program is not None and names.BRIDGE in program.tables:
             self._marked(owner)
 
     def _marked(self, owner: Owner) -> TableEntry | None:
-        """Return the mark that is there. Raises OtherOwner if that is another's, not known to be gone."""
+        """Return the mark on the switch. Raises OtherOwner for the mark of another owner that is not gone."""
         mark = owner.mark()
         row = self._target.read_row(mark.table, mark.match)
         there = None if row is None else owner_of(row)
@@ -189,7 +189,7 @@ class SwitchSession:
         return row
 
     def _mark(self, owner: Owner, take_over: bool) -> None:
-        """Make sure, within a turn, that the switch is the owner's. Raises OtherOwner."""
+        """Make sure, within a turn, that the switch has the owner's mark. Raises OtherOwner."""
         program = self._target.program()
         if program is None or names.BRIDGE not in program.tables:
             self._owned = program is not None  # it has no place for a mark
@@ -205,7 +205,11 @@ class SwitchSession:
         self._owned = True
 
     def _is_left(self, owner: Owner) -> bool:
-        """Return whether an owner is gone: an earlier process, or another one without jobs here."""
+        """Return whether an owner is gone.
+
+        A process of our owner is gone unless it is known to run. Another owner is gone if its process is
+        known to have ended, and no job on the switch lacks a lease.
+        """
         assert self.owner is not None
         if owner.id == self.owner.id:
             return lives(owner.process) is not True
@@ -219,11 +223,11 @@ class SwitchSession:
 
         Args:
             bundle: the program.
-            replace: whether another one may be replaced.
-            similar: whether another one that offers jobs as much may stay (`SwitchInfo.covers`).
+            replace: whether another program may be replaced.
+            similar: whether another program may stay if it offers jobs as much (`SwitchInfo.covers`).
 
-        Raises, with nothing changed, OtherProgram if it runs another one that is not to be replaced, and
-        ProgramMismatch if that one has jobs.
+        Raises OtherProgram if the switch runs another program that may not be replaced, and ProgramMismatch
+        if it runs another program that serves jobs. Nothing is changed then.
         """
 
         def refuse(running: ProgramInfo, entries: int) -> None:
@@ -234,12 +238,12 @@ class SwitchSession:
             return False
         if similar and not replace and self._covers(bundle):
             _log.warning(
-                "the switch at %s runs another program than '%s' that offers jobs as much: it stays",
+                "the switch at %s runs another program than '%s', which stays because it offers jobs as much",
                 self.address,
                 bundle.name,
             )
             return False
-        # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
+        # Another controller with a turn at a switch without a program probably loads one, which takes time.
         is_empty = self._target.program() is None
         timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
         with self._turn(timeout_s):
@@ -301,7 +305,7 @@ class SwitchSession:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """The loaded program's capacity. Raises ProgramMismatch if it is not one for aggregation."""
+        """Return the loaded program's capacity. Raises ProgramMismatch if it is not one for aggregation."""
         if self._info is None:
             self._info = capabilities(self.program, self._title)
         return self._info
@@ -313,7 +317,7 @@ class SwitchSession:
         return self._contents().jobs
 
     def renew(self, admission: Admission, registration: Registration) -> None:
-        """Register a job anew. Raises NoSuchJob if it is not there any more; SwitchError."""
+        """Replace a job's registration. Raises NoSuchJob if the job is not there any more; SwitchError."""
         with self.turn():
             row = self._row_of_the_same(admission)
             self._write("MODIFY", [replace(row, metadata=encode_registration(registration))])
@@ -347,7 +351,7 @@ class SwitchSession:
         return row
 
     def watch_leases(self) -> list[Admission]:
-        """Look at the leases of all jobs, and return these as far as their rows in the job table say.
+        """Look at the leases of all jobs; return the jobs with only the properties that the job table has.
 
         A lease runs out only while it is watched: call this repeatedly. Raises SwitchError.
         """
@@ -355,7 +359,7 @@ class SwitchSession:
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
-        """Choose a job id that none of the present jobs has, and a generation later than those before."""
+        """Choose a job id that none of the present jobs has, and a generation later than the last chosen."""
         found = choose_identity(present, clock=self._clock, rng=self._rng, last=self._last_generation)
         self._last_generation = found.generation
         return found
@@ -365,7 +369,7 @@ class SwitchSession:
         return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
 
     def counters(self, job: int) -> dict[str, int]:
-        """Read the packets of a job by outcome since its admission. Raises NoSuchJob."""
+        """Read how many of a job's packets had each outcome since its admission. Raises NoSuchJob."""
         return self.row_counters(self._row_of(job).params["counter_row"])
 
     def row_counters(self, row: int) -> dict[str, int]:
@@ -375,7 +379,10 @@ class SwitchSession:
     def rows_counters(
         self, rows: Sequence[int], outcomes: Collection[str] = OUTCOMES
     ) -> dict[int, dict[str, int]]:
-        """Read these outcomes of rows of outcome counters in one request. Raises SwitchError."""
+        """Read several rows of outcome counters in one request; return packets by row and outcome.
+
+        Raises SwitchError.
+        """
         self.info()  # or the counters are not ours
         return {
             row: {name: count - self._baselines.get(row, {}).get(name, 0) for name, count in cells.items()}
@@ -385,11 +392,11 @@ class SwitchSession:
     # ------------------------------------------------------------------ as a whole
 
     def observe(self, *, moves: bool = True) -> SwitchState:
-        """Read all rows that jobs may have, and the program that runs now; `moves`: and which moves are over.
+        """Read all rows of jobs, the program that runs now and, with `moves`, which moves are over.
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
-        owner = None if self._row_cache.in_turn else self.owner  # a turn has looked at it
+        owner = None if self._row_cache.in_turn else self.owner  # a turn has checked the mark
         owned = self._owned
         if owner is not None and not owned:
             self.claim(owner)
@@ -433,7 +440,7 @@ class SwitchSession:
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Write entries of `controller.switches.forwarding`, replacing those with the same match.
 
-        Raises SwitchError; UnknownName; ValueError for a non-number. Entries before that one stay.
+        Raises SwitchError; UnknownName; ValueError for a wrong value. Entries before the failing one stay.
         """
         with self.turn():
             for entry in entries:
@@ -450,7 +457,7 @@ class SwitchSession:
     def update_entries(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
         """Write these entries where missing or different; return the number written. Raises SwitchError.
 
-        Entries of the same tables with other matches stay, but for those with the matches of `without`.
+        Other entries of these tables stay, but entries with the match of an entry in `without` are deleted.
         """
         wanted = list(entries)
         there = self._target.read(sorted({each.table for each in wanted}))
@@ -518,7 +525,7 @@ class SwitchSession:
         return range(1, _counter_rows(self.program))
 
     def _settled(self, admission: Admission) -> int:
-        """Read how many packets of a job's counter row have shown a move to be over, modulo 2**32."""
+        """Read how many packets of a job's counter row have shown that a move is over, modulo 2**32."""
         (packets,) = self._target.read_counter(names.SETTLED, [admission.counter_row])
         return packets & _SETTLED_MASK
 
@@ -554,7 +561,7 @@ class SwitchSession:
                 raise
 
     def _reset_counters(self, rows: Sequence[int]) -> None:
-        """Start jobs' counters at zero, or remember where they stand if the switch cannot write them."""
+        """Set jobs' counters to zero; if the switch cannot do it, record their values to subtract them."""
         for row in rows:
             self._baselines.pop(row, None)
         zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + at) for row in rows for at in OUTCOMES.values()]
@@ -572,17 +579,20 @@ class SwitchSession:
 
 
 def _counter_rows(program: ProgramInfo) -> int:
-    """Number of rows of outcome counters; row 0 is for packets of no job."""
+    """Return the number of rows of outcome counters; row 0 is for packets of no job."""
     return find("counter", names.OUTCOMES, program.counters) // COLUMNS
 
 
 def _width(program: ProgramInfo, action: str, param: str) -> int:
-    """Width of a parameter of an action, bits."""
+    """Return the width of a parameter of an action, bits."""
     return find(f"parameter of {action}", param, find("action", action, program.actions))
 
 
 def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
-    """Describe how a running program, None: not for aggregation, differs from the wanted one."""
+    """Describe how a running program differs from the wanted one.
+
+    `running` is None if the running program is not for aggregation.
+    """
     try:
         offers = wanted.offers()
     except ProgramMismatch:
@@ -598,4 +608,4 @@ def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
         found.append(f"its slots are {'' if running.salted else 'not '}salted, as in ATP")
     if running.mode == offers.mode:
         found += [f"it lacks {what}" for each, what in running.lacks.items() if each not in offers.lacks]
-    return "; ".join(found) or "it offers jobs the same, and is compiled from another text"
+    return "; ".join(found) or "it offers jobs the same, but is compiled from other source"

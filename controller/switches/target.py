@@ -1,7 +1,7 @@
-"""A switch as a controller works on it: entries and counters by name, whatever the connection.
+"""A switch as controllers use it: entries and counters by name, for any kind of connection.
 
-`controller.p4runtime_shim.target` reaches a switch over P4Runtime. A switch in the same process needs
-no connection: any object with the methods of `Target` is one.
+`controller.p4runtime_shim.target` reaches a switch over P4Runtime. A switch in the same process needs no
+connection: any object with the methods of `Target` serves as a switch.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ Match = int | Lpm | Ternary | Range
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """A table entry. Fields left out of `match` match anything; `default` makes it the miss entry.
+    """A table entry. Fields left out of `match` match anything; `default`: it is the table's default entry.
 
-    The switch stores `metadata` with it for controllers.
+    The switch stores `metadata` with the entry, for controllers.
     """
 
     table: str
@@ -113,7 +113,7 @@ class TableInfo:
 class ProgramInfo:
     """The objects of a program by name, with their sizes.
 
-    Cells of indirect counters and registers, bits of each parameter of each action.
+    `counters` (indirect ones) and `registers` have numbers of cells, `actions` the bits of each parameter.
     `cookie` identifies a running program; 0: not asked for, or none.
     """
 
@@ -124,14 +124,16 @@ class ProgramInfo:
     cookie: int = 0
     architecture: str = "v1model"
     physical: ProgramInfo | None = None
-    """A program of ours for Tofino as it is: `controller.switches.tofino_rows.as_seen`."""
+    """For one of our Tofino programs, the program with its own names, before
+    `controller.switches.tofino_rows.as_seen` renamed its objects; else None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Equal to an earlier one of the same switch as long as its program and entries are the same ones.
+    """A version of a switch's content: if two are equal, program and entries have not changed in between.
 
-    `booted_ns` is when it was started, as Unix time; `writes` how many requests may have changed it since.
+    `booted_ns` is when the switch was started, as Unix time; `writes` is how many requests may have changed
+    it since then.
     """
 
     booted_ns: int
@@ -146,11 +148,11 @@ class Target(Protocol):
 
     @property
     def restarts(self) -> int:
-        """Number of observed restarts of the switch. Turns show them, where anything does."""
+        """Number of observed restarts of the switch; only a turn can reveal a restart."""
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since the last. False also if unknown."""
+        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
 
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""

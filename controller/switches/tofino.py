@@ -1,12 +1,12 @@
 """A switch that runs a program for Tofino, seen as one that runs a program for v1model.
 
-Controllers write and read rows of the v1model programs' tables (`controller.switches.jobs`). Here each of
-those is kept on the switch as it is. Once the job's row is there, the last of all, the job gets its rows in
-the program's own tables (`controller.switches.tofino_rows`); they are removed with that row, the first of
-all.
+Controllers write and read rows of the v1model programs' tables (`controller.switches.jobs`). `TofinoTarget`
+stores each of these rows on the switch. A job's row in the job table is written last: then the job gets its
+rows in the program's own tables (`controller.switches.tofino_rows`). When the row in the job table is
+deleted, the rows in the program's own tables are deleted first.
 
-Rows are kept as metadata of entries of the table of receivers, for kinds of packets that do not exist: all
-that a controller knows is read from the switch, here as well.
+A row is stored as the metadata of an entry in the table of receivers, for a kind of packet that does not
+exist. So all that a controller knows is read from the switch, as with v1model programs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from controller.switches.tofino_rows import (
 )
 
 _KEPT = {names.JOB: 8, names.MEMBER: 9, names.UPLINK: 10, names.RECEIVER: 11}
-"""The kinds that no packet has, by the table whose rows are kept under each."""
+"""By v1model table, the kind of packet under which its rows are stored; no packet has such a kind."""
 _TABLE_OF = {kind: table for table, kind in _KEPT.items()}
 _SECOND_KEY = {names.MEMBER: names.INGRESS_PORT, names.RECEIVER: names.REPLICA}
 _BRIDGE = {
@@ -62,7 +62,7 @@ _BRIDGE = {
 
 
 class TofinoTarget:
-    """A `Target` over another one, which it passes everything to as long as that runs no program of ours."""
+    """A `Target` in front of another one: translates for our Tofino programs, else passes calls on."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -77,7 +77,7 @@ class TofinoTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other controller has had a turn since the last one."""
+        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
         return self._target.undisturbed
 
     def close(self) -> None:
@@ -110,7 +110,10 @@ class TofinoTarget:
         return anew
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries. Raises Refused, UnknownName; BadJob."""
+        """Apply the same kind of update to some entries.
+
+        Raises Refused; UnknownName; BadJob for a job that programs for Tofino cannot serve.
+        """
         if not self._asked:
             self.program()
         if self._physical is None:
@@ -162,7 +165,7 @@ class TofinoTarget:
         return NEIGHBOUR in self._physical.tables
 
     def _update(self, job: int, *, opens: bool) -> None:
-        """Update the program's own tables to the kept rows of a job; `opens`: it has just come."""
+        """Update the program's own tables from a job's stored rows; `opens`: it has just been admitted."""
         jobs = parse(self.read(TABLES), job_groups=range(0)).jobs
         admission = jobs.get(job)
         if admission is None:
@@ -189,9 +192,9 @@ class TofinoTarget:
             self._target.write(kind, entries)
 
     def _prepare(self, admission: Admission, *, alone: bool) -> None:
-        """Clear sums of earlier jobs from the slots of a job that is about to come.
+        """Clear sums of earlier jobs from the slots of a job that is being admitted.
 
-        Where jobs share them, slots are cleared only for the first one: others may have sums there.
+        Slots that jobs share are cleared only if the job is `alone`: other jobs may have sums there.
         """
         cells = range(admission.region.offset, admission.region.end)
         if not self._shared:
@@ -219,7 +222,7 @@ def _key(row: TableEntry) -> tuple[str, tuple[tuple[str, Match], ...], int]:
 
 
 def _kept(entry: Entry) -> Entry:
-    """Return the entry that keeps a row; other entries only get the program's own names."""
+    """Return the entry that stores a row of a job; other entries only get the program's own names."""
     match entry:
         case CounterCell():
             return replace(entry, counter=COUNTER)
@@ -248,7 +251,7 @@ def _kept_match(table: str, match: Mapping[str, Match]) -> dict[str, Match]:
 
 
 def _seen(row: TableEntry) -> TableEntry | None:
-    """Return the row that an entry keeps; None if it keeps none."""
+    """Return the row that an entry stores; None if it stores none."""
     kind = row.match.get(KIND_KEY)
     table = _TABLE_OF.get(kind) if row.table == RECEIVER and isinstance(kind, int) else None
     if table is None:

@@ -1,7 +1,7 @@
-"""The tables of ``p4src/tna/*.p4``: a job's rows in them, as a function of its admission. No I/O.
+"""A job's rows in the tables of ``p4src/tna/*.p4``, computed from its admission. No I/O.
 
-A chip looks a packet up by all fields that a contribution must have, so a job has many rows there, which hold
-less than its `Admission` does. `controller.switches.tofino` keeps the rest.
+These tables match on all fields that a contribution must have, so a job has many rows in them. An `Admission`
+cannot be read back from these rows, so `controller.switches.tofino` stores it on the switch, too.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SLOT_PSN = "Ingress.slot.slot_psn"
 STRENGTH = "Ingress.slot.slot_strength"
 BITMAPS = ("Ingress.slot.slot_bitmap", "Ingress.slot.slot_seen")
 NEVER_USED = 0xFFFF_FFFF
-"""The PSN of a slot of the exclusive program before any job's first."""
+"""The PSN in a slot that no packet has used yet, in the exclusive program."""
 
 SELF_PORT, SELF_GROUP = 68, 0xFFFF
-"""A port that leads back into the pipeline, and the group of it that the shared program sends to."""
+"""The port that leads back into the pipeline, and the multicast group of just this port (shared program)."""
 
 GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = range(1, 6)
 RELEASE = 15
@@ -51,12 +51,12 @@ _ARCHITECTURES = ("tna", "t2na")
 
 
 def is_ours(program: ProgramInfo) -> bool:
-    """Return whether a program has these tables."""
+    """Return whether a program is one of ours for Tofino, by its architecture and tables."""
     return program.architecture in _ARCHITECTURES and {MEMBER, EXITS, RECEIVER} <= program.tables.keys()
 
 
 def as_seen(program: ProgramInfo) -> ProgramInfo:
-    """Return a program of ours by the v1model programs' names, as controllers see it."""
+    """Return a Tofino program of ours with the v1model programs' names, as controllers see it."""
     if not is_ours(program):
         return program
     jobs = program.tables[EXITS].size // 2
@@ -113,20 +113,20 @@ _ACTIONS: Mapping[str, Mapping[str, int]] = {
 
 
 def rows(admission: Admission, *, shared: bool) -> tuple[TableEntry, ...]:
-    """Return a job's rows in the tables. Raises BadJob if these programs cannot serve it."""
+    """Return a job's rows in the program's tables. Raises BadJob if our Tofino programs cannot serve it."""
     if shared and len(admission.members) == 1:
         raise BadJob(f"job {admission.job} has a single child here: shared slots for Tofino want two or more")
     region = admission.region
     if region.size & (region.size - 1) or (region.size and region.offset % region.size):
         raise BadJob(
             f"job {admission.job} has slots {region.offset} to {region.end - 1}; want a power of two of slots"
-            " that starts at a multiple of it, for a program for Tofino"
+            " that starts at a multiple of their number, for a program for Tofino"
         )
     if admission.transit or region.size == 0 or admission.change is not None:
         raise BadJob(f"job {admission.job} has no slots of its own here: a program for Tofino needs some")
     ports = [member.port for member in admission.members]
     if len(set(ports)) < len(ports):
-        raise BadJob(f"job {admission.job} has several members at one port: a program for Tofino tells ports")
+        raise BadJob(f"job {admission.job} has several members at one port; for Tofino, want one at a port")
     found = _shared(admission) if shared else _exclusive(admission)
     return (*found, *_exits(admission), *_receivers(admission, shared=shared))
 
@@ -192,7 +192,7 @@ def _neighbour(
     node: Range = _ANY_NODE,
     priority: int = 1,
 ) -> TableEntry:
-    """Return a row for packets that are no contribution: they pass, or meet the slot."""
+    """Return a row for packets other than contributions: with `passes` they pass, else they go to a slot."""
     match = {**_from(admission, port, node=node), KIND_KEY: kind}
     if node == _ANY_NODE:
         del match["hdr.ina.node"]  # a range of everything is left out

@@ -50,7 +50,7 @@ def tree(
         name: Name of the topology; "": made from the sizes.
 
     Raises:
-        BadSpec: no levels, a level without children, or more of something than there can be.
+        BadSpec: no levels, a level without children, or too many switches, hosts or links.
     """
     if not fan_outs or min(fan_outs) < 1:
         shown = "x".join(map(str, fan_outs))
@@ -94,7 +94,10 @@ def _with_hosts(
     name: str,
     traffic: Sequence[str] = (),
 ) -> Topology:
-    """Return the topology with a host at each of these switches, linked as `edge` says, by its role."""
+    """Return the topology; `workers`, `fallbacks` and `traffic` list the switch of each host of that role.
+
+    `edge` has the properties of the hosts' links.
+    """
     machines = [Server(f"h{number}") for number in range(1, len(workers) + 1)]
     machines += [Server(f"x{number}", 0, role="traffic") for number in range(1, len(traffic) + 1)]
     machines += [Server(f"p{number}", 0, role="fallback") for number in range(1, len(fallbacks) + 1)]
@@ -112,9 +115,9 @@ def leaf_spine(
     link: Link | None = None,
     trunk: Link | None = None,
 ) -> Topology:
-    """Return leaf switches with hosts, every one of them linked to each of the spine switches.
+    """Return leaf switches with hosts; each leaf switch is linked to each spine switch.
 
-    Spines come first, ``s1`` on; each may be the root of a tree of jobs.
+    Spines are called ``s1`` and so on, and leaves follow. Each spine may be the root of jobs' trees.
 
     Args:
         spines: Number of spine switches.
@@ -125,7 +128,7 @@ def leaf_spine(
         trunk: Properties of the links between switches; None: as `link`.
 
     Raises:
-        BadSpec: less than one of something, or more than there can be.
+        BadSpec: no spines, leaves or hosts, or too many switches, hosts or links.
     """
     if min(spines, leaves, hosts) < 1:
         raise BadSpec(f"{spines} spines, {leaves} leaves, {hosts} hosts: want one of each at least")
@@ -150,7 +153,7 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
     """Return the fat tree of `k`-port switches: `k` pods, k³/4 hosts, (k/2)² core switches.
 
     The cores come first, ``s1`` on, then each pod's upper switches and its edges; upper switch number i of a
-    pod is linked to the i-th k/2 cores. Al-Fares et al., "A scalable, commodity data center network
+    pod is linked to the i-th group of k/2 cores. Al-Fares et al., "A scalable, commodity data center network
     architecture", SIGCOMM 2008.
 
     Args:
@@ -160,7 +163,7 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
         trunk: Properties of the links between switches; None: as `link`.
 
     Raises:
-        BadSpec: `k` is odd or below 2, or there would be more of something than there can be.
+        BadSpec: `k` is odd or below 2, or there would be too many switches, hosts or links.
     """
     if k < 2 or k % 2:
         raise BadSpec(f"fat tree of {k} ports per switch: want an even number, 2 or more")
@@ -194,7 +197,7 @@ def dumbbell(
     """Return two switches joined by one link.
 
     Hosts ``h1`` to ``h<hosts>`` and ``x1`` to ``x<cross>`` are on the left, at the root ``s1``, with the
-    fallback servers' hosts; x<i> and x<cross + i> are meant to load the link in the middle.
+    fallback servers' hosts. Traffic between x<i> and x<cross + i> loads the link in the middle.
 
     Args:
         hosts: Hosts on each side.
@@ -204,10 +207,12 @@ def dumbbell(
         trunk: Properties of the link in the middle; None: as `link`.
 
     Raises:
-        BadSpec: no hosts, fewer than none for traffic, or more than there can be.
+        BadSpec: `hosts` is below 1, `cross` is below 0, or there would be too many hosts or links.
     """
     if hosts < 1 or cross < 0:
-        raise BadSpec(f"{hosts} hosts and {cross} for traffic on a side: want 1 or more, 0 or more")
+        raise BadSpec(
+            f"{hosts} hosts and {cross} for traffic on a side: want 1 or more hosts, 0 or more for traffic"
+        )
     edge = link or Link("a", "b")
     switches, middle = (Switch("s1"), Switch("s2")), replace(trunk or edge, a="s1", b="s2")
     places, traffic = (["s1"] * count + ["s2"] * count for count in (hosts, cross))
@@ -223,7 +228,7 @@ class CatalogEntry:
     sizes: Mapping[str, int]
     """Its sizes in the order in which users type them, with their defaults."""
     make: Callable[..., Topology]
-    """Function of the sizes in that order, and of `servers` and `link`."""
+    """Makes the topology from the sizes, in that order, and from `servers` and `link`."""
 
 
 CATALOG: Mapping[str, CatalogEntry] = {
@@ -246,13 +251,13 @@ CATALOG: Mapping[str, CatalogEntry] = {
 
 
 def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
-    """Return the topology called ``NAME`` or ``NAME:SIZExSIZE…``, under that name.
+    """Return the topology of the catalog for ``NAME`` or ``NAME:SIZExSIZE…``, which becomes its name.
 
     >>> [len(named(text).servers_for("worker")) for text in ("fat-tree", "leaf-spine:2x3x5")]
     [16, 15]
 
     Raises:
-        BadSpec: there is none of that name, or it has other sizes.
+        BadSpec: the catalog has no such name, or the sizes are wrong.
     """
     name, colon, rest = text.partition(":")
     if name not in CATALOG:
@@ -262,7 +267,7 @@ def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
     if len(sizes) != len(entry.sizes) or not all(size.isdecimal() and len(size) < 6 for size in sizes):
         example = "x".join(map(str, entry.sizes.values()))
         wanted = f"{name}:{example} ({', '.join(entry.sizes)})"
-        raise BadSpec(f"topology {text!r}: want {name}, or as {wanted}")
+        raise BadSpec(f"topology {text!r}: want {name}, or sizes as in {wanted}")
     try:
         made = entry.make(*map(int, sizes), servers=servers, link=link)
     except BadSpec as error:

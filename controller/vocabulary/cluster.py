@@ -12,14 +12,14 @@ from controller.vocabulary.errors import BadSpec, plural
 from controller.vocabulary.topology import Server, Topology
 
 MOST_GPUS = 1_000_000
-"""Most GPUs of a cluster: each is kept track of by itself."""
+"""Most GPUs of a cluster: schedulers track each of them."""
 
 
 @dataclass(frozen=True)
 class Cluster:
     """Servers with GPUs. GPUs are numbered consecutively: server 0 has GPUs 0 to ``servers[0].gpus - 1``.
 
-    `topology` is the network that they are part of; None: not needed. Raises BadSpec.
+    `topology` is the servers' network; None: no network is considered. Raises BadSpec.
 
     >>> Cluster.uniform(servers=2, gpus=4).node_of[5]
     1
@@ -77,7 +77,10 @@ class Cluster:
 
     @cached_property
     def racks(self) -> tuple[frozenset[int], ...]:
-        """The servers of each rack, by number, in order of their first ones; empty if no racks are named."""
+        """For each rack, the numbers of its servers; empty if no racks are named.
+
+        Racks are in the order of their first servers.
+        """
         names = dict.fromkeys(server.rack for server in self.servers if server.rack)
         return tuple(
             frozenset(number for number, server in enumerate(self.servers) if server.rack == name)
@@ -96,7 +99,7 @@ class Cluster:
 
     @cached_property
     def virtual(self) -> tuple[str, ...]:
-        """The names of its virtual clusters, in order of their first servers; empty: it is not divided."""
+        """The names of its virtual clusters, in order of their first servers; empty if it has none."""
         return tuple(dict.fromkeys(server.vc for server in self.servers if server.vc))
 
     def part(self, vc: str) -> Cluster:
@@ -104,7 +107,7 @@ class Cluster:
         return Cluster(tuple(replace(server, vc="") for server in self.servers if server.vc == vc))
 
     def without(self, gpus: Iterable[int]) -> Cluster:
-        """Return the cluster while these GPUs, and no others, are unavailable."""
+        """Return the cluster with these GPUs, and no other GPUs, unavailable."""
         return replace(self, unavailable=frozenset(gpus))
 
     def check_room(self, name: str, gpus: int) -> None:

@@ -23,15 +23,15 @@ from controller.vocabulary.errors import BadSpec
 FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
 MAX_SHOWN = 20
-"""Words that an error lists."""
+"""Most names that an error lists."""
 MAX_LENGTH = 60
-"""Characters of a value that an error shows."""
+"""Most characters of a value that an error shows."""
 
 Where = tuple[str | int, ...]
-"""The way to a value: keys of tables and positions in lists."""
+"""The path of a value in a document: keys of tables and positions in lists."""
 
 Check = Callable[[Any], str | None]
-"""Returns the description of a valid value; None: the value is valid."""
+"""Checks a value: returns None if it is valid, else a text such as "want true or false"."""
 
 
 def non_default_fields(record: Any) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Document:
     lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
 
     def error(self, where: Where, message: str) -> BadSpec:
-        """Return the error about the value there, with its line or the line of the enclosing value."""
+        """Return an error about the value at `where`, with its line or the line of the enclosing value."""
         inner = (where[:end] for end in range(len(where), 0, -1))
         line = next((self.lines[part] for part in inner if part in self.lines), 0)
         if not line and where:
@@ -62,7 +62,7 @@ class Document:
         return BadSpec(f"{place}: {message}", where=where, message=message)
 
     def tables(self, key: str) -> list[tuple[Where, Mapping[str, Any]]]:
-        """Return the tables of a list; none if the key is not there. Raises BadSpec."""
+        """Return path and content of each table in the list at `key`, if there is one. Raises BadSpec."""
         found = self.data.get(key, [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise self.error((key,), f"{key}: want a list of tables, such as [[{key}]] in TOML")
@@ -71,7 +71,7 @@ class Document:
     def check(
         self, where: Where, checks: Mapping[str, Check], *, what: str = "", require: Collection[str] = ()
     ) -> Mapping[str, Any]:
-        """Return the table there if all its keys are known and its values valid.
+        """Return the table at `where` if all its keys are known and its values valid.
 
         Args:
             where: Path of the table in the document.
@@ -99,7 +99,7 @@ class Document:
 
 
 def hint(key: str, known: Collection[str]) -> str:
-    """Return the known name most similar to a misspelt one, or all known names."""
+    """Return a hint for an error: the known name most similar to a misspelt one, or the known names."""
     if close := difflib.get_close_matches(key, known, n=1):
         return f"did you mean {close[0]!r}?"
     more = f" and {len(known) - MAX_SHOWN:,} more" if len(known) > MAX_SHOWN else ""
@@ -107,7 +107,7 @@ def hint(key: str, known: Collection[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as an error shows it."""
+    """Return a value as text for an error, shortened to `MAX_LENGTH`."""
     try:
         text = str(value) if isinstance(value, float) else json.dumps(value, default=str)
     except ValueError:  # Python writes no number of thousands of digits; 0xfff… reads as one
@@ -128,12 +128,12 @@ def _brief(text: str) -> str:
 
 
 def _between(value: object, least: float, most: float) -> bool:
-    """Return whether a value is a number in these bounds; nan and true are no numbers."""
+    """Return whether a value is a number in these bounds; nan and true do not count as numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def check_text(check: Check, **schema: Any) -> Check:
-    """Attach a JSON Schema to a check, and return the check; it may accept values beyond the schema."""
+    """Attach a JSON Schema to a check, and return the check, which may accept more values than the schema."""
     setattr(check, "schema", schema)  # noqa: B010 - of a function
     return check
 
@@ -174,7 +174,7 @@ def number(least: float, most: float, unit: str = "a number", *, above: bool = F
 
 
 def flag(value: object) -> str | None:
-    """Check for true or false."""
+    """Check that a value is true or false."""
     return None if isinstance(value, bool) else "want true or false"
 
 
@@ -188,7 +188,7 @@ def one_of(choices: Collection[str]) -> Check:
 
 
 def name(value: object) -> str | None:
-    """Check for a name of printable characters."""
+    """Check that a value is a name of printable characters."""
     good = isinstance(value, str) and value and value.strip() == value and value.isprintable()
     good = good and len(value) <= 200  # type: ignore[arg-type]
     return None if good else "want 1 to 200 printable characters in quotes"
@@ -200,7 +200,7 @@ check_text(
 
 
 def ipv4(value: object) -> str | None:
-    """Check for an IPv4 address of one machine."""
+    """Check that a value is an IPv4 address of one machine."""
     try:
         address = IPv4Address(value) if isinstance(value, str) else None
     except ValueError:
@@ -210,19 +210,19 @@ def ipv4(value: object) -> str | None:
 
 
 def mac(value: object) -> str | None:
-    """Check for a MAC address of one machine."""
+    """Check that a value is a MAC address of one machine."""
     good = isinstance(value, str) and re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value)
-    if not good or int(str(value)[1], 16) & 1:  # that bit says that it is a group's
+    if not good or int(str(value)[1], 16) & 1:  # this bit marks the address of a group
         return "want a MAC address of one machine, such as 02:00:00:00:00:01"
     return None
 
 
 def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
-    """Return the check for a list of values that pass a check."""
+    """Return the check for a list of `least` to `most` values, each of which passes `check`."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, list) or not least <= len(value) <= most:
-            return f"want a list of {least} to {most}"
+            return f"want a list of length {least} to {most}"
         wrong = next((number for number, each in enumerate(value) if check(each)), None)
         return None if wrong is None else f"element {wrong}, {shown(value[wrong])}: {check(value[wrong])}"
 
@@ -230,7 +230,7 @@ def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
 
 
 def mapping(check: Check) -> Check:
-    """Return the check for a table of names and values that pass a check."""
+    """Return the check for a table whose keys are names and whose values pass `check`."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, dict):
@@ -246,7 +246,7 @@ def mapping(check: Check) -> Check:
 
 
 def read(path: Path) -> Document:
-    """Return the content of a file, in the format that its name ends in. Raises BadSpec.
+    """Read a file in the format of its suffix (`FORMATS`). Raises BadSpec.
 
     Pipes and devices are not opened: that could block for ever, and a pipe cannot be read a second time.
     """
@@ -277,7 +277,7 @@ _BEGINNINGS = {
 
 
 def encoding_of(path: Path) -> str:
-    """Return the kind of a file that is no text in UTF-8, for an error message. Raises OSError."""
+    """Return a text for an error: what a file is instead of text in UTF-8. Raises OSError."""
     data = path.read_bytes()
     for begin, what in _BEGINNINGS.items():
         if data.startswith(begin):
@@ -291,7 +291,7 @@ def encoding_of(path: Path) -> str:
 
 
 def parse(text: str, path: str) -> Document:
-    """Return the content of a text, in the format that `path` ends in. Raises BadSpec."""
+    """Parse a text in the format of `path`'s suffix, YAML if it is unknown. Raises BadSpec."""
     reader = {".toml": _toml, ".json": _json}.get(Path(path).suffix, _yaml)
     try:
         data, lines = reader(text, path)
@@ -341,9 +341,9 @@ def _toml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line of right TOML that begins a table or a key.
+    """Yield the number and the text of each line of valid TOML that begins a table or a key.
 
-    Lines inside a string or a list of several lines are none.
+    Lines inside a string or a list of several lines are skipped.
     """
     line, depth, begin = 1, 0, 0
     for piece in _PIECE.finditer(text):
@@ -379,7 +379,7 @@ def _json(text: str, path: str) -> tuple[Any, dict[Where, int]]:
 
 
 def _json_lines(text: str) -> Iterator[tuple[Where, int]]:
-    """Yield where every value of a right JSON text is."""
+    """Yield the path and the line of every value of a valid JSON text."""
     way: list[str | int] = []
     line, at, key = 1, 0, True
     for token in _TOKEN.finditer(text):
@@ -413,11 +413,11 @@ _WORDS: Mapping[str, object] = {
     **dict.fromkeys(("null", "Null", "NULL", "~", ""), None),
 }
 MAX_VALUES = 5_000_000
-"""In a YAML file: aliases of aliases would make any number of a few lines."""
+"""Most values of a YAML file: a few lines with aliases of aliases can stand for any number of values."""
 
 
 def yaml_module(what: str) -> Any:
-    """Return PyYAML, which is optional; `what` needs it. Raises BadSpec."""
+    """Return the module PyYAML, which is optional. Raises BadSpec that names `what` as the user of YAML."""
     try:
         import yaml
     except ImportError:
@@ -462,7 +462,7 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
                 told = (
                     f"the key {quoted(key.value)} appears twice"
                     if isinstance(key.value, str)
-                    else "a key is no text"
+                    else "a key is not a text"
                 )
                 raise BadSpec(f"{path}:{key.start_mark.line + 1}: {told}")
             table[key.value] = value(below, (*where, key.value))

@@ -11,14 +11,14 @@ class ControllerError(Exception):
     """Base class of all errors of the package `controller`."""
 
     exit_code = 1
-    """Exit code of a command that this ends."""
+    """Exit code of a command that ends with this error."""
 
 
 class BadSpec(ControllerError):
     """An invalid job, profile, cluster, topology, tree or option.
 
     Attributes:
-        where: The way to the wrong value in the document that it was read from; (): unknown, or no document.
+        where: The path of the wrong value in its document; (): unknown, or no document.
         message: The error, without the document's name and line.
     """
 
@@ -33,7 +33,7 @@ class BadSpec(ControllerError):
 
 
 # ---------------------------------------------------------------------------
-# Numbers of things in words, as messages have them.
+# Texts for messages: a number of things, and the kind of a value.
 
 
 def plural(number: float, noun: str) -> str:

@@ -1,9 +1,9 @@
-"""Topologies of p4lang/tutorials (``topology.json``), as testbeds of ours.
+"""Topologies of p4lang/tutorials (``topology.json``), converted to topologies of our testbeds.
 
 ``hosts`` have ``ip`` (with its prefix), ``mac`` and ``commands``; ``switches`` have ``runtime_json``,
-``cli_input``, ``program`` (what p4c makes of a program, in a folder beside it) and ``cpu_port``; ``links``
-are lists of two ends (``h1``, ``s1-p2``) with a delay (in ms, or with its unit) and a rate in Mb/s. Files are
-looked for where the command runs, beside the topology, and in the folder above it.
+``cli_input``, ``program`` (p4c's output, in a folder beside the program) and ``cpu_port``; ``links`` are
+lists of two ends (``h1``, ``s1-p2``) with a delay (in ms, or with its unit) and a rate in Mb/s. Files are
+searched for in the current folder, in the topology's folder, and in the folder above that.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _SWITCH = ("runtime_json", "cli_input", "program", "cpu_port")
 _PORT = re.compile(r"(.+)-p(\d+)")
 _DELAY = re.compile(r"(\d+(?:\.\d*)?)\s*(us|ms|s|)")
 _UNIT_S = {"us": 1e-6, "": 1e-6, "ms": 1e-3, "s": 1.0}
-"""Units of delays in text; tc takes a number alone for microseconds."""
+"""Units of delays that are given as text; a number without a unit is in microseconds, as in tc."""
 
 
 def is_exercise(document: Document) -> bool:
-    """Return whether a document is such a topology."""
+    """Return whether a document is a topology of p4lang/tutorials."""
     data = document.data
     return all(isinstance(data.get(key), dict) for key in ("hosts", "switches")) and "links" in data
 
 
 def topology_of_exercise(document: Document) -> Topology:
-    """Return the topology of a document. Raises BadSpec."""
+    """Convert a topology of p4lang/tutorials. Raises BadSpec."""
     hosts = tuple(_host(document, name, of) for name, of in document.data["hosts"].items())
     switches = tuple(_switch(document, name, of) for name, of in document.data["switches"].items())
     named = {host.name for host in hosts} | {switch.name for switch in switches}

@@ -14,7 +14,7 @@ from controller.vocabulary.topology import Link, Server, Switch, Topology, check
 class Parts:
     """Properties common to all servers, switches and links of a cluster.
 
-    `programmable` is the fraction of switches with memory for sums; which ones is drawn with `seed`.
+    `programmable` is the fraction of switches with memory for sums, which are drawn at random with `seed`.
     """
 
     gpus: int = 8
@@ -59,7 +59,7 @@ def star(servers: int, parts: Parts | None = None) -> Topology:
 
 
 def leaf_spine(spines: int, leaves: int, hosts: int, parts: Parts | None = None) -> Topology:
-    """Return leaf switches with servers, each of them linked to each of the spine switches.
+    """Return leaf switches with servers; each leaf switch is linked to each spine switch.
 
     Args:
         spines: Number of spine switches.
@@ -80,7 +80,8 @@ def leaf_spine(spines: int, leaves: int, hosts: int, parts: Parts | None = None)
 def fat_tree(k: int, hosts: int, parts: Parts | None = None) -> Topology:
     """Return a fat-tree of switches with `k` ports, and `hosts` servers at each edge switch.
 
-    ``fat_tree(8, 6)`` has 80 switches and 192 servers, as GRID's evaluation (Al-Fares et al., SIGCOMM'08).
+    ``fat_tree(8, 6)`` has 80 switches and 192 servers, as in GRID's evaluation. Source: Al-Fares et al.,
+    SIGCOMM'08.
     """
     parts = parts or Parts()
     _check(k=k, hosts=hosts)

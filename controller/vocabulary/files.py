@@ -68,8 +68,8 @@ def jobs_of(
 ) -> tuple[Job, ...]:
     """Return the jobs of a document; with `topology`, all of them must fit on it.
 
-    `require` are keys that the reader needs in every job; "model" is satisfied by any of `SIZES`. Raises
-    BadSpec, with the line and the key.
+    `require` are keys that every job must have; "model" stands for any one of `SIZES`. Raises BadSpec, with
+    the line and the key.
     """
     check_top(document)
     jobs: dict[str, Job] = {}
@@ -98,7 +98,7 @@ def job_of(
         where: Path of the table in it.
         table: The table.
         number: Position of the job in the file, for its default name.
-        require: Keys that the reader needs.
+        require: Keys that the table must have.
     """
     name = table.get("name", f"job{number}")
     what = f"job {quoted(name)}"
@@ -107,10 +107,10 @@ def job_of(
     sizes = [key for key in SIZES if key in table]
     known = table.get("model") in shapes.SHAPES
     if len([key for key in sizes if key != "model" or known]) > 1:
-        raise document.error(where, f"{what}: want one of {', '.join(SIZES)}: {' and '.join(sizes)}")
+        raise document.error(where, f"{what}: want one of {', '.join(SIZES)}, not {' and '.join(sizes)}")
     if "model" in require:
         if not sizes:
-            raise document.error(where, f"{what}: want one of {', '.join(SIZES)}: neither is there")
+            raise document.error(where, f"{what}: want one of {', '.join(SIZES)}: none is given")
         if sizes == ["model"] and not known:
             wanted = f"want one of {', '.join(map(repr, shapes.SHAPES))}, or layers_bytes beside it"
             raise document.error((*where, "model"), f"{what}: model = {shown(table['model'])}: {wanted}")
@@ -128,7 +128,7 @@ _WHOLE = ("workers", "gpus_per_worker", "iterations", "batch", "slots", "window"
 
 
 def _converted(document: Document, where: Where, what: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a job as its fields have them. Raises BadSpec."""
+    """Convert the values of a job's table to values of `Job`'s fields. Raises BadSpec."""
     values = dict(table)
     values |= {key: int(values[key]) for key in _WHOLE if key in values}
     if "layers_bytes" in values:
@@ -170,7 +170,7 @@ def _converted(document: Document, where: Where, what: str, table: Mapping[str, 
 
 
 def _placed(document: Document, where: Where, table: Mapping[str, Any], error: BadSpec, what: str) -> BadSpec:
-    """Return the error with its place, unless it has one: the line of the first key that it names."""
+    """Return the error with the line of the first key that it names, unless it has a line already."""
     text = str(error)
     if text.startswith(document.path):
         return error
@@ -242,12 +242,12 @@ def read_topology(path: str | Path) -> Topology:
 
 
 def parse_topology(text: str, *, source: str = "topology.yaml") -> Topology:
-    """Return the topology of a text; `source` names it in errors, and has its format. Raises BadSpec."""
+    """Return a text's topology; `source` names it in errors, and determines its format. Raises BadSpec."""
     return topology_of(documents.parse(text, source))
 
 
 def find_topology(text: str) -> Topology:
-    """Return the topology in the file of this name, or else of the catalog. Raises BadSpec."""
+    """Return the topology in a file or, if `text` has no file's suffix, of the catalog. Raises BadSpec."""
     return read_topology(text) if Path(text).suffix in documents.FORMATS else named(text)
 
 
@@ -312,7 +312,7 @@ def dump_topology(topology: Topology) -> str:
 
 
 def topology_document(topology: Topology) -> dict[str, object]:
-    """Return the topology as a file's data; properties common to most links are there once."""
+    """Return the topology as a file's data; properties of most links are written once, as defaults."""
     common = dict(Counter(_properties(link) for link in topology.links).most_common(1)[0][0])
     document: dict[str, object] = {"name": topology.name} if topology.name else {}
     document["root"] = topology.root
@@ -326,7 +326,7 @@ def topology_document(topology: Topology) -> dict[str, object]:
 
 
 def _brief(node: Switch | Server) -> object:
-    """Return a node's name, or a table if it has other properties."""
+    """Return a node's name, or a table if it has properties other than the defaults."""
     other = {
         each.name: value
         for each in fields(node)
@@ -346,7 +346,7 @@ def _written(link: Link, common: Mapping[str, object]) -> object:
 
 
 def _entries(document: Document, key: str) -> list[tuple[Where, object]]:
-    """Return the tables, names or pairs of a list; none if the key is not there. Raises BadSpec."""
+    """Return path and value of each table, name or pair in the list at `key`, if any. Raises BadSpec."""
     found = document.data.get(key, [])
     if not isinstance(found, list):
         raise document.error((key,), f"{key} = {shown(found)}: want a list, such as [[{key}]] in TOML")
@@ -363,7 +363,7 @@ def _switch(document: Document, where: Where, value: object) -> dict[str, Any]:
 
 
 def _servers(document: Document) -> Iterator[tuple[Where, Mapping[str, Any], list[Server]]]:
-    """Yield each table of servers, and these. Raises BadSpec, also for more GPUs than a cluster may have."""
+    """Yield path, content and servers of each table of servers. Raises BadSpec, also for too many GPUs."""
     left = MOST_GPUS
     for where, value in _entries(document, "server"):
         what = f"server {quoted(_named(value, where))}"
@@ -379,14 +379,14 @@ def _servers(document: Document) -> Iterator[tuple[Where, Mapping[str, Any], lis
             )
         for key in ("port", "ip", "mac"):
             if key in table and count > 1:
-                raise document.error((*where, key), f"{what}: {key} of {count} servers; want one")
+                raise document.error((*where, key), f"{what}: {key} is given for {count} servers; want one")
         if "port" in table and "switch" not in table:
-            raise document.error((*where, "port"), f"{what}: port: of which switch? switch is missing")
+            raise document.error((*where, "port"), f"{what}: port is given, but the key switch is missing")
         yield where, table, _alike(table)
 
 
 _OF_SERVERS = ("cpus", "memory_gb", "vc", "kind", "rack", "ip", "mac", "interface", "address")
-"""Keys that are fields of `Server`."""
+"""Keys of a server's table that are fields of `Server`."""
 
 
 def _gpus(table: Mapping[str, Any]) -> int:
@@ -416,7 +416,7 @@ def _link_values(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _link_table(document: Document, where: Where, value: object, nodes: Sequence[str]) -> dict[str, Any]:
-    """Return a link between existing nodes. Raises BadSpec."""
+    """Return the values of a link; check that its ends are nodes. Raises BadSpec."""
     if isinstance(value, list):
         if len(value) != 2:
             raise document.error(where, f"link: has {len(value)} ends; want two, as [h1, s1]")
@@ -453,7 +453,7 @@ def _fabric(document: Document) -> Topology:
     sizes = {key for keys in schema.SHAPES.values() for key in keys}
     if wrong := [key for key in table if key in sizes and key not in wanted]:
         raise document.error(
-            ("fabric", wrong[0]), f"fabric {shape!r}: {wrong[0]}: it has {', '.join(wanted)} only"
+            ("fabric", wrong[0]), f"fabric {shape!r}: {wrong[0]}: this shape has {', '.join(wanted)} only"
         )
     values = {key: value for key, value in table.items() if key not in sizes and key != "shape"}
     values |= {key: int(values[key]) for key in ("gpus", "slots", "lanes", "seed") if key in values}
@@ -469,14 +469,14 @@ def _fabric(document: Document) -> Topology:
 
 
 def check_top(document: Document) -> None:
-    """Raise BadSpec for an unknown key at the top of a document, or one of earlier versions."""
+    """Raise BadSpec for an unknown key at the top of a document, also for a key of earlier versions."""
     _check(document, (), "", "", ())
 
 
 def _check(
     document: Document, where: Where, kind: str, what: str, require: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the table there, with known keys and valid values; a name alone is one. Raises BadSpec."""
+    """Return the checked table at `where`; a name stands for a table with just this name. Raises BadSpec."""
     value: Any = document.data
     for part in where:
         value = value[part]

@@ -1,4 +1,4 @@
-"""Testbeds' topologies as policies see them, and with addresses and ports of their own."""
+"""A testbed's topology with memory and GPUs, for policies, or with explicit addresses and ports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MAX_SLOTS = 1 << 24
 def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 1) -> Topology:
     """Return a topology with memory at its switches and GPUs at its servers.
 
-    A switch's round-trip time follows from the links' delays: there and back over as many links as the
-    farthest server is away. Raises BadSpec.
+    A switch's round-trip time is the time to the farthest server and back if each link had the longest delay
+    of all links. Raises BadSpec.
 
     Args:
         topology: The topology.
@@ -34,14 +34,14 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
 
 
 # ---------------------------------------------------------------------------
-# Addresses and ports of a cluster of real machines: all given, so that none follows from a position.
+# Addresses and ports of a cluster of real machines: all are explicit, so that none depends on a position.
 #
 # A topology fills gaps of its file by position: the first server is 10.0.0.1, the first link of a
-# switch is at its port 1. Where servers come and go, a position is no address.
+# switch is at its port 1. Positions change when servers come and go.
 
 
 def pinned(topology: Topology) -> Topology:
-    """Return the same network with the port of every link at a switch, and every server's addresses.
+    """Return the same network with explicit ports for links at switches, and addresses for servers.
 
     >>> from controller.vocabulary import fabrics
     >>> pinned(fabrics.star(2)).server["h2"].ip
@@ -66,7 +66,7 @@ def pinned(topology: Topology) -> Topology:
 
 
 def check_pinned(topology: Topology) -> None:
-    """Raise BadSpec for the first server without an address, or link without a port, of its own."""
+    """Raise BadSpec for the first server without an explicit address, or link without an explicit port."""
     for server in topology.servers:
         for key in ("ip", "mac"):
             if not getattr(server, key):

@@ -1,4 +1,4 @@
-"""One training job, as files describe it and as all rooms use it."""
+"""One training job, as files describe it and as all packages use it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from controller.vocabulary.errors import BadSpec, plural
 
 
 Mode = Literal["shared", "exclusive"]
-"""Use of a switch's slots: each job its own region, or all in one array."""
+"""Use of a switch's slots: jobs share all of them, or each job has a region of its own."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 CONGESTION: Final = ("fixed", "aimd", "a2tp", "tcp")
 """Rules for a worker's window: fixed, AIMD on ECN marks (ATP), A2TP's two windows, TCP's on losses.
 
-Other names denote rules from outside (``docs/guides/own-rules.md``).
+Other names denote users' own rules (``docs/guides/own-rules.md``).
 """
 CONGESTION_GROUP: Final = "ina.congestion"
-"""Entry points by which packages offer rules."""
+"""Group of the entry points by which packages offer rules for windows."""
 
 OnLate = Literal["end", "best-effort"]
 """Fate of a job whose deadline cannot be met any more: it is ended, or goes on as if it had none."""
 ON_LATE: Final[tuple[OnLate, ...]] = get_args(OnLate)
 
 Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
-"""Encoding of float32 in packets: one exponent a packet, the same in 16, 8 or 4 bits, or a fixed scale."""
+"""Encoding of float32 in packets: 32, 16, 8 or 4 bits with an exponent per packet, or a fixed scale."""
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
 MAX_PRIORITY: Final = 255
@@ -113,8 +113,8 @@ class Job:
     Times are in seconds. `arrival_s` counts from the start of the run, trace or simulation; `deadline_s`
     counts from the job's own arrival, and `due_s` is the same moment on the clock of `arrival_s`.
 
-    Values that are not given are None, or empty, and their users ask for them or have their own defaults; all
-    other defaults are the ones here. Raises BadSpec for values that contradict each other.
+    A value that is not given is None or empty; code that needs it requires it, or has its own default. All
+    other defaults are here. Raises BadSpec for values that contradict each other.
 
     Attributes:
         name: Unique among jobs.
@@ -123,35 +123,35 @@ class Job:
         command: Program and arguments of every worker.
         arrival_s: When it is submitted, from the start of the run.
         deadline_s: Deadline, counted from its arrival; None: best effort.
-        on_late: What becomes of it if its deadline cannot be met any more even alone.
+        on_late: Whether it ends or goes on if it can no longer meet its deadline even alone.
         iterations: Iterations to do, or left.
-        duration_s: How long it runs alone on its GPUs; None: `iterations` of them.
+        duration_s: How long it runs alone on its GPUs; None: as long as `iterations` take.
         layers_bytes: Bytes of the gradient of each layer, front layer first.
         model: Name of the model, by which profiles and speed models look it up; "": unknown.
         batch: Samples of an iteration on each GPU; 0: unknown.
         compute_s: Forward and backward pass of one iteration.
         overlap: Fraction of the computing during which gradients may be in flight: 0 to 1.
         jitter: Largest fraction by which each pass of each rank is longer or shorter, at random.
-        straggler: A rank with another computing time; None: all are equal.
-        skew_s: Time for which the slowest rank computes longer than the others.
+        straggler: A rank with another computing time; None: all ranks have the same.
+        skew_s: Time for which the slowest rank computes longer than the other ranks.
         stages_s: Seconds of one iteration on storage, CPU, GPU and network; () if unknown.
-        iteration_s: Seconds of one iteration alone on its GPUs; None: the sum of its stages, or computing.
+        iteration_s: Seconds of one iteration alone on its GPUs; None: the sum of `stages_s`, or `compute_s`.
         estimate_s: Its estimated run time alone (by a user or a predictor); None: unknown.
         restart_s: Seconds lost whenever it is started, moved or regrouped.
         user: Its owner.
         vc: The virtual cluster that it is submitted to.
         opportunistic: It uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
         mode: Use of switch memory: a private region, or slots that jobs share.
-        slots: Private aggregator slots; None: the share that the reader assigns.
-        window: Packets that a worker may have in flight; None: the reader's choice.
-        priority: Priority of its packets, 0 to 255, higher is more urgent; None: measured, for each tensor.
+        slots: Private aggregator slots; None: a share that the command assigns.
+        window: Packets that a worker may have in flight; None: the command's default.
+        priority: Priority of its packets, 0 to 255, higher is more urgent; None: measured for each tensor.
         preempt: Its packets may take slots from jobs of lower priority (program shared).
-        congestion: Rule for its workers' windows: one of `CONGESTION`, or from outside.
+        congestion: Rule for its workers' windows: one of `CONGESTION`, or a user's own.
         numbers: Encoding of float32 values in its packets.
         hold_s: Measured time that a slot is held, ranks' skew included; None: not measured.
         servers: The server of each rank; () before it is placed.
         fallback: The server that sums packets without a slot; None: none yet.
-        aggregate: False: it uses no switch memory.
+        aggregate: Whether it uses switch memory.
         tree: Its switches; None: shortest paths, with sums at every switch on them that can.
         extra: Further data, by name, for policies that use them.
     """
@@ -243,7 +243,7 @@ class Job:
         return tuple(dict.fromkeys(self.servers))
 
     def later(self, iterations: int, arrival_s: float, deadline_s: float | None) -> Job:
-        """Return the job at a later time; values are not checked, for each event asks for many jobs.
+        """Return the job as it is later; values are not checked, as each event needs this for many jobs.
 
         Args:
             iterations: Iterations left, 1 or more.
@@ -253,7 +253,7 @@ class Job:
         return self._unchecked(iterations=iterations, arrival_s=arrival_s, deadline_s=deadline_s)
 
     def on(self, servers: Sequence[str], fallback: str | None, tree: Tree | None) -> Job:
-        """Return the job at a place; values are not checked, for a policy tries many.
+        """Return the job at a place; values are not checked, as a policy tries many places.
 
         Args:
             servers: The server of each rank.
@@ -270,8 +270,8 @@ class Job:
     def iteration_at_s(self, rate_bps: float) -> float:
         """Return the seconds of one iteration if gradients are summed at this rate (bits per second).
 
-        The fraction `overlap` of the computing runs beside communication; the rest, and the slowest rank's
-        skew, before it.
+        The fraction `overlap` of the computing runs during communication; the other computing, and the
+        slowest rank's skew, run before it.
         """
         communication_s = self.model_bytes * 8 / rate_bps if rate_bps > 0 else math.inf
         hidden_s = self.overlap * self.compute_s

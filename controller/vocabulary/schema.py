@@ -1,7 +1,7 @@
 """Every key that a file may have: its check, its default, and the commands that use it.
 
-One table for each kind of table in a file. A file made for one command is accepted by all: keys that a
-command does not use are checked as well, and `files.unused` names them.
+There is one table here for each kind of table in a file. A file made for one command is accepted by all: keys
+that a command does not use are checked as well, and `files.unused` names them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ MAX_WORKERS = 1_000_000
 MAX_ITERATIONS = _BYTES = 1 << 50
 
 MACHINES = "machines"
-"""Ranks on several machines: ``admit --cluster``, ``run --hosts``, ``doctor``, ``fallback --serve``."""
+"""Commands for several machines: ``admit --cluster``, ``run --hosts``, ``doctor``, ``fallback --serve``."""
 LIVE = "schedule live --cluster"
-"""It decides on trees and slots, too; without a cluster there is one switch."""
+"""This command also decides on trees and slots; ``schedule live`` without a cluster has one switch."""
 ALLOCATION = ("alloc", "place", "route", "cluster simulate", LIVE)
 TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
@@ -52,7 +52,7 @@ LIKE = {
     "schedule tune": "schedule simulate",
     "advise": "cluster simulate",
 }
-"""Commands that use the same keys as another one."""
+"""By command, another command that uses the same keys."""
 COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", MACHINES, *ALLOCATION, *SCHEDULE)))
 
 
@@ -67,7 +67,7 @@ class FileKey:
 
 
 def _anything(value: object) -> str | None:
-    return None  # looked at by itself
+    return None  # checked separately
 
 
 check_text(_anything, type="object")
@@ -83,7 +83,7 @@ def _command(value: object) -> str | None:
     if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
         return wanted
     if not all(_passable(part) for part in value):
-        return "want no null character, and no half of a character, which no program can be given"
+        return "want no null character, and no half of a character (surrogate): no program accepts these"
     return None
 
 
@@ -97,12 +97,12 @@ check_text(
 
 
 def _passable(argument: str) -> bool:
-    """Return whether a program can be given this argument."""
+    """Return whether a program can be started with this argument."""
     return "\0" not in argument and not any("\ud800" <= each <= "\udfff" for each in argument)
 
 
 def _congestion(value: object) -> str | None:
-    """Check for the name of a rule; one from outside is looked for where it is used."""
+    """Check the name of a rule for windows; a user's own rule is only searched for where it is used."""
     own = "path.py:Name, package.module:Name or path.so:function"
     wanted = f"want one of {', '.join(map(repr, CONGESTION))}, or one of your own: {own}"
     if not isinstance(value, str):
@@ -110,7 +110,7 @@ def _congestion(value: object) -> str | None:
     source, _, what = value.rpartition(":")
     if value in CONGESTION or (source and what.isidentifier()):
         return None
-    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+    from importlib.metadata import entry_points  # takes a tenth of a command's start; only plug-ins need it
 
     return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
@@ -146,7 +146,7 @@ TREE: Mapping[str, Check] = {
 
 
 def _tree(value: object) -> str | None:
-    return None  # looked at by itself
+    return None  # checked separately
 
 
 check_text(
@@ -193,7 +193,7 @@ UNUSUAL: Mapping[str, tuple[float, float, str]] = {
     **dict.fromkeys(("rate_bps", "trunk_bps"), (1e6, MAX_RATE_BPS, "bits per second (100 Gb/s is 100e9)")),
     **dict.fromkeys(("hold_s", "rtt_s", "delay_s", "reorder_s"), (0.0, 1.0, "seconds (20 µs is 20e-6)")),
 }
-"""Keys that are often given in another unit: least and greatest usual value, except 0, and the unit."""
+"""Keys that are often given in a wrong unit: least and greatest usual value, except 0, and the unit."""
 
 _JOBS = tuple(command for command in COMMANDS if command != MACHINES)
 """The commands that read jobs."""
@@ -233,7 +233,10 @@ JOB: Mapping[str, FileKey] = {
         _TIMED,
     ),
     "model": FileKey(
-        name, "what it trains; a known network gives the layers' bytes", "not given", (*ALLOCATION, *SCHEDULE)
+        name,
+        "name of the model; a known one gives layers_bytes",
+        "not given",
+        (*ALLOCATION, *SCHEDULE),
     ),
     "model_bytes": FileKey(
         whole(1, _BYTES), "bytes of its gradient, as one layer", "one of these three", _SUMMED
@@ -255,7 +258,7 @@ JOB: Mapping[str, FileKey] = {
     ),
     "straggler": FileKey(_straggler, "a rank with another computing time", "none", TESTBED),
     "skew_s": FileKey(
-        _SECONDS, "seconds that the slowest rank computes longer than the others", "0", ALLOCATION
+        _SECONDS, "seconds that the slowest rank computes longer than other ranks", "0", ALLOCATION
     ),
     "stages_s": FileKey(
         _stages,
@@ -322,13 +325,13 @@ LINK: Mapping[str, FileKey] = {
     "loss": FileKey(_CHANCE, "probability that a packet is lost", "0", _EMULATED),
     "duplicate": FileKey(_CHANCE, "probability that a packet arrives twice", "0", _EMULATED),
     "reorder": FileKey(_CHANCE, "probability that a packet is held back", "0", _EMULATED),
-    "reorder_s": FileKey(_SECONDS, "how long it is held back at most, seconds", "50e-6", _EMULATED),
+    "reorder_s": FileKey(_SECONDS, "longest time that a packet is held back, seconds", "50e-6", _EMULATED),
 }
 ENDS: Mapping[str, FileKey] = {
     "a": FileKey(name, "one end", "required", _NETWORK),
     "b": FileKey(name, "the other end", "required", _NETWORK),
-    "a_port": FileKey(_PORT, "port at `a`, a switch", "the first free one", _PORTS),
-    "b_port": FileKey(_PORT, "port at `b`, a switch", "the first free one", _PORTS),
+    "a_port": FileKey(_PORT, "port at `a`, if that is a switch", "the first free one", _PORTS),
+    "b_port": FileKey(_PORT, "port at `b`, if that is a switch", "the first free one", _PORTS),
 }
 SWITCH: Mapping[str, FileKey] = {
     "name": FileKey(name, "unique among switches and servers", "required", _NETWORK),
@@ -440,7 +443,7 @@ TABLES: Mapping[str, Mapping[str, FileKey]] = {
     "link_defaults": LINK,
     "fabric": FABRIC,
 }
-"""All tables of a file; "": its top."""
+"""The keys of each kind of table in a file; "": the top of the file."""
 
 OLD: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -464,4 +467,4 @@ OLD: Mapping[str, Mapping[str, str]] = {
     },
     "switch": {"aggregates": "is not a key: want slots = 0 for a switch that does not sum"},
 }
-"""Keys of earlier versions, with the message for each."""
+"""By kind of table, keys of earlier versions with the message for each."""

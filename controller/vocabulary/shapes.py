@@ -3,7 +3,7 @@
 Each function returns the parameters of each layer, front layer first; a layer is a unit that frameworks pass
 on together: a convolution with its normalisation, an encoder block. Sources: VGG (Simonyan, ICLR'15), ResNet
 (He, CVPR'16), BERT (Devlin, NAACL'19), GPT-2 (Radford, 2019), AlexNet (Krizhevsky, NIPS'12). Totals are
-equal to torchvision's and Hugging Face's models; the tests hold them.
+equal to torchvision's and Hugging Face's models, as tests check.
 
 `FORWARD_FLOPS` is the arithmetic of one sample's forward pass (images of 224 by 224, texts of 128 tokens for
 BERT and 1024 for GPT-2); `compute_s` computes an iteration's time from it for a GPU of given speed.
@@ -105,7 +105,7 @@ FORWARD_FLOPS: Mapping[str, float] = {
     "gpt2": 2 * 124e6 * 1024,
     "gpt2-xl": 2 * 1.56e9 * 1024,
 }
-"""Forward arithmetic of one sample; a multiplication with its addition counts two."""
+"""Operations of one sample's forward pass; a multiplication with its addition counts as two."""
 
 
 def layers_bytes(model: str) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ def layers_bytes(model: str) -> tuple[int, ...]:
 
 
 def compute_s(model: str, *, batch: int = 32, flops_per_s: float = 40e12) -> float:
-    """Return the seconds of a forward and a backward pass, which costs twice as much, on one GPU."""
+    """Return the seconds of a forward pass and a backward pass (twice as long) of a batch on one GPU."""
     if model not in FORWARD_FLOPS:
         raise BadSpec(f"model {model!r} is unknown; {hint(model, FORWARD_FLOPS)}")
     return 3 * FORWARD_FLOPS[model] * batch / flops_per_s

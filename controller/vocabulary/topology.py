@@ -21,7 +21,7 @@ MAX_PORT = 510
 """v1model's port numbers are bit<9>, and 511 means drop."""
 
 Role = Literal["worker", "fallback", "traffic"]
-"""Use of a server: jobs' workers, packets without a slot, or ordinary traffic beside the jobs."""
+"""Use of a server: jobs' workers, a fallback server, or ordinary traffic beside the jobs."""
 ROLES: tuple[Role, ...] = ("worker", "fallback", "traffic")
 
 LANE_BITS = 32
@@ -30,7 +30,7 @@ FALLBACK_PORT = 9560
 """TCP port of ``ina fallback --serve`` unless specified otherwise."""
 
 MAX_HOSTS = 65_000
-"""Number of the addresses 10.0.0.1 to 10.0.253.232."""
+"""Most servers with addresses by position: 10.0.0.1 to 10.0.253.232."""
 
 MAX_RATE_BPS = 1e15
 """Greatest rate of a link, bits per second."""
@@ -43,7 +43,7 @@ MAX_PARTS = 1_000_000
 
 
 _SHOWN = 20
-"""Names that an error lists."""
+"""Most names that an error lists."""
 
 
 def check_size(what: str, *, switches: int, servers: int, links: int) -> None:
@@ -72,19 +72,19 @@ class Link:
     delay_s: float = 2e-6
     """Propagation delay, one way."""
     queue_packets: int = 2048
-    """Longest queue at a switch's port; further packets are dropped. A host's own queue is not limited: its
-    window is."""
+    """Longest queue at a switch's port; further packets are dropped. A host's own queue is not limited,
+    because its window is."""
     loss: float = 0.0
     """Probability that a packet is lost."""
     duplicate: float = 0.0
     """Probability that a packet arrives twice."""
     reorder: float = 0.0
-    """Probability that a packet is held back, by up to `reorder_s`; others overtake it."""
+    """Probability that a packet is held back, by up to `reorder_s`, and other packets overtake it."""
     reorder_s: float = 50e-6
     a_port: int = 0
     """Port at `a`, if that is a switch; 0: the first that is free (`Topology.ports`)."""
     b_port: int = 0
-    """The same at `b`."""
+    """Port at `b`, likewise."""
 
     def __post_init__(self) -> None:
         what = f"link {self.a}-{self.b}"
@@ -115,7 +115,7 @@ class Link:
         return self.b if node == self.a else self.a
 
     def port_at(self, node: str) -> int:
-        """Return the port that it is given at one of its ends; 0: none."""
+        """Return the port given for one end of the link (`a_port`, `b_port`); 0: none is given."""
         return self.a_port if node == self.a else self.b_port
 
 
@@ -136,9 +136,9 @@ class Switch:
     p4runtime: str = ""
     """Address of its P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not given."""
     program: str = ""
-    """File of its own P4 program in a testbed; "": the program of all."""
+    """File of its own P4 program in a testbed; "": the program that all switches run."""
     runtime: tuple[str, ...] = ()
-    """Files with the entries that its tables have at first, in a testbed."""
+    """Files with the initial entries of its tables, in a testbed."""
     cpu_port: int = 0
     """Port to its controller, in a testbed; 0: none."""
 
@@ -164,7 +164,7 @@ class Server:
 
     name: str = ""
     gpus: int = 1
-    """GPUs for workers; 0 where the role is another one."""
+    """GPUs for workers; 0 for a server with another role."""
     role: Role = "worker"
     cpus: float = math.inf
     """CPU cores; infinite: no limit."""
@@ -178,16 +178,16 @@ class Server:
     ip: str = ""
     """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
     mac: str = ""
-    """MAC address there; "": by its position."""
+    """MAC address at the switch's port; "": by its position (`Topology.mac`)."""
     interface: str = ""
-    """Its own name of the interface there; "": not given."""
+    """Name of the network interface at that port, on the server itself; "": not given."""
     address: str = ""
     """Address at which other machines reach its processes; "": `ip`."""
     fallback_port: int = 0
     """TCP port of ``ina fallback --serve`` on it; 0: `FALLBACK_PORT` if that is its role, else none."""
     prefix: int = 0
-    """Bits of its own subnet, beyond which it reaches others as its commands say, in a testbed; 0: it reaches
-    all hosts, whose MAC addresses it knows from the start."""
+    """In a testbed, the prefix length of its subnet; its commands set routes to other subnets. 0: all hosts
+    are in its subnet, and it knows their MAC addresses from the start."""
     commands: tuple[str, ...] = ()
     """Commands that its shell runs when a testbed has started."""
 
@@ -200,7 +200,7 @@ class Server:
                 f"{what}: role {self.role!r} with {self.gpus} GPUs; a worker's server has 1 or more, others 0"
             )
         if not (self.cpus > 0 and self.memory_gb > 0):
-            raise BadSpec(f"{what}: {self.cpus:g} CPUs and {self.memory_gb:g} GB; want more than none")
+            raise BadSpec(f"{what}: {self.cpus:g} CPUs and {self.memory_gb:g} GB; want more than 0")
 
     @property
     def serves_fallback_at(self) -> int:
@@ -209,7 +209,7 @@ class Server:
 
     @property
     def serves_beside_workers(self) -> bool:
-        """Whether a fallback server and workers share its port of a switch."""
+        """Whether a fallback server and workers share its port at the switch."""
         return self.role == "worker" and self.fallback_port > 0
 
 
@@ -227,7 +227,7 @@ class Topology:
     servers: tuple[Server, ...]
     links: tuple[Link, ...]
     root: str = ""
-    """Name of that switch; "": the first one."""
+    """Name of the root switch; "": the first switch."""
     name: str = field(default="", compare=False)
     switch_ip: str = ""
     """IPv4 address that workers send to; "": not given."""
@@ -260,7 +260,9 @@ class Topology:
             for server in self.servers:
                 if own := getattr(server, what).lower():
                     if own in taken:
-                        raise BadSpec(f"server {server.name!r}: {what} is {own}, as of {taken[own]!r}")
+                        raise BadSpec(
+                            f"server {server.name!r}: {what} is {own}, already used by {taken[own]!r}"
+                        )
                     taken[own] = server.name
         if any(link.a_port or link.b_port for link in self.links):
             _ = self.ports
@@ -296,7 +298,7 @@ class Topology:
 
     @cached_property
     def serving(self) -> frozenset[str]:
-        """The servers that may serve as fallback servers: the ones that say so, or all if none does."""
+        """The servers that may be fallback servers: the ones with a `fallback_port`, or all if none has."""
         return frozenset(each.name for each in self.servers if each.fallback_port) or frozenset(self.server)
 
     @cached_property
@@ -356,7 +358,7 @@ class Topology:
         return {self.root: None, **self._up(self.root)}
 
     def towards(self, root: str) -> Mapping[str, str]:
-        """Return for every other switch its neighbour on a shortest path to `root`, the earlier link's."""
+        """Return for every other switch its neighbour on a shortest path to `root`; earlier links first."""
         if root not in self._towards:
             up = self._up(root)
             self._towards[root] = {node: above for node, above in up.items() if node in self.switch}
@@ -370,16 +372,16 @@ class Topology:
         return tuple(found)
 
     def hops(self, source: str) -> tuple[int, ...]:
-        """Return the number of links from a node to each switch, in their order."""
+        """Return the number of links from a node to each switch, in the order of `switches`."""
         if source not in self._hops:
             known = self.distances({source: 0})
             self._hops[source] = tuple(known[each.name] for each in self.switches)
         return self._hops[source]
 
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of links from each switch to the nearest of `starts`, plus that one's distance.
+        """Return the number of links from the nearest start to each switch.
 
-        `starts` are nodes, in the order of their distances.
+        `starts` has the nodes to start from, each with a number of links to add, in ascending order.
         """
         found, waiting = dict(starts), deque(starts)
         while waiting:
@@ -417,10 +419,10 @@ class Topology:
 
     @cached_property
     def ports(self) -> Mapping[str, Mapping[int, Link]]:
-        """The ports of every switch with their links, in their order.
+        """The ports of every switch, in order, with the link at each.
 
-        A link has the port that it is given, others the lowest ones that are left, in the order of the links.
-        Raises BadSpec if a switch has more links than ports, or two links of one port.
+        A link with a given port has this port; other links get the lowest free ports, in the order of links.
+        Raises BadSpec if a switch has more links than ports, or two links at one port.
         """
         for name in self.switch:
             if len(self._links_at[name]) > MAX_PORT:
@@ -435,7 +437,7 @@ class Topology:
             if port := link.port_at(switch):
                 if port in given:
                     raise BadSpec(
-                        f"{link.other(switch)!r} has port {port} of switch {switch!r}, as "
+                        f"{link.other(switch)!r} has port {port} of switch {switch!r}, already given to "
                         f"{given[port].other(switch)!r}"
                     )
                 given[port] = link
@@ -475,7 +477,7 @@ class Topology:
 
 
 def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
-    """Return the hosts of jobs with these numbers of workers, by rank; every host carries one worker.
+    """Return the hosts of each job's ranks; `sizes` are numbers of workers, and a host has one worker.
 
     A job is spread over the racks evenly, and ranks of one rack are consecutive.
 
@@ -484,7 +486,7 @@ def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
     [('h1', 'h2', 'h4', 'h5'), ('h3', 'h6')]
 
     Raises:
-        BadSpec: there are fewer hosts for workers.
+        BadSpec: there are fewer hosts than workers.
     """
     taken: set[str] = set()
     places = []
@@ -496,7 +498,7 @@ def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
 
 
 def spread(topology: Topology, workers: int, taken: Collection[str]) -> tuple[str, ...]:
-    """Return the hosts of one job, as `place` does, when some are taken. Raises BadSpec."""
+    """Return the hosts of one job's ranks, as `place` does, without the hosts in `taken`. Raises BadSpec."""
     free = [host for host in topology.servers_for("worker") if host not in taken]
     if workers > len(free):
         of = f" of {len(topology.servers_for('worker'))}" if taken else ""

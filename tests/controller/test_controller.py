@@ -124,7 +124,7 @@ def test_members_without_a_port_get_free_ones(connect: Callable[[], SwitchSessio
     pool = range(3)
     first = single.admit(one, job(2, first_port=None), ports=pool)
     assert [m.port for m in first.members] == [0, 1]
-    said = ": 2 workers need 2 ports of the switch, and only 1 is free of those that may be used: 2$"
+    said = ": 2 workers need 2 ports of the switch, and only 1 is free among the allowed ports: 2$"
     with pytest.raises(OutOfRows, match=said):
         single.admit(other, job(2, first_port=None), ports=pool)
     single.remove(one, first)

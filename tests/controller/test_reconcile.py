@@ -279,12 +279,12 @@ def test_two_jobs_change_places_by_way_of_an_empty_region() -> None:
     desired = {"s": [replace(a, region=HIGH), replace(b, region=LOW)]}
     decision = reconcile(desired, {"s": seen(a, b)})
     assert said(decision) == [
-        "move job 1 at 's': it changes places with job 2: it goes by no slots",
+        "move job 1 at 's': it exchanges slots with job 2, and first has no slots",
         "job 2 at 's' waits: job 1 still has some of slots 0 to 31",
     ]
     a = replace(a, change=RegionChange(101 << 32, Region(0, 0)))
     assert said(reconcile(desired, {"s": seen(a, b)})) == [
-        "job 1 at 's' waits: it is on its way to no slots, and goes to slots 32 to 63 then",
+        "job 1 at 's' waits: it is moving to no slots, and to slots 32 to 63 after that",
         "job 2 at 's' waits: job 1 still has some of slots 0 to 31",
     ]
     assert said(reconcile(desired, {"s": seen(a, b, settled={1: 1})})) == [
@@ -322,8 +322,8 @@ def test_an_exclusive_job_keeps_its_slots_for_life() -> None:
     job = shared_job(1, Region(0, 16))
     decision = reconcile({"s": [replace(job, region=Region(16, 16))]}, {"s": seen(job, info=info)})
     assert said(decision) == [
-        "job 1 at 's' waits: it has slots 0 to 15, and an exclusive job keeps its slots for life; slots 16 to"
-        " 31 take a new job"
+        "job 1 at 's' waits: it has slots 0 to 15, which an exclusive job keeps until it ends; slots 16 to 31"
+        " need a new job"
     ]
 
 
@@ -394,8 +394,8 @@ def test_an_obsolete_job_goes_children_first() -> None:
         ({"counter_row": 1}, "two desired jobs have the counter row 1"),
         ({"group": 1}, "two desired jobs have the group 1"),
         ({"group": 256}, "job 2 has counter row 2 and group 256; want 1 to 255"),
-        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 exceed the memory, which has 64"),
-        ({"region": LOW}, "jobs 1 and 2 are exclusive, and share slots"),
+        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 exceed the memory; want slots below 64"),
+        ({"region": LOW}, "exclusive jobs 1 and 2 have common slots"),
     ],
 )
 def test_jobs_that_a_switch_cannot_hold_together_are_named(other: dict[str, Any], message: str) -> None:

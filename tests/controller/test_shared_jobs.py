@@ -199,7 +199,7 @@ def test_members_and_fallback_servers_without_a_port_get_free_ones(shared: Switc
     assert [(a.members[0].port, a.uplink.port) for a in (first, second)] == [(4, 5), (6, 7)]
     said = (
         "^switch 's': 1 worker and the fallback server need 2 ports of the switch,"
-        " and none is free of those that may be used$"
+        " and none of the allowed ports is free$"
     )
     with pytest.raises(OutOfRows, match=said):
         single.admit(shared, anywhere, ports=range(4, 8))

@@ -101,7 +101,7 @@ def test_with_a_worker_beside_the_fallback_server_the_root_is_there() -> None:
 
 
 def test_a_worker_beside_needs_a_fallback_server_and_a_switch_that_sums() -> None:
-    with pytest.raises(BadJob, match="beside the fallback server, but the job has none"):
+    with pytest.raises(BadJob, match="beside the fallback server, but the job has no such server"):
         lay_out(Deployment(leaf("s", 1), mode="shared", window=4, beside=BESIDE), max_members=32)
     passing = Deployment(leaf("s", 1, transit=True), mode="shared", window=4, fallback=ABOVE, beside=BESIDE)
     with pytest.raises(BadJob, match="'s' only forwards"):
@@ -183,7 +183,7 @@ def logical(root: Branch) -> dict[int, list[int]]:
         (Branch("s", links=(link(1, leaf("t", 0)), link(2, leaf("u", 0)))), r"ranks are \[0, 0\]"),
         (
             Branch("s", (child(0, 1, range(0), range(0)),)),
-            r"switch 's': a member has no rank; a link attaches a lower switch",
+            r"switch 's': a member has no rank; want workers as members, switches as links",
         ),
         (leaf("s", 0, transit=True), r"switch 's': the root of a job must aggregate"),
         (leaf("s", *range(33)), r"switch 's': the job has 33 members; one switch sums up to 32"),

@@ -104,15 +104,12 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
         ours = ("--tls-cert", pem / "client.pem", "--tls-key", pem / "client.key")
         good(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
         for options, reason in (
-            ((), "it speaks TLS, and was asked without (check --tls-ca, --tls-cert and --tls-key)"),
-            (("--tls-ca", pem / "client.pem"), "its certificate does not hold before the CA in"),
-            (
-                ("--tls-ca", pem / "ca.pem"),
-                "it ends the connection, as servers do that want a client certifi",
-            ),
+            ((), "it speaks TLS, and the request was without TLS (check --tls-ca, --tls-cert and --tls-key)"),
+            (("--tls-ca", pem / "client.pem"), "its certificate is not valid by the CA in"),
+            (("--tls-ca", pem / "ca.pem"), "it ends the connection: it may want a client certificate"),
             (
                 ("--tls-ca", pem / "ca.pem", "--tls-cert", pem / "ca.pem", "--tls-key", pem / "client.key"),
-                "ca.pem and {pem}/client.key are no certificate in PEM with its key: key values mismatch",
+                "ca.pem and {pem}/client.key are not a PEM certificate and its key: key values mismatch",
             ),
             (("--tls-ca", pem / "ca.key"), "ca.key holds no certificate in PEM"),
         ):

@@ -41,7 +41,7 @@ SUMS = worker("sums.py", "--times", 3, "--length", 100)
 LEASE_S = 24  # a run with a quarter of it to wait has time enough on a busy machine
 MEMBER = Member(0, 100, "02:00:00:00:00:01", "10.0.0.1", 9000)
 NO_ROOM = (
-    "switch 's1': 4 workers need 4 ports of the switch, and only 2 are free of those that may be used: 5, 6"
+    "switch 's1': 4 workers need 4 ports of the switch, and only 2 are free among the allowed ports: 5, 6"
 )
 
 

@@ -108,7 +108,7 @@ def test_what_is_not_desired_goes_children_first_and_another_region_is_moved_to(
     assert removed[0] == ("remove", "a", tree.job)
     assert {*removed[1:]} == {("remove", "root", tree.job), ("remove", "root", last.job)}
     assert [str(waiting) for waiting in report.waiting] == [
-        f"job {other.job} at 'a' waits: it is on its way to slots 0 to 63, and goes to slots 0 to 8191 then"
+        f"job {other.job} at 'a' waits: it is moving to slots 0 to 63, and to slots 0 to 8191 after that"
     ]
     assert bed.fleet.reconcile(wanted).actions == ()
 

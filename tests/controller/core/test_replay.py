@@ -280,7 +280,7 @@ def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
     assert core.log is not None
     (said,) = [entry.text for entry in core.log.entries if entry.event == "late"]
     assert said.startswith(
-        "cannot be done by its deadline, 0.5 s after its arrival, any more: alone it would be done 1"
+        "can no longer meet its deadline, 0.5 s after its arrival: even alone it would end 1"
     )
 
 

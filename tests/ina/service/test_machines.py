@@ -71,7 +71,7 @@ def test_a_file_says_where_all_is_reached(tmp_path: Path) -> None:
         ),
         (('role = "fallback"', "gpus = 1"), "no server has the role fallback, or a fallback_port: want one"),
         (('name = "n1"', 'name = "n1"\nrole = "traffic"\ngpus = 0'), "no server has GPUs"),
-        (("10.0.0.2", "10.0.0.1"), "server 'n2': ip is 10.0.0.1, as of 'n1'"),
+        (("10.0.0.2", "10.0.0.1"), "server 'n2': ip is 10.0.0.1, already used by 'n1'"),
     ],
 )
 def test_a_file_that_leaves_something_out_is_refused(

@@ -243,7 +243,9 @@ def test_a_fallback_server_behind_a_switch_of_the_tree_is_refused() -> None:
     topology = replace(plain, switches=switches)
     one = job("a", "h1", "h3", fallback="h2")
     tree = ROUTINGS["shortest-path"](RoutingProblem(topology, (one,)))["a"]
-    with pytest.raises(BadSpec, match="'h2' is behind 'leaf1', a switch of the tree; want one at the root"):
+    with pytest.raises(
+        BadSpec, match="'h2' is behind 'leaf1', a switch of the tree; want a server at the root"
+    ):
         deployment_of(topology, one, tree)
 
 
