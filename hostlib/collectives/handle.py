@@ -15,7 +15,7 @@ from hostlib.errors import NotInitialized
 
 
 class Once:
-    """Like `threading.Event`, but makes one only when a thread waits, because that takes time."""
+    """Like `threading.Event`, but creates the event, which takes time, only when a thread waits."""
 
     __slots__ = ("_event", "_lock", "has_happened")
 
@@ -25,7 +25,7 @@ class Once:
         self._event: threading.Event | None = None
 
     def happen(self) -> None:
-        """Set it, for all present and later waiters."""
+        """Record that it has happened, and wake all waiting threads; later waits end at once."""
         with self._lock:
             self.has_happened = True
         if self._event:
@@ -79,7 +79,7 @@ class Handle(Generic[Result]):
         if os.getpid() != self._process and not self.done():
             raise NotInitialized(
                 f"process {os.getpid()} was forked from process {self._process} while "
-                f"{self.collective.description} was on its way: the result will be there alone"
+                f"{self.collective.description} was under way: only that parent process gets the result"
             )
         if not self._finished.wait(timeout):
             raise TimeoutError(f"{self.collective.description} is not done within {timeout} s")
@@ -94,9 +94,10 @@ class Handle(Generic[Result]):
         return self._outcome[0]
 
     def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
-        """Call `callback` with this handle once it is done: at once, or in the library's thread.
+        """Call `callback` with this handle when it is done: now, if it is, or later in the library's thread.
 
-        The next asynchronous collective begins only after it has returned. Its exceptions are logged.
+        The next asynchronous collective begins only after the callback has returned. Its exceptions are
+        logged.
         """
         with self._lock:
             if not self._finished.has_happened:

@@ -33,7 +33,7 @@ class CallPaths:
             call: The call, such as "allreduce max float32".
             path: The path that it takes.
             reason: Why it does not take the switch.
-            loud: The switch could have carried it out.
+            loud: Whether the switch could have carried out the call.
         """
         with self._lock:
             self._counts[call, path] += 1
