@@ -75,7 +75,10 @@ class LocalRanks(Engine):
             raise
 
     def run(self, collective: Collective) -> None:
-        """Sum on this machine, then through the switch. Raises InaError; a JobBroken also later."""
+        """Sum on this machine, then through the switch.
+
+        Raises InaError; after a JobBroken all later calls raise it, too.
+        """
         if self._broken:
             raise self._broken
         started = time.monotonic_ns()

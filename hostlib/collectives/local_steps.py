@@ -133,7 +133,7 @@ class LocalSteps:
         return found
 
     def fail(self, error: JobBroken) -> None:
-        """End the job on this machine: the first rank sends the others the reason; another rank only leaves."""
+        """End the job here: the first rank sends the reason to the others; any other rank only leaves."""
         self.end.give_up(_told(error))
 
     def _put(self, step: int, part: Collective) -> None:
