@@ -77,7 +77,7 @@ class LocalRanks(Engine):
     def run(self, collective: Collective) -> None:
         """Sum on this machine, then through the switch.
 
-        Raises InaError; after a JobBroken all later calls raise it, too.
+        Raises InaError. After a JobBroken all later calls raise it, too.
         """
         if self._broken:
             raise self._broken
