@@ -3,13 +3,13 @@
 The server listens at an address, or at a Unix socket in a folder of this user alone
 (`hostlib.meet.private_folder`). Messages are lines of `hostlib.meet`:
 
-===========  ========================================  ========================================================
-from server  ``{"challenge": text, "protocol": n, …}`` at once: random text, and the server's `hello`
-to server    ``{"proof": text, "protocol": n, …}``     once: the proof for the challenge and for the other
-                                                       fields of this message
-from server  ``{"welcome": true, …}``                  the connection may be used from now on
-             ``{"refused": reason}``                   the connection is closed
-===========  ========================================  ========================================================
+===========  =========================================  ===================================================
+from server  ``{"challenge": text, "protocol": n, …}``  at once: random text, and the server's `hello`
+to server    ``{"proof": text, "protocol": n, …}``      once: the proof for the challenge and for the other
+                                                        fields of this message
+from server  ``{"welcome": true, …}``                   the connection may be used from now on
+             ``{"refused": reason}``                    the connection is closed
+===========  =========================================  ===================================================
 
 A line recorded from an earlier connection is no valid proof. Ranks connect in this way to the first of them
 (`FirstRank`), processes to their turn server, and launchers to a fallback server.
