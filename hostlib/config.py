@@ -50,7 +50,7 @@ class TransportConfig:
     udp_port: int = wire.INA_UDP_PORT
     """UDP source port in the frames."""
     held: bool = False
-    """The launcher holds `local`, so that no other user can take it (`hostlib.io.held`)."""
+    """True if the launcher keeps `local` bound, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("shm", "loopback", "udp", "none"):
@@ -92,8 +92,8 @@ class JobConfig:
     """Values per packet of the switch program."""
     transport: TransportConfig
     slots: int = DEFAULT_SLOTS
-    """Number of slots in the job's region of the switch. With a fallback server any number, also 0; without
-    one the window is at most half of it."""
+    """Number of slots in the job's region of the switch. With a fallback server it may be any number, even 0;
+    without one the window is at most half of this number."""
     timeout_s: float = TIMEOUT_S
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     rendezvous: str | None = None

@@ -115,7 +115,7 @@ def size() -> int:
 
 
 def _ours(method: Callable[Concatenate[Communicator, Given], Returned]) -> Callable[Given, Returned]:
-    """Return a function that calls the method of the current communicator."""
+    """Return a function that calls `method` on the current communicator."""
 
     @functools.wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:

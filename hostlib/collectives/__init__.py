@@ -42,7 +42,7 @@ class CallOptions(NamedTuple):
     out: arrays.Output | None = None
     """Array for the result; None: a new array."""
     name: str | None = None
-    """Name of the array, for errors and ordering."""
+    """Name of the array, for errors, and to detect that ranks submit different arrays."""
     nonfinite: NonFinite = "raise"
     """Effect of NaN and infinity; see `hostlib.collectives.communicator.Communicator.allreduce`."""
     layer: Layer | None = None
@@ -124,9 +124,9 @@ def make_collective(
     Args:
         array: The array to sum.
         op: "sum" or "average".
-        options: The rest of the call's arguments.
+        options: The call's other arguments.
         number: Number of earlier calls of this rank.
-        root: The only rank that gets the result; None: all do.
+        root: The only rank that gets the result; None: all ranks get it.
         terms: Number of terms of the sum in the switch: ranks, or machines.
 
     Raises UnsupportedArray.
@@ -163,7 +163,7 @@ def make_reduce_scatter(
     Args:
         array: The array to sum; its first dimension is split into a shard for each rank.
         op: "sum" or "average".
-        options: The rest of the call's arguments; `out` is for this rank's shard.
+        options: The call's other arguments; `out` is for this rank's shard.
         number: Number of earlier calls of this rank.
         rank: This rank.
         size: Number of ranks.
@@ -187,7 +187,7 @@ def make_all_gather(
 
     Args:
         array: This rank's shard, of any type; of the same shape and type on all ranks.
-        options: The rest of the call's arguments; `out` is for all shards, back to back.
+        options: The call's other arguments; `out` is for all shards, back to back.
         number: Number of earlier calls of this rank.
         rank: This rank.
         size: Number of ranks.
@@ -208,7 +208,7 @@ def make_broadcast(
     Args:
         array: The root's array, of any type; at other ranks an array of the same shape and type.
         root: The rank that sends.
-        options: The rest of the call's arguments.
+        options: The call's other arguments.
         number: Number of earlier calls of this rank.
         rank: This rank.
 

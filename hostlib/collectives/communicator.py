@@ -204,7 +204,7 @@ class Communicator(MovingCalls):
             array: The array to sum.
             root: The rank that gets the sum.
             op: "sum" or "average".
-            options: The rest of the call's arguments.
+            options: The call's other arguments.
 
         Raises UnsupportedArray, and ValueError if `root` is no rank.
         """
@@ -314,7 +314,10 @@ class Communicator(MovingCalls):
         return finish()
 
     def start(self, request: Request[Result]) -> Handle[Result]:
-        """Carry out a request as an asynchronous collective, and return at once unless it is `here`."""
+        """Submit a request as an asynchronous collective; return its handle.
+
+        Return at once, unless the option `here` is set and this thread carries out the call.
+        """
         self._check_process()
         collective, finish = request
         handle, here, inline = Handle(collective, finish), collective.options.here, False
@@ -415,9 +418,9 @@ class Communicator(MovingCalls):
         handle.execute(self._engine)
 
     def _agree(self, *, waits: bool = False) -> bool:
-        """Vote; if all ranks wait for the first call, return True, else schedule the calls that all have.
+        """Vote; return True if all ranks wait for the first call, else schedule calls.
 
-        The calls to schedule are those that all ranks have submitted.
+        The calls to schedule are the ones that all ranks have submitted.
         """
         with self._lock:
             ready = min(len(self._queue), self._lanes - 1)

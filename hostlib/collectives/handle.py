@@ -55,7 +55,7 @@ class Handle(Generic[Result]):
     ) -> None:
         self.collective = collective
         self.is_waited_for = is_waited_for
-        """The call is a blocking one."""
+        """True if the call is a blocking one."""
         self._finish = finish
         self._process = os.getpid()
         self._finished = Once()
@@ -72,8 +72,8 @@ class Handle(Generic[Result]):
         """Wait for the result and return it.
 
         Raises:
-            TimeoutError: not within `timeout` seconds; the collective goes on.
-            NotInitialized: this process was forked from the rank's, which alone gets the result.
+            TimeoutError: the collective has not ended within `timeout` seconds; it goes on.
+            NotInitialized: this process was forked from the rank's process, which alone gets the result.
             InaError: the collective failed.
         """
         if os.getpid() != self._process and not self.done():

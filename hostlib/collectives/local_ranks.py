@@ -52,7 +52,7 @@ class LocalRanks(Engine):
     """The engine of a rank whose machine is one worker in the switch."""
 
     def __init__(self, config: JobConfig, peers: Peers) -> None:
-        """Meet the other ranks of this machine.
+        """Connect to the other ranks of this machine, and share memory with them.
 
         Raises:
             ConfigError, NativeMissing: as in `SwitchEngine`.

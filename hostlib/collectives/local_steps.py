@@ -43,7 +43,7 @@ from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
 CHUNK_BYTES: Final = 8 << 20
-"""Most bytes of an array in a step: a multiple of every packet's."""
+"""Most bytes of an array in a step: a multiple of the bytes that any packet carries."""
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
 """Bytes of a chunk, and of a word for each machine."""
 _LOOK_NS: Final = 250_000_000
@@ -71,7 +71,7 @@ class LocalSteps:
     """One rank's part in the steps."""
 
     def __init__(self, config: JobConfig, inner: Engine | None, patience: Patience) -> None:
-        """Meet the other ranks of this machine.
+        """Connect to the other ranks of this machine, and share memory with them.
 
         Args:
             config: This rank's configuration.

@@ -188,7 +188,7 @@ class MovingCalls(ABC):
         """Return the number of the next call. Raises UnsupportedArray if the job cannot do it."""
         number = next(self._calls)
         if self.why_no_shards is not None:
-            raise UnsupportedArray(f"{call} is not for this job: {self.why_no_shards}")
+            raise UnsupportedArray(f"{call} is not available in this job: {self.why_no_shards}")
         return number
 
     @abstractmethod

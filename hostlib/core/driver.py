@@ -22,7 +22,7 @@ from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
 
 CHECK_NS: Final = 250_000_000
-"""Interval at which a waiting worker checks for dead peers and signals, and reports."""
+"""Interval at which a waiting worker checks for dead peers and signals, and sends its statistics."""
 
 Arrivals = Iterable[tuple[NDArray[Any], int]]
 """Series of (packets of one length back to back, that length)."""
@@ -85,8 +85,8 @@ class Driver:
             window.state.let_go()
         elif window.ranks_disagree:
             raise RanksDisagree(
-                "ranks disagree on shape, dtype, operation, layer, name, waiting or number of calls before"
-                + self._call,
+                "ranks disagree on shape, dtype, operation, layer, name, blocking or asynchronous call, "
+                "or number of earlier calls" + self._call,
                 job=window.settings.job,
                 psns=window.outstanding(),
             )

@@ -25,7 +25,7 @@ MOST_BYTES: Final = 4 << 20
 """Most bytes to keep, one for each packet: enough for 4 GB of values in packets of 256 lanes. The least
 recently used series are dropped first."""
 _SERIES_BYTES: Final = 256
-"""Bytes by which each series counts besides its exponents."""
+"""Bytes to count for each series in addition to its exponents."""
 _MOST_MISFITS: Final = 4
 """If more than one in this many packets of a series did not fit, its next exponents are not foreseen."""
 _ABOVE: Final = bytes(min(exponent + MARGIN, NONFINITE - 1) if exponent else 0 for exponent in range(256))

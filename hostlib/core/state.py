@@ -188,9 +188,9 @@ class Mark(enum.IntFlag):
     ECN = 0x01
     COLLISION = 0x02
     LATE = 0x04
-    """No collision, but it took more than eight times the shortest round trip."""
+    """The result had no collision, but took more than eight times the shortest round trip."""
     WAITS = 0x08
-    """It announced no exponent, so that its field reported waiting."""
+    """The result carries no exponent: the field reports waiting instead."""
 
 
 class Pattern(enum.IntEnum):

@@ -125,7 +125,7 @@ class SwitchAverage:
         self.total = ina.size()
 
     def __call__(self, gradients: list[Parameters]) -> Parameters:
-        """Average this worker's gradients with all others', all tensors in flight at once."""
+        """Average this worker's gradients with all other workers', all tensors in flight at once."""
         (mine,) = gradients
         handles = [
             ina.allreduce_async(tensor, op="average", name=name, layer=layer)

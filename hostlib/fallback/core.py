@@ -18,9 +18,9 @@ the overflow.
 An unfinished entry that has got no contribution for a while sends reminders: one per node with missing
 contributions. The wait is twice the delay of this job's last contributions behind the first ones, between
 `remind_s` and four times that; it doubles with every reminder up to `remind_max_s`. Contributions after a
-reminder do not count as late, or the wait would increase itself. A reminder too early costs one packet, or
-twice as many: the sum must be completed here in any case, because a part of it is here. A late reminder stops
-the workers.
+reminder do not count as late, or the wait would increase itself. A reminder that is too early costs only a
+few packets: the sum must be completed here in any case, because a part of it is here. A reminder that is too
+late stops the workers.
 
 Memory is bounded. Finished entries are dropped first, oldest first; then the unfinished entry that is
 furthest ahead, because workers can only go on with the packet for which they have waited longest. Entries of
@@ -29,8 +29,7 @@ result sends again. If the job's window W is known, packet i is also dropped aft
 with the result of i+W: a worker that sends i+2W has the result of i+W, to which all contributed after the
 result of i. A late copy may start an entry of a packet that all workers have finished. The answer to its
 reminder shows that: it is the result of i+W, or, if that sum went to other ranks only, a notice that there is
-a result.
-Such entries are the first unfinished ones to be dropped.
+a result. Such entries are the first unfinished ones to be dropped.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ class FallbackServer:
         Args:
             transport: Local address, the switch's address, and the addresses in frames (*loopback*).
             settings: Its `endpoints` must equal the transport's; None for *udp*.
-            beside: Serve workers of this machine, too, at the same address (`hostlib.fallback.beside`).
+            beside: Whether to serve workers of this machine, too, at the same address
+                (`hostlib.fallback.beside`).
 
         Raises:
             ConfigError: the socket cannot be opened.

@@ -53,8 +53,7 @@ def broadcast_optimizer_state(
     """Send the state of rank `root_rank`'s optimizer, with its learning rate, to all ranks.
 
     An optimizer without a state gets the root's state; its parameters then have gradients of zeros, as in
-    Horovod.
-    `model` is Horovod's argument, and not used. Raises ValueError for LBFGS, as Horovod does.
+    Horovod. `model` is Horovod's argument, and not used. Raises ValueError for LBFGS, as Horovod does.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be sent: it is no mapping of tensors")

@@ -39,7 +39,7 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
     if number is None:
         raise ValueError(f"{process_set} is not registered: call hvd.add_process_set() first")
     if not process_set.included():
-        raise ValueError(f"rank {world.rank} is not of {process_set}")
+        raise ValueError(f"rank {world.rank} is not in {process_set}")
     name = request.name or world.unnamed(request.kind, number)
     operation = Submitted(replace(request, name=name, process_set=number), start)
     world.submit(operation)

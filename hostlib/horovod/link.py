@@ -56,7 +56,7 @@ class Link:
         """Start to receive messages.
 
         Args:
-            connections: At rank 0 by each other rank, at other ranks by rank 0; see `connect`.
+            connections: Connections by rank: at rank 0 to each other rank, else to rank 0; see `connect`.
             rank: This rank.
             size: Number of ranks.
             stall_s: Time after which rank 0 warns if not all ranks have submitted a collective; 0: never.

@@ -37,7 +37,7 @@ class Reduction:
     postscale: float = 1.0
     """Factor of the result."""
     numbers: Numbers | None = None
-    """Encoding of floats through the switch; None: the job's."""
+    """Encoding of floats through the switch; None: the job's encoding."""
 
     def of(self, what: str) -> str:
         """Describe this reduction of `what`: "sum of 4 float32"."""
@@ -101,7 +101,7 @@ class Announcement:
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
     error: str = ""
     last_joined: int | None = None
-    """The last rank that called `join`; None: not all have."""
+    """The last rank that called `join`; None: not all ranks have called it."""
     set_removed: bool = False
     """True if all ranks have removed the process set; no announcement of it follows."""
 

@@ -302,11 +302,13 @@ def _names(
         raise ValueError("named_parameters must be pairs (name, parameter): model.named_parameters()")
     every = [name for name, _ in pairs]
     if twice := sorted({name for name in every if every.count(name) > 1}):
-        raise ValueError(f"names of parameters must differ; there twice: {', '.join(twice)}")
+        raise ValueError(f"names of parameters must differ; given twice: {', '.join(twice)}")
     found = {parameter: name for name, parameter in pairs}
     if unnamed := [parameter for parameter in _parameters(optimizer) if parameter not in found]:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed)
-        raise ValueError(f"named_parameters leave out {len(unnamed)} of the optimizer's: {shapes}")
+        raise ValueError(
+            f"named_parameters leave out {len(unnamed)} of the optimizer's parameters, of shapes {shapes}"
+        )
     return found
 
 

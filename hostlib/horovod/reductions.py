@@ -61,7 +61,7 @@ class How:
     postscale: float = 1.0
     """Multiplies the results."""
     numbers: Numbers | None = None
-    """Encoding of floats through the switch; None: the job's."""
+    """Encoding of floats through the switch; None: the job's encoding."""
     residuals: Sequence[NDArray[np.float32]] | None = None
     """Rounding errors of each tensor's earlier sums (`hostlib.allreduce`); None: without error feedback."""
 

@@ -36,7 +36,7 @@ _TORCHRUNS: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHE
 _log = logging.getLogger("hostlib.horovod")
 
 Started = tuple[Sequence[Any], Callable[[], Any]]
-"""Torch's works to wait for, and a function that computes the result."""
+"""Torch's work objects to wait for, and a function that computes the result."""
 
 
 class Submitted:
@@ -313,8 +313,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> 
     """Join the other ranks of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
 
     Raises:
-        ValueError: `comm` is given: the launcher determines the ranks. ConfigError, RendezvousError: as
-            `hostlib.init`.
+        ValueError: `comm` is given, but the launcher determines the ranks.
+        ConfigError, RendezvousError: as in `hostlib.init`.
     """
     global _world
     if comm:

@@ -28,7 +28,10 @@ _SPARE_SLOTS: Final = 160
 
 
 class SharedRings(Carrier):
-    """Both rings, and the Unix socket whose bytes wake this process. The loops in C use `io`."""
+    """A worker's two rings, to and from the switch, and the Unix socket whose bytes wake this process.
+
+    The loops in C use `io`.
+    """
 
     def __init__(self, path: str, packets: int, packet_bytes: int) -> None:
         """Connect to the switch's port, and request rings of at least `packets` packets.

@@ -37,7 +37,7 @@ class _Admission:
     options: list[str]
     process: subprocess.Popen[str]
     over: bool = False
-    """Its job has ended, and was removed."""
+    """True once the job has ended and was removed."""
 
     def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the process's next message; {} if it sends none within `timeout_s`, or has ended."""

@@ -193,12 +193,12 @@ def _answer(channel: Channel, settings: Settings, challenges: Sequence[str], **t
 
 
 def _is_hierarchical(machines: Sequence[Sequence[int]], settings: Settings) -> bool:
-    """Return whether to sum the ranks of a machine there first. Raises ConfigError."""
+    """Return whether each machine sums its ranks first. Raises ConfigError."""
     crowded = len(machines) > 1 and any(len(ranks) > 1 for ranks in machines)
     if crowded and settings.hierarchical is False:
         raise ConfigError(
-            "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
-            "worker, so sum each machine's ranks first (INA_HIERARCHICAL=1, or unset)"
+            "INA_HIERARCHICAL is 0, but one of several machines has several ranks: a switch's port has one "
+            "worker, so each machine must sum its ranks first (INA_HIERARCHICAL=1, or unset)"
         )
     # a port of a cluster's switch has one worker
     of_cluster = len(machines) == 1 and (settings.cluster or settings.given or settings.controller)

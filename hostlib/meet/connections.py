@@ -210,7 +210,7 @@ class MissingRanks(RendezvousError):
 
 
 class FirstRank(Door):
-    """The first rank's end of the other ranks' connections."""
+    """The first rank's server, which accepts a connection from each other rank."""
 
     def __init__(self, place: Place, others: Collection[int], size: int, secret: str) -> None:
         """Listen.
@@ -256,7 +256,7 @@ class FirstRank(Door):
                 f"({_shown(self._place)}): start one after the other"
             )
         if type(rank) is not int or rank in self.connections or rank not in self._others:
-            raise RendezvousError(f"rank {rank} has come already, or is not expected here")
+            raise RendezvousError(f"rank {rank} has connected already, or is not expected here")
         self.connections[rank] = connection.dup()
         self.connections[rank].settimeout(None)
         self.texts[rank] = str(said.get("text"))

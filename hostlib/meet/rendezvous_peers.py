@@ -40,7 +40,8 @@ class RendezvousPeers(Peers):
         """Join with the job's token, and wait until all ranks have joined.
 
         Raises:
-            RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
+            RendezvousError: this rank was refused, a rank died before it joined, or not all ranks have
+                joined within `timeout_s`.
         """
         self._rank = rank
         self._size = size

@@ -40,9 +40,9 @@ class SwitchCall:
     """Key of calls with similar values."""
     layer: Layer | None = None
     numbers: Numbers | None = None
-    """Encoding of floats; None: the job's."""
+    """Encoding of floats; None: the job's encoding."""
     residual: NDArray[np.float32] | None = None
-    """Rounding error from one sum to the next (`hostlib.allreduce`)"""
+    """Rounding errors, carried from one sum to the next (`hostlib.allreduce`); None: not carried."""
     at_once: bool = False
     """True if the caller waits, so that its thread may carry out the call. At other ranks the same call may
     be asynchronous."""

@@ -35,7 +35,7 @@ def kind(name: str, arguments: Iterable[Any]) -> str:
 
 
 def call(name: str, arguments: Iterable[Any]) -> str:
-    """Describe the properties on which ranks must agree: "broadcast float32 of 3x4 from rank 0"."""
+    """Describe the properties on which ranks must agree: "broadcast float32 of 3x4, rank 0 is root"."""
     values = list(_flat(arguments))
     text = kind(name, values)
     if name in _SHAPED:

@@ -312,7 +312,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._check_devices((outputs, given))
         opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        why_not: str | None = f"of the group, {self._why_never}"
+        why_not: str | None = f"the group cannot use it: {self._why_never}"
         if self._calls:
             why_not = why_no_move(self._calls, kind, outputs, given, op)
         if why_not is not None:
@@ -333,13 +333,16 @@ class InaProcessGroup(dist.ProcessGroup):
         operation = describe.operation(op)
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
         reasons = (
-            (self._calls is None, f"of the group, {self._why_never}"),
-            (operation not in ("sum", "avg"), f"it has no {operation}"),
-            (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
-            (bool(unknown), f"it does not add {unknown}"),
+            (self._calls is None, f"the group cannot use it: {self._why_never}"),
+            (operation not in ("sum", "avg"), f"the switch has no {operation}"),
+            (
+                any(tensor.layout is not torch.strided for tensor in tensors),
+                "the switch adds dense tensors only",
+            ),
+            (bool(unknown), f"the switch does not add {unknown}"),
             (
                 self._float64 == GLOO and torch.float64 in dtypes,
-                "it keeps 24 of 53 bits (INA_FLOAT64=switch)",
+                "the switch keeps 24 of 53 bits (to use it: INA_FLOAT64=switch)",
             ),
         )
         return next((reason for holds, reason in reasons if holds), None)
@@ -466,7 +469,7 @@ def _options(kind: type[Any], given: Any) -> Any:
 def _around(name: str) -> Callable[..., Any]:
     def call(self: InaProcessGroup, *arguments: Any, **named: Any) -> Any:
         self._check((*arguments, *named.values()))
-        return self._go_around(name, arguments, named, "the switch adds, and does nothing else")
+        return self._go_around(name, arguments, named, "the switch only adds and moves tensors")
 
     call.__name__ = name
     call.__doc__ = f"Carry out torch's `ProcessGroup.{name}`, through gloo."

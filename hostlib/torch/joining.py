@@ -246,7 +246,7 @@ class Inner:
 
 
 _free: dict[Place, dict[str, Inner]] = {}
-"""Unused groups by place, and by the text of identity and calls that their ranks must share."""
+"""Unused groups by `Place`, then by identity and number of calls, which must be equal at all ranks."""
 
 
 def take(store: dist.Store, place: Place) -> Inner:

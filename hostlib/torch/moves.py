@@ -41,10 +41,13 @@ def why_no_move(
     unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SCATTERED)
     reasons = (
         (calls.communicator.why_no_shards is not None, str(calls.communicator.why_no_shards)),
-        (any(tensor.device != _CPU for tensor in tensors), "it moves tensors on the CPU only"),
-        (any(tensor.layout is not torch.strided for tensor in tensors), "it moves dense tensors only"),
-        (scatters and operation not in ("sum", "avg"), f"it has no {operation}"),
-        (scatters and bool(unknown), f"it does not add {unknown} for one rank"),
+        (any(tensor.device != _CPU for tensor in tensors), "the switch moves tensors on the CPU only"),
+        (
+            any(tensor.layout is not torch.strided for tensor in tensors),
+            "the switch moves dense tensors only",
+        ),
+        (scatters and operation not in ("sum", "avg"), f"the switch has no {operation}"),
+        (scatters and bool(unknown), f"the switch does not add {unknown} for one rank"),
         (not _fits(kind, outputs, given, calls.communicator.size), "the tensors' sizes do not fit"),
     )
     return next((reason for holds, reason in reasons if holds), None)

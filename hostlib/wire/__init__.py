@@ -83,7 +83,7 @@ INA_BYTES: Final = 28
 FRAME_PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 
 MAX_FAN_IN: Final = 32
-"""Width of the contribution bitmap: children of one switch."""
+"""Width of the contribution bitmap: most children of one switch."""
 
 LANE_COUNTS: Final = (32, 64, 256)
 """Numbers of lanes per packet for which switch programs can be built."""
