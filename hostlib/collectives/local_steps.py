@@ -58,7 +58,7 @@ NONE: Final = 1 << 62
 _UNFIT: Final = np.dtype([("nonfinite", np.int64), ("overflow", np.int64)])
 """First element of a step's sum that is not finite, and first one out of range; or `NONE`."""
 _POST: Final = np.dtype([("tag", np.int64), *_UNFIT.descr, ("call", "S232")])
-"""A rank's report of a step: its call, and the elements of its shard that do not fit."""
+"""A rank's report of a step: its call, and the first unfit elements of its shard (`_UNFIT`)."""
 _KINDS: Final = {
     kind.__name__: kind for kind in (RanksDisagree, PeerTimeout, JobFault, Interrupted, JobBroken)
 }
@@ -105,7 +105,7 @@ class LocalSteps:
         memory = self.end.memory
         self._posts = memory[_COUNTS_BYTES:][:posts_bytes].view(_POST).reshape(2, -1)
         self._rooms = memory[_COUNTS_BYTES + posts_bytes :].reshape(2, -1, _ROOM_BYTES)
-        """For even and odd steps: the part of each rank, the machine's sum, the sum of all machines."""
+        """Buffers for even and odd steps: each rank's part, this machine's sum, the sum of all machines."""
         self._counts = memory.ctypes.data
         self._library = _native.load()
         self._done = 0

@@ -144,7 +144,7 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
 
 
 def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
-    """Return an answer as limits; a whole number is the number of packets in flight, all with claims.
+    """Return an answer as limits; a whole number is the number of packets in flight, with claims for all.
 
     Args:
         answer: The value that a congestion control returned.
@@ -167,7 +167,7 @@ def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
 
 
 class FixedWindow:
-    """The whole window at any time, all of it with claims (SwitchML)."""
+    """Always the whole window in flight, with claims for all packets (SwitchML)."""
 
     wants_rounds: ClassVar[bool] = False
     hears_waiting: ClassVar[bool] = False
@@ -212,7 +212,7 @@ class Aimd:
     hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
-        """Return the initial window, all of it with claims."""
+        """Return the initial limits: the initial window, with claims for all packets."""
         self._most = window
         self._packets = min(self.initial_packets, window)
         return self._limits()
@@ -282,7 +282,7 @@ class A2tp:
     wants_rounds: ClassVar[bool] = True
 
     def start(self, window: int) -> Limits:
-        """Return the initial window, all of it with claims."""
+        """Return the initial limits: the initial window, with claims for all packets."""
         self._most = window
         self._cwnd = self._aggregator = min(self.initial_packets or window, window)
         return self._limits()
@@ -346,7 +346,7 @@ class Tcp:
     hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
-        """Return TCP's initial window of ten packets, all with claims."""
+        """Return the initial limits: TCP's initial window of ten packets, with claims for all packets."""
         self._most = window
         self._packets = min(10 * TCP_BYTES / self.packet_bytes, window)
         return self._limits()

@@ -22,7 +22,7 @@ RECEIVE_BUFFER_BYTES: Final = 32 << 20
 """Receive buffer for several jobs' windows at once. The kernel may grant less."""
 
 STATUS_QUEUE: Final = 1024
-"""Most queued statuses; more are not needed, because workers ask again."""
+"""Most statuses to queue for sending; more are not needed, because workers ask again."""
 
 
 class Count(enum.IntEnum):

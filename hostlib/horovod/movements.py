@@ -325,8 +325,8 @@ def reducescatter(
 ) -> torch.Tensor:
     """Return this rank's rows of the average (or of the result of `op`); for the arguments see `allreduce`.
 
-    If the rows cannot be divided equally, the first ranks have one more. The switch sends sums to all ranks,
-    so this is an `allreduce` that drops the other rows.
+    If the rows cannot be divided equally, the first ranks get one row more. The switch sends sums to all
+    ranks, so this is an `allreduce` that drops the rows of other ranks.
 
     The gradient consists of the ranks' gradients one after the other, multiplied by both factors, and for a
     sum by the number of ranks, as in Horovod.

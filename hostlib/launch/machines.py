@@ -93,7 +93,7 @@ class RankArrival:
             machine, challenge, version, name, *more = map(str, json.loads(text))
         except (TypeError, ValueError) as error:
             raise RendezvousError(
-                f"a rank sent the first one {text[:100]!r}, must be its machine and a challenge: do all "
+                f"a rank sent rank 0 the message {text[:100]!r}, must be its machine and a challenge: do all "
                 "machines have the same version of ina?"
             ) from error
         return cls(machine, challenge, version, (name, *more))

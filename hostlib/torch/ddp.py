@@ -37,7 +37,7 @@ class BucketState:
         """
         group = of_ina(group)
         if error_feedback and numbers not in (None, *BLOCKS):
-            raise ValueError(f"error_feedback needs numbers of {BLOCKS}, not {numbers!r}")
+            raise ValueError(f"error_feedback needs numbers to be one of {BLOCKS}, not {numbers!r}")
         self.group = group
         self.numbers: Numbers | None = (numbers or "block16") if error_feedback else numbers
         self._residuals: dict[tuple[int, ...], NDArray[np.float32]] | None = {} if error_feedback else None

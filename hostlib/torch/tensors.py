@@ -51,7 +51,7 @@ def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded
 
 
 def memory(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor's memory as an array. After `Tensor.numpy` callers could not resize the tensor."""
+    """Return a tensor's memory as an array; by DLPack, as callers cannot resize it after `Tensor.numpy`."""
     array: NDArray[Any] = np.from_dlpack(_Exported(tensor))
     return array
 

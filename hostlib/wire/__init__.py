@@ -60,7 +60,7 @@ NAMES_OF_FLAGS: Final = {
     FLAG_BYPASS: "bypass",
     FLAG_RAW: "raw",
 }
-"""Names in captures (`hostlib.scapy_ina`, `hostlib.wire.lua_dissector`)."""
+"""Names of flags in dissected captures (`hostlib.scapy_ina`, `hostlib.wire.lua_dissector`)."""
 
 ECN_MASK: Final = 3
 ECN_CONGESTED: Final = 3
