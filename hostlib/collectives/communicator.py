@@ -489,7 +489,7 @@ class Communicator(MovingCalls):
 
 
 def joined(config: JobConfig, limits: Limits) -> Communicator:
-    """Join a job that may have a rendezvous; wait there for the other ranks.
+    """Join a job; if it has a rendezvous, wait there for the other ranks.
 
     Args:
         config: The job.

@@ -322,7 +322,7 @@ class A2tp:
 
 @dataclass(slots=True)
 class Tcp:
-    """TCP's share of a queue that drops packets when full, counted in bytes (RFC 5681, RFC 9438, 4.3).
+    """Takes TCP's share of a queue that drops packets when full; counts bytes (RFC 5681, RFC 9438, 4.3).
 
     A window of results without loss adds 0.53 of a TCP packet, as in CUBIC's Reno-friendly region. A loss
     leaves 0.7 of the window; further losses in that round and in the next, whose packets were under way,

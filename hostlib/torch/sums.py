@@ -94,7 +94,7 @@ def _encode(
 ) -> tuple[NDArray[Any], Callable[[], None], SwitchCall]:
     """Return the array to sum, the function that stores the sum in the tensor, and the call.
 
-    The call is `what`, but a sum for the average of integers, which the function divides.
+    The call is `what`; for an average of integers it is a sum, which the function divides.
     """
     divided = what.op == "average" and not tensor.dtype.is_floating_point
     array, finish = encode(tensor, calls.communicator.size, divided=divided)
