@@ -190,7 +190,7 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
             "sparse async": ("NotSupported", "tensor.to_dense()"),
             "device": ("UnsupportedArray", "pass tensor.cpu()"),
             "splits": ("ValueError", "give splits"),
-            "no tensor": ("TypeError", "this is a float"),
+            "no tensor": ("TypeError", "not a float"),
             "overflow": ("HorovodInternalError", "SumOverflow"),
             "poll": ("ValueError", "is not under way"),
             "shut down": ("ValueError", "use hvd.init()"),
