@@ -10,7 +10,7 @@
 
 Under ``ina run``, `init` joins the job described in the environment variable ``INA_JOB``. Under torchrun,
 mpirun or srun, rank 0 admits a job for the ranks (`hostlib.launch.hosting`). Otherwise the process is a job
-of its own: size 1, every sum is its input.
+of its own with one rank: every sum is equal to its input.
 
 A process has one job at a time through these functions; `Communicator` has no such limit.
 """
@@ -156,7 +156,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a name at its first use: a launcher of workers needs no arrays."""
+    """Import a public name at its first use, so that launchers, which use no arrays, start fast."""
     for module, names in _HOMES.items():
         if name in names:
             found: object = getattr(importlib.import_module(f"hostlib.{module}"), name)

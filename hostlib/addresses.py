@@ -7,7 +7,7 @@ Address = tuple[str, int]
 
 
 def parse_address(text: str) -> Address:
-    """Split ``host:port``; raises ValueError with the text if it is not of that form."""
+    """Split ``host:port`` into host and port. Raises ValueError with the text for any other form."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise ValueError(f"{text!r} is not an address of the form host:port")

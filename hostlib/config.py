@@ -1,4 +1,4 @@
-"""Configuration of a worker, from its launcher by the environment variable ``INA_JOB``."""
+"""Configuration of a worker, which its launcher passes in the environment variable ``INA_JOB``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hostlib.wire.tree import Tree
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
 DEFAULT_SLOTS: Final = 1024
-"""A window of 512 packets: batches are large enough for the scheduler to spread workers and switch over the
-cores, and all packets in flight fit into the caches (docs/explanations/performance.md)."""
+"""Enough for a window of 512 packets: batches are large enough for the scheduler to spread workers and switch
+over the cores, and all packets in flight fit into the caches (docs/explanations/performance.md)."""
 
 MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
@@ -34,23 +34,23 @@ class TransportConfig:
     """Transport of packets to the switch."""
 
     kind: Literal["shm", "loopback", "udp", "none"]
-    """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: the same
-    inside UDP datagrams; ``udp``: an ordinary UDP socket; ``none``: no switch, because all ranks are on
-    one machine, which sums them."""
+    """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: whole
+    frames inside UDP datagrams; ``udp``: an ordinary UDP socket; ``none``: no switch, because all ranks are
+    on one machine, which sums them."""
     local: str
     """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm`` and
     ``none``."""
     switch: str
     """``host:port`` of the switch; with ``shm`` its Unix socket's path; empty with ``none``."""
     src_mac: str = "02:00:00:00:00:01"
-    """Source MAC address in the frames; like the next fields not used with ``udp``."""
+    """Source MAC address in the frames. This and the next four fields are not used with ``udp``."""
     dst_mac: str = "02:00:00:00:ff:01"
     src_ip: str = "10.0.0.1"
     dst_ip: str = "10.0.255.1"
     udp_port: int = wire.INA_UDP_PORT
     """UDP source port in the frames."""
     held: bool = False
-    """The launcher holds `local`, so that no other user can take it (`hostlib.io.held`)."""
+    """True if the launcher keeps `local` bound, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("shm", "loopback", "udp", "none"):
@@ -60,12 +60,16 @@ class TransportConfig:
         try:
             if self.kind == "none":
                 if self.local or self.switch:
-                    raise ValueError(f"none has neither local nor switch: {self.local!r}, {self.switch!r}")
+                    raise ValueError(
+                        f'kind "none" needs empty local and switch, they are {self.local!r}, {self.switch!r}'
+                    )
             elif self.kind != "shm":
                 parse_address(self.local)
                 parse_address(self.switch)
             elif self.local or not self.switch:
-                raise ValueError(f"shm has a switch (a path) and no local: {self.switch!r}, {self.local!r}")
+                raise ValueError(
+                    f'kind "shm" needs a path as switch and empty local: {self.switch!r}, {self.local!r}'
+                )
             wire.frame_prefix(self.endpoints, 0)
         except (ValueError, OverflowError) as error:
             raise ConfigError(f"transport: {error}") from error
@@ -88,8 +92,8 @@ class JobConfig:
     """Values per packet of the switch program."""
     transport: TransportConfig
     slots: int = DEFAULT_SLOTS
-    """Number of slots in the job's region of the switch. With a fallback server any number, also 0; without
-    one the window is at most half of it."""
+    """Number of slots in the job's region of the switch. With a fallback server it may be any number, even 0;
+    without one the window is at most half of this number."""
     timeout_s: float = TIMEOUT_S
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     rendezvous: str | None = None
@@ -231,30 +235,30 @@ class JobConfig:
 
     @property
     def workers(self) -> int:
-        """Number of the switch's workers: machines, or ranks."""
+        """Number of workers of the switch: of machines if `hosts` is set, else of ranks."""
         return self.size if self.hosts is None else len(self.hosts)
 
     @property
     def worker(self) -> int:
-        """Number of the switch's worker for this rank."""
+        """This rank's worker number in the switch: its machine's if `hosts` is set, else the rank."""
         return self.host_of(self.rank)
 
     def host_of(self, rank: int) -> int:
-        """Return the number of the switch's worker for a rank."""
+        """Return a rank's worker number in the switch: its machine's if `hosts` is set, else the rank."""
         if self.hosts is None:
             return rank
         return next(worker for worker, ranks in enumerate(self.hosts) if rank in ranks)
 
     @property
     def window_packets(self) -> int:
-        """The window, or its default."""
+        """Number of packets of the window: `window`, or its default."""
         if self.window is not None:
             return self.window
         return (self.slots if self.slots >= 2 else DEFAULT_SLOTS) // 2
 
     @property
     def patience(self) -> Patience:
-        """Longest waits without progress."""
+        """Longest waits without a new result."""
         return Patience(self.timeout_s, self.straggler_timeout_s)
 
     def to_json(self) -> str:
@@ -281,7 +285,7 @@ class JobConfig:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """Return the configuration in ``INA_JOB``, None if there is none."""
+        """Return the configuration in ``INA_JOB``; None if the variable is not set. Raises ConfigError."""
         text = environment.get(ENVIRONMENT_VARIABLE)
         return None if text is None else cls.from_json(text)
 

@@ -12,13 +12,13 @@
     ├── NotInitialized       a collective before init() or after shutdown(), or in a forked process;
     │                        init() of a job that was left
     └── JobBroken            this job can carry out no further collective
-        ├── RanksDisagree    ranks submitted different collectives, or in another order
+        ├── RanksDisagree    ranks submitted different collectives, or the same ones in different orders
         ├── PeerTimeout      no progress in time
         ├── PeerLost         a rank is known to be gone
         ├── JobFault         something else that the job needs is gone: the switch, the network
         └── Interrupted      a collective was abandoned half way
 
-`PrecisionWarning` is the one warning.
+`PrecisionWarning` is the only warning.
 
 Every `JobBroken` names the job, the PSN range that was outstanding and, where it is known, the ranks
 that are missing.
@@ -84,7 +84,7 @@ class NonFiniteError(InaError, ArithmeticError):
     """A rank's input held NaN, infinity or a number beyond float32. The output is unspecified."""
 
     def __init__(self, job: int, element: int, what: str = "NaN or infinity") -> None:
-        """`element`: index of the first element of the packet in which it was seen."""
+        """`element`: index of the first element of the packet with the error."""
         self.job = job
         self.element = element
         self.what = what
@@ -98,7 +98,7 @@ class SumOverflow(InaError, OverflowError):
     """A sum left the int32 range of packets. The contents of the output are unspecified."""
 
     def __init__(self, job: int, psns: PsnRange, element: int, reason: str = "left the int32 range") -> None:
-        """`element`: index of the first element of the packet in which it was seen."""
+        """`element`: index of the first element of the packet with the error."""
         self.job = job
         self.psns = psns
         self.element = element

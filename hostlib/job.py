@@ -24,13 +24,13 @@ Returned = TypeVar("Returned")
 _communicator: Communicator | None = None
 _config: JobConfig | None = None
 _left: set[tuple[str, int, int, str | None]] = set()
-"""Jobs that this process has left: the switch still holds their last sums, by packet number."""
+"""Jobs that this process has left, and cannot join again: the switch still holds their last sums."""
 
 
 def init(
     config: JobConfig | None = None, *, fusion_bytes: int | None = None, slice_bytes: int | None = None
 ) -> None:
-    """Join the job of `config`, of ``INA_JOB`` or of a launcher (`launched_rank`), or a job of one process.
+    """Join the job of `config`, ``INA_JOB`` or a launcher (`launched_rank`), else a job of this process.
 
     With a rendezvous in the configuration, wait until all ranks have joined. Without effect if done before. A
     job that was left with `shutdown` cannot be joined again, except the job of this process alone.
@@ -39,8 +39,8 @@ def init(
         config: the job; None: from the environment.
         fusion_bytes: most bytes of small asynchronous collectives to sum together; the same on all ranks.
             None: ``INA_FUSION_BYTES``, or 1 MiB.
-        slice_bytes: most bytes of a large one to sum at a time, a quarter of it for one with a layer; the
-            same on all ranks. None: ``INA_SLICE_BYTES``, or 32 MiB.
+        slice_bytes: most bytes of a larger collective to sum at a time, a quarter of this for a collective
+            with a layer; the same on all ranks. None: ``INA_SLICE_BYTES``, or 32 MiB.
 
     Raises:
         ConfigError: the configuration is unusable, or the socket cannot be opened.
@@ -115,7 +115,7 @@ def size() -> int:
 
 
 def _ours(method: Callable[Concatenate[Communicator, Given], Returned]) -> Callable[Given, Returned]:
-    """Return a function that calls the method of the current communicator."""
+    """Return a function that calls `method` on the current communicator."""
 
     @functools.wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
@@ -156,8 +156,8 @@ def error_bound(
     Args:
         largest: the largest magnitude among the elements of its packet, over all ranks.
         fan_in: number of ranks.
-        scale_bits: the configuration's, if its numbers are "fixed"; None: an exponent per packet.
-        numbers: "block16", "block8" or "block4"; None: another encoding.
+        scale_bits: `JobConfig.scale_bits`, if the job's numbers are "fixed"; None: an exponent per packet.
+        numbers: encoding with an exponent per packet: "exponent", "block16", "block8" or "block4".
         hierarchical: True if ranks of a machine are summed there first (``INA_HIERARCHICAL``).
         named: True if the call has a name (all of torch's and Horovod's calls count as named), and no
             encoding of its own: its exponents may be foreseen (`hostlib.core.foresight`).

@@ -19,10 +19,10 @@ EMBEDDED: Final = "embedded"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values of the variables, with defaults."""
+    """Values of environment variables, with defaults."""
 
     switch: str = EMBEDDED
-    """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a switch that runs; "embedded" starts one."""
+    """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a running switch; "embedded": start one."""
     options: tuple[str, ...] = ()
     """``INA_OPTIONS``: further options of ``ina admit``, split as in a shell."""
     stall_s: float = 10.0
@@ -30,7 +30,7 @@ class Settings:
     nonfinite: NonFinite = "propagate"
     """``INA_NONFINITE``: effect of NaN and infinity in a framework's tensors, "propagate" or "raise"."""
     float64: Literal["gloo", "switch"] = "gloo"
-    """``INA_FLOAT64``: path of a framework's sums of float64: exact by gloo, or as float32 by the switch."""
+    """``INA_FLOAT64``: path of a framework's float64: "gloo", exactly, or the "switch", as float32."""
     limits: Limits = field(default_factory=Limits)
     """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: sizes for fusion and slices; the same on all ranks."""
 
@@ -43,22 +43,22 @@ class Settings:
     """``INA_CONTROLLER``: URL of a controller that admits the job; used where neither a switch nor a cluster
     file is given."""
     hierarchical: bool | None = None
-    """``INA_HIERARCHICAL``: 1: sum the ranks of a machine there first, 0: never; None: if there are several
-    machines, and several ranks on one."""
+    """``INA_HIERARCHICAL``: 1: first sum each machine's ranks on the machine; 0: never do so; None: do so if
+    there are several machines, one of them with several ranks."""
     token: str = field(default="", repr=False)
     """``INA_TOKEN``: secret that ranks on several machines share."""
     meeting_s: float = 300.0
     """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for other ranks, seconds."""
     meeting: Address | None = None
     """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet; None:
-    with srun a port of its first node."""
+    with srun a port of its first node, with mpirun no meeting on several machines."""
     numbers: Numbers | None = None
     """``INA_NUMBERS``: encoding of a framework's floats, "exponent", "block16", "block8" or "block4"; None:
-    the job's."""
+    the job's configuration decides."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Read the variables. Raises ConfigError with the reason."""
+        """Read the environment variables. Raises ConfigError with the reason."""
         return cls(
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),

@@ -4,8 +4,8 @@ This is an entry point of the group ``torch.backends``, which torch calls at the
 ``TORCH_DEVICE_BACKEND_AUTOLOAD`` is 0). So it imports only torch, and raises no error. The backend itself is
 imported when a process group is made.
 
-Libraries that accept only certain names (accelerate, transformers' Trainer) use it by the environment: with
-``INA_AS=gloo`` a default group of backend "gloo" becomes one of "ina".
+Libraries that accept only certain names (accelerate, transformers' Trainer) can use the backend, too: with
+the environment variable ``INA_AS=gloo`` a default group of backend "gloo" becomes a group of backend "ina".
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def register() -> None:
 
 
 def _stand_in(dist: Any, name: str) -> None:
-    """Make `init_process_group` create groups of this backend for `name`, also by default."""
+    """Make `init_process_group` create groups of this backend where it would use the backend `name`."""
     original = dist.init_process_group
     usual = dist.Backend.default_device_backend_map
     usual.update({device: BACKEND for device, each in usual.items() if each == name})

@@ -1,11 +1,11 @@
-"""Version of this library, which machines compare."""
+"""Version of this library; ranks on different machines compare their versions."""
 
 from __future__ import annotations
 
 from typing import Final
 
 INA_VERSION: Final = 2
-"""Version of the header of packets (`hostlib.wire`); here, so that a comparison does not load NumPy."""
+"""Version of packets' header (`hostlib.wire`); defined here so that a comparison does not load NumPy."""
 
 
 def version() -> str:

@@ -1,13 +1,13 @@
 """Find congestion controls by name: the library's, and a researcher's own.
 
-A name is a key of `CONGESTION`, or the name of one from outside:
+A name is a key of `CONGESTION`, or names a congestion control from outside the library:
 
 ===========================  ==========================================================================
 ``path.py:Name``             a class of a Python file, or a function that returns an object: it is called
                              without arguments for each rank; the object has `start` and `on_round` as
                              in `Congestion`
-``package.module:Name``      the same of an installed module
-``name``                     the same, offered by a package as an entry point of `GROUP`
+``package.module:Name``      such a class or function of an installed module
+``name``                     such a class or function that a package offers as an entry point of `GROUP`
 ``path.so:function``         a function of a shared object, as ``_native/ina_window.h`` declares it: the
                              compiled core calls it, without Python
 ===========================  ==========================================================================
@@ -44,9 +44,9 @@ class Control:
 
     name: str
     make: Callable[[], Congestion]
-    """Returns a rank's congestion control. Raises ConfigError."""
+    """Function that returns a rank's congestion control. Raises ConfigError."""
     digest: int = 0
-    """Digest of its file, and of its name there; 0: it is the library's."""
+    """Digest of the control's file and of its name in the file; 0 for a control of the library."""
 
 
 def is_outside(name: str) -> bool:
@@ -55,7 +55,7 @@ def is_outside(name: str) -> bool:
 
 
 def check_name(name: object) -> None:
-    """Raise ConfigError if this is no valid name. Files are not checked."""
+    """Raise ConfigError if this is no valid name of a congestion control. Files are not checked."""
     if isinstance(name, str) and (name in CONGESTION or _in_file(name) or name in _offered()):
         return
     raise ConfigError(
@@ -68,7 +68,7 @@ def find(name: str) -> Control:
     """Return the congestion control of this name.
 
     Raises:
-        ConfigError: there is none, or its import fails.
+        ConfigError: there is no such congestion control, or its import fails.
     """
     if name in CONGESTION:
         return Control(name, {str(key): make for key, make in CONGESTION.items()}[name])
@@ -91,7 +91,7 @@ def find(name: str) -> Control:
 
 
 class _Own:
-    """A congestion control from outside in Python, with its name."""
+    """Adds a name and default attributes to a congestion control in Python from outside the library."""
 
     def __init__(self, name: str, inner: Any) -> None:
         self.name = name
@@ -125,7 +125,7 @@ class _Limits(ctypes.Structure):
 
 
 class _InC:
-    """A congestion control in C. The compiled core calls its function directly; Python uses this class."""
+    """A congestion control in C. The compiled core calls its function directly; Python calls it here."""
 
     wants_rounds = True
 

@@ -59,7 +59,7 @@ def load() -> ctypes.CDLL:
 
 @functools.cache
 def _load(path: Path) -> ctypes.CDLL:
-    """Load the library, compare its layout with ours, and declare its functions."""
+    """Load the library, compare its layout with Python's, and declare its functions."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -159,5 +159,5 @@ class NativeKernel:
         self.library.ina_time_out(ctypes.byref(state.struct), now)
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Set the limits from now on, and count arrived results, up to the end of the next round."""
+        """Start the next round with new limits, and count the results for it that have arrived already."""
         self.library.ina_end_round(ctypes.byref(state.struct), in_flight, claims)

@@ -1,8 +1,8 @@
 """Compare the layout of memory and packets in Python with the compiled library's.
 
 Both languages declare the shared structures, the header of a packet, and shared constants. The library
-exports its declarations as tables (``ina_layout.c``), generated from the declaring lists. A library of
-another version, or a list that was changed on one side only, is refused before it is used.
+exports its declarations as tables (``ina_layout.c``), generated from the lists that declare the fields. A
+library of another version, or a list that was changed in one language only, is refused before it is used.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fields_of(structure: type[ctypes.Structure]) -> list[Field]:
 
 
 def exported_fields(library: ctypes.CDLL, table: str) -> list[Field]:
-    """Return a table of fields, with the size at the end as in `fields_of`. Raises NativeMissing."""
+    """Return the fields of one of the library's tables, with the size at the end. Raises NativeMissing."""
     return [
         Field((row.name or b"").decode(), row.offset, row.bytes) for row in _rows(library, table, _CField)
     ]
@@ -58,7 +58,7 @@ def exported_constants(library: ctypes.CDLL) -> Mapping[str, int]:
 
 
 def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) -> None:
-    """Compare names, offsets and widths of fields. Raises NativeMissing, naming the first difference."""
+    """Compare names, offsets and widths of fields. Raises NativeMissing with the first difference."""
     found = exported_fields(library, table)
     for number, want in enumerate(wanted):
         have = found[number] if number < len(found) else None
@@ -67,7 +67,7 @@ def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) ->
 
 
 def require_constants(library: ctypes.CDLL, wanted: Mapping[str, int], *prefixes: str) -> None:
-    """Compare all of C's constants that have one of the prefixes. Raises NativeMissing."""
+    """Compare `wanted`, and all constants in C with one of the prefixes. Raises NativeMissing."""
     found = exported_constants(library)
     names = [*wanted, *(name for name in found if name.startswith(prefixes) and name not in wanted)]
     for name in names:

@@ -34,37 +34,38 @@ _NON_FINITE: Final = get_args(NonFinite)
 
 
 class CallOptions(NamedTuple):
-    """Arguments of a call besides its array, operation and root; each collective keeps its own.
+    """Arguments of a call besides its array, operation and root; a collective keeps its call's options.
 
     A tuple, because a frozen dataclass takes a microsecond longer to make.
     """
 
     out: arrays.Output | None = None
-    """Where to put the result; None: in a new array."""
+    """Array for the result; None: a new array."""
     name: str | None = None
-    """Name of the array, for errors and ordering."""
+    """Name of the array, for errors, and to detect that ranks submit different arrays."""
     nonfinite: NonFinite = "raise"
     """Effect of NaN and infinity; see `hostlib.collectives.communicator.Communicator.allreduce`."""
     layer: Layer | None = None
     priority: int | None = None
-    """Priority of its packets, 0 to 255; None: by policy."""
+    """Priority of the call's packets, 0 to 255; None: the job's configuration or `hostlib.core.priority`."""
     numbers: Numbers | None = None
     """Encoding of floats in packets; None: the job's configuration decides."""
     residual: NDArray[np.float32] | None = None
-    """Receives the rounding error of "block16", "block8" or "block4"."""
+    """With a "block" encoding: rounding errors of earlier sums, to add; receives this sum's errors."""
     arrived: Callable[[], None] | None = None
-    """Waits until the source is there, if a device still copies to it; called in the library's thread."""
+    """Function that waits until a device has copied the source to the array; called in the library's thread.
+    None: the source is complete."""
     here: bool = False
-    """The calling thread carries it out if no other call is submitted, and blocks until it is done."""
+    """True if the calling thread carries out the call itself, and blocks, unless other calls wait."""
     series: str | None = None
-    """Key of calls with similar values (`hostlib.core.foresight`); None: the name."""
+    """Key that calls with similar values share (`hostlib.core.foresight`); None: `name`."""
 
 
 PLAIN: Final = CallOptions()
 
 
 class Collective(NamedTuple):
-    """A requested collective; a tuple, as `CallOptions` is."""
+    """A requested collective; a tuple for speed, like `CallOptions`."""
 
     staged: arrays.Staged
     """Source and target, as `hostlib.core.window.Exchange` defines them for the pattern."""
@@ -82,16 +83,16 @@ class Collective(NamedTuple):
     stride: int | None = None
     """Elements from one shard to the next in the array of all shards; None: they lie back to back."""
     part: str = ""
-    """Which part of a call this is, or which calls it joins, on which ranks must agree; "": a whole call."""
+    """Text for a part of a call, or for fused calls, on which ranks must agree; "": one whole call."""
     calls: int = 1
-    """Number of calls that end with it."""
+    """Number of calls that end with this collective; 0 for a part of a call, except the last."""
     is_barrier: bool = False
     fused: Sequence[tuple[str, int]] | None = None
-    """The series of several fused calls, empty if one has none; None: it is one call, or a part."""
+    """Series of all fused calls, empty if one of them has none; None: this is one call, or a part of one."""
 
     @property
     def series(self) -> Sequence[tuple[str, int]]:
-        """Series and their numbers of elements, in the order of their packets (`hostlib.core.foresight`)."""
+        """(series, number of elements) of each call, in the order of packets (`hostlib.core.foresight`)."""
         if self.fused is not None:
             return self.fused
         name = self.options.series or self.options.name
@@ -99,7 +100,7 @@ class Collective(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Elements of a shard, or of the whole array if there is only one."""
+        """Number of elements of a shard; of the whole array if there is only one shard."""
         shard = self.staged.target if self.pattern is Pattern.SCATTER else self.staged.source
         return len(shard)
 
@@ -123,9 +124,9 @@ def make_collective(
     Args:
         array: The array to sum.
         op: "sum" or "average".
-        options: The rest of the call's arguments.
+        options: The call's other arguments.
         number: Number of earlier calls of this rank.
-        root: The only rank that gets the result; None: all do.
+        root: The only rank that gets the result; None: all ranks get it.
         terms: Number of terms of the sum in the switch: ranks, or machines.
 
     Raises UnsupportedArray.
@@ -139,7 +140,7 @@ def make_collective(
     if numbers is not None and (not isinstance(numbers, str) or numbers not in NUMBERS):
         raise UnsupportedArray(f"numbers is {numbers!r}, must be one of {NUMBERS}, or None")
     if residual is not None and numbers not in BLOCKS:
-        raise UnsupportedArray(f"residual needs numbers of {BLOCKS}; other encodings have no error feedback")
+        raise UnsupportedArray(f"residual needs numbers to be one of {BLOCKS}: others have no error feedback")
     staged = arrays.stage(array, options.out)
     if numbers and staged.source.dtype == np.float32 and (why := why_no_room(numbers, terms)):
         raise UnsupportedArray(f"numbers: {why}")
@@ -162,7 +163,7 @@ def make_reduce_scatter(
     Args:
         array: The array to sum; its first dimension is split into a shard for each rank.
         op: "sum" or "average".
-        options: The rest of the call's arguments; `out` is for this rank's shard.
+        options: The call's other arguments; `out` is for this rank's shard.
         number: Number of earlier calls of this rank.
         rank: This rank.
         size: Number of ranks.
@@ -186,7 +187,7 @@ def make_all_gather(
 
     Args:
         array: This rank's shard, of any type; of the same shape and type on all ranks.
-        options: The rest of the call's arguments; `out` is for all shards, back to back.
+        options: The call's other arguments; `out` is for all shards, back to back.
         number: Number of earlier calls of this rank.
         rank: This rank.
         size: Number of ranks.
@@ -207,7 +208,7 @@ def make_broadcast(
     Args:
         array: The root's array, of any type; at other ranks an array of the same shape and type.
         root: The rank that sends.
-        options: The rest of the call's arguments.
+        options: The call's other arguments.
         number: Number of earlier calls of this rank.
         rank: This rank.
 
@@ -305,8 +306,8 @@ class Engine:
         """Note that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Make collectives under way, and all later ones, raise `kind`; any thread may call."""
+        """Make collectives under way, and all later ones, raise an error of class `kind`; thread-safe."""
         self._broken = self._broken or kind(reason, job=0, psns=NO_PACKETS)
 
     def close(self) -> None:
-        """Free what the engine holds."""
+        """Release the engine's sockets, memory and connections; the base class has none."""

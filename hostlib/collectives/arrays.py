@@ -1,7 +1,8 @@
 """Convert users' arrays to the flat float32 or int32 memory that the core reads and writes, and back.
 
-NumPy reads them: lists, numbers, subclasses, and tensors of other libraries whose memory it can reach
-(torch's on the CPU) through ``__array__`` and ``__dlpack__``. No such library is imported here.
+Users may pass whatever NumPy can read: lists, numbers, subclasses of arrays, and tensors of other libraries
+whose memory it can reach (torch's on the CPU) through ``__array__`` and ``__dlpack__``. No such library is
+imported here.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Staged(NamedTuple):
     """Dtype of the user's array."""
     shape: tuple[int, ...]
     beyond: tuple[int, float] | None
-    """Index and float64 value of the first number beyond float32; `source` holds infinity there."""
+    """Index and float64 value of the first number beyond float32's range, for which `source` holds infinity;
+    None: there is none."""
     finish: Callable[[], Any]
     """Converts the complete `target` to the user's result; call it once."""
 
@@ -114,8 +116,8 @@ def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, ra
 
     Args:
         array: The array whose first dimension is split into shards.
-        whole: The same, staged.
-        out: Where to put the shard; it may be that part of `array`. None: a new array.
+        whole: Result of `stage` for `array`.
+        out: Where to put the shard; it may be this rank's part of `array`. None: a new array.
         rank: This rank.
         size: Number of ranks.
 
@@ -208,7 +210,7 @@ def stage_moved(array: ArrayLike | Tensor, out: Output | None, *, sends: bool) -
 def _movable(array: object) -> NDArray[Any]:
     given = _read(array, "the array")
     if given.dtype.hasobject:
-        raise UnsupportedArray(f"dtype is {given.dtype}: only the memory of an array moves, not objects")
+        raise UnsupportedArray(f"dtype is {given.dtype}, must not hold Python objects: only bytes are sent")
     return given
 
 
@@ -222,7 +224,7 @@ def _words(array: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def with_residual(staged: Staged, residual: object) -> Staged:
-    """Add the array to `residual`, and return `staged` with that as source, where the rounding error stays.
+    """Add the array to `residual`, and return `staged` with `residual` as source, to receive the new error.
 
     Raises:
         UnsupportedArray: `residual` does not fit the array.
@@ -282,7 +284,7 @@ def _writable(
 
 
 def _shares_memory(tensor: object, array: NDArray[Any]) -> bool:
-    """Return whether `array`, which NumPy made of `tensor`, shares its memory: DLPack never copies."""
+    """Return whether `array`, made by NumPy from `tensor`, uses the tensor's memory; DLPack never copies."""
     if not hasattr(tensor, "__dlpack__"):
         return False
     try:
@@ -309,11 +311,11 @@ def _is_direct(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> bool:
 
 
 def _convert(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[int, float] | None]:
-    """Return a flat copy, and index and value of the first number that became infinite, or None."""
+    """Return a flat copy as `wire_dtype`, and (index, value) of the first number too large, or None."""
     try:
         with np.errstate(over="raise"):
             return np.array(array, wire_dtype, order="C").reshape(-1), None
-    except FloatingPointError:  # `nonfinite` decides, for all ranks
+    except FloatingPointError:  # the option `nonfinite` decides whether all ranks raise
         with np.errstate(over="ignore"):
             converted = np.array(array, wire_dtype, order="C").reshape(-1)
     first = int(np.argmax(np.isinf(converted) & np.isfinite(array).reshape(-1)))

@@ -1,8 +1,8 @@
 """Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
 
-The ranks agree on the order of asynchronous collectives: they vote on how many calls all of them have
-submitted, and from these each rank chooses the same next step (`hostlib.collectives.schedule`): small
-collectives together, ahead of large ones (`hostlib.collectives.fusion`).
+The ranks agree on the order of asynchronous collectives: they vote on the number of calls that all of them
+have submitted, and from these calls each rank chooses the same next step (`hostlib.collectives.schedule`):
+small collectives together, ahead of large ones (`hostlib.collectives.fusion`).
 """
 
 from __future__ import annotations
@@ -49,23 +49,22 @@ _MOST_UNASKED: Final = 15
 class Communicator(MovingCalls):
     """One rank of a job.
 
-    All ranks must make the same calls in the same order, and the same ones blocking (`allreduce`) or
-    asynchronous (`allreduce_async`).
+    All ranks must make the same calls in the same order. A call must be blocking (`allreduce`) on all ranks,
+    or asynchronous (`allreduce_async`) on all ranks.
 
     Asynchronous collectives are carried out when all ranks have submitted them: small ones together and ahead
-    of large ones, which are carried out in slices. So they may end out of the order of submission.
+    of large ones, which are carried out in slices. So they may end in another order than they were submitted.
 
     Several threads of a rank may call methods only if the order of calls is still the same on all ranks.
 
     A process that is forked from a rank (`multiprocessing`, data loaders) is no rank: its collectives raise
-    `NotInitialized`, and `close` has no effect there. It would use the rank's packet numbers, and its values
-    would be summed in place of the rank's.
+    `NotInitialized`, and `close` has no effect there. Otherwise it would use the rank's packet numbers, and
+    its values would be summed in place of the rank's.
 
     Every packet carries a digest of the properties on which ranks must agree: the number of the call (calls
     that raised count), operation, shape, dtype, root, layer and name. Ranks that differ in any of these raise
-    `RanksDisagree`. If ranks submit two arrays that agree in all of these in different order, say because
-    each submits first the array that is ready first, the wrong ones are summed, without an error: give them
-    names.
+    `RanksDisagree`. Two arrays with the same properties are summed wrongly, without an error, if ranks submit
+    them in different orders, say each rank in the order in which its arrays become ready: give them names.
     """
 
     def __init__(
@@ -75,11 +74,11 @@ class Communicator(MovingCalls):
 
         `limits`, of fused and sliced collectives, must be the same on all ranks.
 
-        A rank joins an admission only once: the switch would answer a second time with the sums of the first.
+        A rank can join an admission only once: if it joined again, the switch would answer with old sums.
 
         Raises:
             ConfigError: the socket cannot be opened.
-            NativeMissing: the library's compiled part is not there.
+            NativeMissing: the library's compiled part is missing, or of another version.
         """
         self.job = config.job if config else 0
         self.rank = config.rank if config else 0
@@ -101,10 +100,11 @@ class Communicator(MovingCalls):
         self._agreed = 0
         """Number of calls that the schedule has ever held."""
         self._unasked = self._unasked_next = 0
-        """Number of calls without a vote, now and after the next vote: see `_all_wait`."""
+        """Number of calls that need no vote, now and after the next vote: see `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
-        """Acquired as `_lock`: to leave a condition is a call in Python, which an interrupt can prevent."""
+        """Condition on `_lock`. Methods acquire `_lock` itself: a condition releases it by code in Python,
+        which an interrupt can skip."""
         self._busy = False
         self._closed = False
         self._process = os.getpid()
@@ -131,27 +131,28 @@ class Communicator(MovingCalls):
             array: float32, int32, float64 or float16, any shape; floats are summed as float32, with an
                 exponent per packet (`hostlib.wire.encodings.error_bound`) or on a fixed scale, int32 exactly.
                 float64 loses bits (`PrecisionWarning`, once), and a number beyond 3.4e38 counts as infinite.
-                A torch tensor on the CPU without gradient (`tensor.detach()`) is taken, and the result is
-                one too. Subclasses of NumPy's arrays count as plain ones, but masked arrays are refused.
+                For a torch tensor on the CPU without gradient (`tensor.detach()`) the result is a tensor,
+                too. Subclasses of NumPy's arrays count as plain arrays, but masked arrays are refused.
             op: "sum", or "average" (floats only).
-            out: where to put the result, an array or tensor; `array` itself for in place.
-            name: of the array, the same on all ranks. If ranks submit arrays of different names in the same
-                place, all get an error; without names, arrays of the same shape and dtype are summed.
+            out: array or tensor for the result; `array` itself to overwrite it. None: a new array.
+            name: name of the array, the same on all ranks. If the n-th call has different names on different
+                ranks, all raise an error; without names, arrays of equal shape and dtype would be summed.
             nonfinite: effect of NaN or infinity in any rank's input: "raise", after which the job can go on,
                 or "propagate": all elements of its packet become NaN.
             layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
                 layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
             priority: 0 to 255; None: `hostlib.core.priority` computes it from layer, communication share and
                 remaining time. Ranks should agree.
-            numbers: how floats travel: "block16", "block8" and "block4" take a half, a quarter and an eighth
-                of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.wire.encodings`);
-                "exponent" is the finest; None: the job's configuration decides. The same on all ranks.
+            numbers: encoding of floats in packets, the same on all ranks: "exponent" is the most precise;
+                "block16", "block8" and "block4" take a half, a quarter and an eighth of its bytes, for at
+                most 1,024, 127 and 7 ranks (`hostlib.wire.encodings`). None: the job's configuration decides.
             residual: with a "block" encoding, a float32 array of the array's shape, zero at first. The
                 rounding error of earlier sums, which it holds, is added to this sum, whose error replaces it.
 
         Raises:
             UnsupportedArray: this array or argument is not supported; nothing was sent.
-            NonFiniteError, SumOverflow: see there; the contents of `out` are unspecified, the job can go on.
+            NonFiniteError, SumOverflow: see these classes; the contents of `out` are unspecified, and the job
+                can go on.
             JobBroken: the job is over.
         """
         return self.sum(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers, residual))
@@ -178,17 +179,18 @@ class Communicator(MovingCalls):
     ) -> Request[NDArray[Any] | None]:
         """Return the sum (or average) of `array` over all ranks at rank `root`, and None at all others.
 
-        At the others neither `array` nor `out` changes; only the shape and dtype of `out` are checked. They
-        return when the sum is complete, and get the same errors as the root. `root` must be the same at all
-        ranks, or every rank raises. For the rest see `allreduce`. Raises ValueError if `root` is no rank.
+        At the other ranks neither `array` nor `out` changes; only the shape and dtype of `out` are checked.
+        They return when the sum is complete, and raise the same errors as the root. `root` must be the same
+        at all ranks, or every rank raises an error. For the other arguments and errors see `allreduce`.
+        Raises ValueError if `root` is no rank.
         """
         return self.sum_at(array, root, op, CallOptions(out, name, nonfinite, layer, priority))
 
     reduce_async = starting(reduce)
-    """Start a reduce and return at once; see `reduce` for the arguments, else `allreduce_async`."""
+    """Start a reduce and return at once; for the arguments see `reduce`, for their use `allreduce_async`."""
 
     def sum(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
-        """Return an allreduce to `start`. Raises UnsupportedArray."""
+        """Return the request of an allreduce, which `start` carries out. Raises UnsupportedArray."""
         number = next(self._calls)
         collective = make_collective(array, op, options, number=number, terms=self._terms)
         return collective, collective.staged.finish
@@ -196,15 +198,15 @@ class Communicator(MovingCalls):
     def sum_at(
         self, array: ArrayLike | Tensor, root: int, op: Op, options: CallOptions
     ) -> Request[NDArray[Any] | None]:
-        """Return a reduce to `start`.
+        """Return the request of a reduce, which `start` carries out.
 
         Args:
             array: The array to sum.
             root: The rank that gets the sum.
             op: "sum" or "average".
-            options: The rest of the call's arguments.
+            options: The call's other arguments.
 
-        Raises UnsupportedArray, and ValueError: `root` is no rank.
+        Raises UnsupportedArray, and ValueError if `root` is no rank.
         """
         number = next(self._calls)
         check_root(root, self.size)
@@ -219,21 +221,21 @@ class Communicator(MovingCalls):
     def group(
         self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
     ) -> Communicator:
-        """Request admission of some ranks to the same switch as a job of their own, and join it.
+        """Request admission of some ranks to the same switch as a job of their own, and join that job.
 
-        All of these ranks call this, and no others. Close the group before this communicator.
+        All ranks in `ranks` must call this, and no other rank. Close the group before this communicator.
 
         Args:
             ranks: The ranks, in the order of their ranks in the group, this one among them.
             key: Text of at most 100 characters, the same on these ranks and different for every group.
-            timeout_s: Longest wait for the others.
+            timeout_s: Longest wait for the group's other ranks and its admission.
             patience_s: Longest wait of the group in a collective for ranks that are known to be alive;
                 None: as in this job.
 
         Raises:
             RendezvousError: the group was not admitted, for lack of room or because this job's ranks have
-                one port each (all its ranks raise, and can go on); or an argument is wrong (this rank
-                raises).
+                one port each (all ranks of the group raise it, and this job can go on); or an argument is
+                wrong (only this rank raises it).
             ConfigError: the socket cannot be opened.
         """
         self._check_process()
@@ -249,8 +251,8 @@ class Communicator(MovingCalls):
     def progress(self, done: int, total: int) -> None:
         """Note that `done` of `total` iterations are over; best called once per iteration, from the start.
 
-        The job's communication share and remaining time follow from this, and with its layer determine a
-        tensor's priority. Raises ValueError unless 0 <= done <= total and total >= 1.
+        The job's communication share and remaining time are computed from these calls; together with a
+        tensor's layer they determine its priority. Raises ValueError unless 0 <= done <= total, total >= 1.
         """
         self._check_process()
         self._engine.progress(done, total)
@@ -265,7 +267,7 @@ class Communicator(MovingCalls):
             self._peers.report(self._engine.statistics())
 
     def abort(self, reason: str, kind: type[JobBroken] = JobFault) -> None:
-        """Make submitted collectives, and all later ones, raise `kind` soon; any thread may call."""
+        """Make submitted collectives, and all later ones, raise an error of class `kind`; thread-safe."""
         self._check_process()
         self._engine.abort(reason, kind)
 
@@ -312,7 +314,10 @@ class Communicator(MovingCalls):
         return finish()
 
     def start(self, request: Request[Result]) -> Handle[Result]:
-        """Carry out a request as an asynchronous collective, and return at once unless it is `here`."""
+        """Submit a request as an asynchronous collective; return its handle.
+
+        Return at once, unless the option `here` is set and this thread carries out the call.
+        """
         self._check_process()
         collective, finish = request
         handle, here, inline = Handle(collective, finish), collective.options.here, False
@@ -394,10 +399,11 @@ class Communicator(MovingCalls):
                 handle.end()
 
     def _all_wait(self, *, waits: bool) -> bool:
-        """Return whether to carry out the oldest call alone: all ranks wait for it, or did in recent votes.
+        """Return whether to carry out the oldest call alone, because all ranks wait for it.
 
-        All ranks know those votes: the more in a row found all waiting, the more calls need no vote. If a
-        rank no longer waits, the only loss is that these calls are not fused with later ones.
+        This is decided by a vote. The more votes in a row found all ranks waiting, the more of the next calls
+        are assumed, without a vote, to be waited for; all ranks know the votes, and so decide alike. If a
+        rank does not wait for such a call, the only loss is that the call is not fused with later ones.
         """
         if self._unasked:
             self._unasked -= 1
@@ -412,7 +418,10 @@ class Communicator(MovingCalls):
         handle.execute(self._engine)
 
     def _agree(self, *, waits: bool = False) -> bool:
-        """Vote, and schedule the calls that all have submitted; or return True: all wait for the first."""
+        """Vote; return True if all ranks wait for the first call, else schedule calls.
+
+        The calls to schedule are the ones that all ranks have submitted.
+        """
         with self._lock:
             ready = min(len(self._queue), self._lanes - 1)
         number, description = self._agreed, "what comes next"
@@ -442,7 +451,7 @@ class Communicator(MovingCalls):
                 self._carry_out_fused(handles)
 
     def _await_arrival(self, handles: Sequence[Handle[Any]]) -> None:
-        """Wait until the sources of these calls have arrived; if one never does, end the job."""
+        """Wait until the sources of these calls are copied from devices; if a copy fails, end the job."""
         for handle in handles:
             try:
                 if handle.collective.options.arrived:
@@ -480,13 +489,13 @@ class Communicator(MovingCalls):
 
 
 def joined(config: JobConfig, limits: Limits) -> Communicator:
-    """Join a job that may have a rendezvous; wait there for the other ranks.
+    """Join a job; if it has a rendezvous, wait there for the other ranks.
 
     Args:
         config: The job.
-        limits: Of fused and sliced collectives.
+        limits: Sizes of fused and sliced collectives.
 
-    Raises RendezvousError, and what `Communicator` raises.
+    Raises RendezvousError, and the errors of `Communicator`.
     """
     peers = Peers()
     if config.rendezvous and config.token:

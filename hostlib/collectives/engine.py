@@ -35,8 +35,8 @@ from hostlib.io.link import Pumped, open_link
 from hostlib.windows import find
 
 _IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)
-"""For packets through memory, where only a switch set to lose packets loses any. A silent rank there waits
-for a processor, and packets that others send again take processor time from it."""
+"""Time-outs for packets in shared memory, where none are lost unless the switch is set to lose some. A rank
+that sends nothing waits for a processor, and resends by other ranks would take processor time from it."""
 
 _LOGGED: Final = {
     "sent_packets": Counter.SENT,
@@ -159,11 +159,11 @@ class SwitchEngine(Engine):
         self._raise_numeric_errors(collective, self._window.numeric_errors())
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Make collectives under way, and all later ones, raise `kind`; the first call counts."""
+        """Make collectives under way, and all later ones, raise an error of class `kind`; only once."""
         self._aborted = self._aborted or (kind, reason)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over. Raises ValueError for what cannot be."""
+        """Note that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
         with self._urgency_lock:
             self._urgency.progress(done, total, time.monotonic_ns())
 
@@ -183,7 +183,7 @@ class SwitchEngine(Engine):
         }
 
     def close(self) -> None:
-        """Report, send a farewell to the peers, answer them until all are done, and close the socket."""
+        """Send statistics and a farewell, answer other ranks until all are done, and close the socket."""
         self._peers.report(self.statistics())
         self._peers.farewell(self._driver.done)
         if self._attendant and not self._broken:
@@ -216,8 +216,8 @@ class SwitchEngine(Engine):
     def _restrict(self) -> None:
         """Limit packets in flight to the link's capacity and the job's grant.
 
-        The link would lose more, because net.core.rmem_max may allow little. Packets beyond the granted slots
-        would only go on to the fallback server, and delay others there.
+        The socket would lose results of more packets: its buffer may be small (net.core.rmem_max). Packets
+        beyond the granted slots would only go on to the fallback server, and delay other packets there.
         """
         room, granted = self._link.room_packets, self._peers.granted()
         self._window.restrict_to(min(room, granted) if granted else room)

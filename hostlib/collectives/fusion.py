@@ -19,7 +19,7 @@ _NAMED: Final = 3
 
 
 class FusedCollective:
-    """Allreduces of one kind, each on packets of its own, as one."""
+    """Several allreduces of one kind as one collective; each still fills packets of its own."""
 
     def __init__(self, parts: Sequence[Collective], packets: Packets) -> None:
         self.parts = parts
@@ -49,9 +49,9 @@ class FusedCollective:
         )
 
     def carry_out(self, run: Callable[[Collective], None]) -> list[InaError | None]:
-        """Carry out the fused collective, and distribute the sums; return the error of each part, or None.
+        """Carry out the fused collective, and distribute the sums; return each part's error, or None.
 
-        Parts behind the first whose sum overflowed are not in the list, and must be carried out again.
+        Parts after the first one whose sum overflowed are not in the list, and must be carried out again.
 
         Raises:
             JobBroken: the job is over.
@@ -87,13 +87,13 @@ class FusedCollective:
 
 
 def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -> Collective:
-    """Return a part of a collective.
+    """Return a part of a collective: a range of elements of each shard.
 
     Args:
-        collective: The whole.
-        first: The first element of each shard, a multiple of a packet's.
-        count: Number of elements of each shard.
-        is_last: It is the last part.
+        collective: The whole collective.
+        first: First element of the range; a multiple of the number of elements per packet.
+        count: Number of elements of the range.
+        is_last: Whether this is the last part.
     """
     staged, end, length = collective.staged, first + count, collective.length
     beyond = staged.beyond and (staged.beyond[0] - first, staged.beyond[1])
@@ -110,7 +110,7 @@ def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -
 
 
 def error_of_slice(error: BaseException, first: int) -> BaseException:
-    """Return an error of a slice that begins at `first` as an error of the whole."""
+    """Return a slice's error as an error of the whole collective; `first`: the slice's first element."""
     match error:
         case SumOverflow():
             return SumOverflow(error.job, error.psns, error.element + first, error.reason)

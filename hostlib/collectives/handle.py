@@ -15,7 +15,7 @@ from hostlib.errors import NotInitialized
 
 
 class Once:
-    """Like `threading.Event`, but makes one only when a thread waits, because that takes time."""
+    """Like `threading.Event`, but creates the event, which takes time, only when a thread waits."""
 
     __slots__ = ("_event", "_lock", "has_happened")
 
@@ -25,7 +25,7 @@ class Once:
         self._event: threading.Event | None = None
 
     def happen(self) -> None:
-        """Set it, for all present and later waiters."""
+        """Record that it has happened, and wake all waiting threads; later waits end at once."""
         with self._lock:
             self.has_happened = True
         if self._event:
@@ -55,7 +55,7 @@ class Handle(Generic[Result]):
     ) -> None:
         self.collective = collective
         self.is_waited_for = is_waited_for
-        """The call is a blocking one."""
+        """True if the call is a blocking one."""
         self._finish = finish
         self._process = os.getpid()
         self._finished = Once()
@@ -72,14 +72,14 @@ class Handle(Generic[Result]):
         """Wait for the result and return it.
 
         Raises:
-            TimeoutError: not within `timeout` seconds; the collective goes on.
-            NotInitialized: this process was forked from the rank's, which alone gets the result.
+            TimeoutError: the collective has not ended within `timeout` seconds; it goes on.
+            NotInitialized: this process was forked from the rank's process, which alone gets the result.
             InaError: the collective failed.
         """
         if os.getpid() != self._process and not self.done():
             raise NotInitialized(
                 f"process {os.getpid()} was forked from process {self._process} while "
-                f"{self.collective.description} was on its way: the result will be there alone"
+                f"{self.collective.description} was under way: only that parent process gets the result"
             )
         if not self._finished.wait(timeout):
             raise TimeoutError(f"{self.collective.description} is not done within {timeout} s")
@@ -94,9 +94,10 @@ class Handle(Generic[Result]):
         return self._outcome[0]
 
     def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
-        """Call `callback` with this handle once it is done: at once, or in the library's thread.
+        """Call `callback` with this handle when it is done: now, if it is, or later in the library's thread.
 
-        The next asynchronous collective begins only after it has returned. Its exceptions are logged.
+        The next asynchronous collective begins only after the callback has returned. Its exceptions are
+        logged.
         """
         with self._lock:
             if not self._finished.has_happened:

@@ -1,20 +1,20 @@
-"""Local ranks first: ranks of a machine sum in shared memory, and the first is their worker in the switch.
+"""Sum the ranks of a machine in shared memory first; its first rank sends the machine's sum to the switch.
 
 So the switch has one worker per machine, and a machine's link carries one stream, however many ranks it has
-(Horovod's hierarchical allreduce). In steps of `CHUNK_BYTES` at most
-(`hostlib.collectives.local_steps`):
+(Horovod's hierarchical allreduce). An array is summed in steps of at most `CHUNK_BYTES`
+(`hostlib.collectives.local_steps`). In each step:
 
 1. every rank writes its part into memory that the machine's ranks share;
-2. each rank but the first adds up a shard of all parts (``_native/ina_local.c``), while the first sends the
-   machine's sum of the step before, which the switch adds to other machines' sums; of two ranks the first
-   adds up all;
-3. all take the result from that memory.
+2. each rank but the first adds up one shard of all ranks' parts (``_native/ina_local.c``), while the first
+   rank sends the machine's sum of the step before, which the switch adds to other machines' sums; if there
+   are only two ranks, the first one adds up all shards;
+3. all ranks read the result from that memory.
 
-Where all ranks are on one machine and reach no switch, the first rank adds up a shard as the others do.
+If all ranks are on one machine, without a switch, the first rank adds up a shard, too.
 
-The calls of ranks are compared on the machine first; where they differ, the other machines learn it by a
-different digest in the switch. For sums of int32 each machine has a word behind the values, by which all
-ranks learn of its overflow and raise the same error.
+The calls of a machine's ranks are compared on the machine first. If they differ, the first rank sends a
+packet with another digest, so that the ranks of other machines raise an error, too. For sums of int32 each
+machine has a word behind the values in which it reports its overflow, so that all ranks raise the same error.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class LocalRanks(Engine):
     """The engine of a rank whose machine is one worker in the switch."""
 
     def __init__(self, config: JobConfig, peers: Peers) -> None:
-        """Meet the other ranks of this machine.
+        """Connect to the other ranks of this machine, and share memory with them.
 
         Raises:
-            ConfigError, NativeMissing: as `SwitchEngine`.
-            RendezvousError: they did not come in time.
+            ConfigError, NativeMissing: as in `SwitchEngine`.
+            RendezvousError: the other ranks did not connect in time.
         """
         super().__init__()
         assert config.hosts is not None
@@ -75,7 +75,10 @@ class LocalRanks(Engine):
             raise
 
     def run(self, collective: Collective) -> None:
-        """Sum on this machine, then through the switch. Raises InaError; a JobBroken in all later calls."""
+        """Sum on this machine, then through the switch.
+
+        Raises InaError. After a JobBroken all later calls raise it, too.
+        """
         if self._broken:
             raise self._broken
         started = time.monotonic_ns()
@@ -99,20 +102,20 @@ class LocalRanks(Engine):
         )
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Make collectives under way, and all later ones, raise `kind`; the first call counts."""
+        """Make collectives under way, and all later ones, raise an error of class `kind`; only once."""
         self._aborted = self._aborted or (kind, reason)
         self._inner.abort(reason, kind)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over; the machine's first rank counts."""
+        """Note that `done` of `total` iterations are over; only the machine's first rank uses it."""
         self._inner.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
-        """Return counters since the start; packets count at the machine's first rank, 0 at others."""
+        """Return counters since the start; counters of packets are 0 except at the machine's first rank."""
         return self._inner.statistics() | self._counted
 
     def close(self) -> None:
-        """Leave the job; report the statistics here unless the switch's engine does."""
+        """Leave the job, and report the statistics unless the engine of the switch has done so."""
         self._inner.close()
         if not self._speaks:
             self._peers.report(self.statistics())
@@ -126,10 +129,10 @@ class LocalRanks(Engine):
         raise error
 
     def _patience(self) -> Callable[[], None]:
-        """Return a function that raises JobBroken once a wait that begins now for local ranks is pointless.
+        """Start a wait for local ranks; return a function that raises JobBroken once the wait is pointless.
 
-        It judges as `hostlib.core.watchdog` does for the switch. The first rank gives up before the others,
-        and sends them the reason.
+        Time limits and reasons are as in `hostlib.core.watchdog`. The first rank gives up before the other
+        ranks, and sends them the reason.
         """
         config, since_ns, told = self._config, time.monotonic_ns(), False
         is_first = config.rank == self._ranks[0]

@@ -43,7 +43,7 @@ from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
 CHUNK_BYTES: Final = 8 << 20
-"""Most bytes of an array in a step: a multiple of every packet's."""
+"""Most bytes of an array in a step: a multiple of the bytes that any packet carries."""
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
 """Bytes of a chunk, and of a word for each machine."""
 _LOOK_NS: Final = 250_000_000
@@ -54,11 +54,11 @@ _COUNTS_BYTES: Final = 192
 _NEVER: Final = 1 << 62
 """A step that no job reaches."""
 NONE: Final = 1 << 62
-"""Stands for no element."""
+"""Number of an element that means "no element"."""
 _UNFIT: Final = np.dtype([("nonfinite", np.int64), ("overflow", np.int64)])
 """First element of a step's sum that is not finite, and first one out of range; or `NONE`."""
 _POST: Final = np.dtype([("tag", np.int64), *_UNFIT.descr, ("call", "S232")])
-"""A rank's report of a step: its call, and the elements of its shard that do not fit."""
+"""A rank's report of a step: its call, and the first unfit elements of its shard (`_UNFIT`)."""
 _KINDS: Final = {
     kind.__name__: kind for kind in (RanksDisagree, PeerTimeout, JobFault, Interrupted, JobBroken)
 }
@@ -71,14 +71,15 @@ class LocalSteps:
     """One rank's part in the steps."""
 
     def __init__(self, config: JobConfig, inner: Engine | None, patience: Patience) -> None:
-        """Meet the other ranks of this machine.
+        """Connect to the other ranks of this machine, and share memory with them.
 
         Args:
             config: This rank's configuration.
-            inner: Engine that sums over machines, at the first rank of one of several machines; else None.
-            patience: Ends pointless waits.
+            inner: At the machine's first rank, the engine that sums over machines; None at other ranks, and
+                without a switch.
+            patience: Called at the start of a wait; see `Patience`.
 
-        Raises RendezvousError if they do not come in time.
+        Raises RendezvousError if the other ranks do not connect in time.
         """
         assert config.hosts is not None
         self._config = config
@@ -88,10 +89,10 @@ class LocalSteps:
         self._alone = config.transport.kind == "none"
         self._index = ranks.index(config.rank)
         self._sum_here = slice(None) if self._alone else slice(1, None) if len(ranks) > 2 else slice(1)
-        """Of two ranks the first sums its own array where it lies, which saves a copy."""
+        """Which ranks sum. Of two ranks only the first does: it reads its own array in place, not a copy."""
         self._summers = ranks[self._sum_here]
         self._number = (*self._summers, config.rank).index(config.rank)
-        """Number of this rank's shard; the one behind the last is empty."""
+        """Number of this rank's shard; for a rank that does not sum, an empty shard behind the last."""
         self._each = {_PUT: len(ranks), _SUMMED: len(self._summers), _RECEIVED: 1}
         posts_bytes = 2 * len(ranks) * _POST.itemsize
         memory_bytes = _COUNTS_BYTES + posts_bytes + 2 * (len(ranks) + 2) * _ROOM_BYTES
@@ -104,7 +105,7 @@ class LocalSteps:
         memory = self.end.memory
         self._posts = memory[_COUNTS_BYTES:][:posts_bytes].view(_POST).reshape(2, -1)
         self._rooms = memory[_COUNTS_BYTES + posts_bytes :].reshape(2, -1, _ROOM_BYTES)
-        """For even and odd steps: the part of each rank, the machine's sum, the sum of all machines."""
+        """Buffers for even and odd steps: each rank's part, this machine's sum, the sum of all machines."""
         self._counts = memory.ctypes.data
         self._library = _native.load()
         self._done = 0
@@ -132,7 +133,7 @@ class LocalSteps:
         return found
 
     def fail(self, error: JobBroken) -> None:
-        """End the job on this machine: the first rank sends the reason to the others, which just leave."""
+        """End the job here: the first rank sends the reason to the others; any other rank only leaves."""
         self.end.give_up(_told(error))
 
     def _put(self, step: int, part: Collective) -> None:
@@ -158,7 +159,7 @@ class LocalSteps:
         error = RanksDisagree(f"ranks of a machine disagree: {told}", job=self._config.job, psns=NO_PACKETS)
         self.fail(error)
         if self._inner is not None:
-            # With a digest that no other machine has, so that its ranks raise, too.
+            # With a digest that no other machine has, so that other machines' ranks raise, too.
             with contextlib.suppress(JobBroken):
                 nothing = np.empty(0, np.int32)
                 staged = staged_as(nothing, nothing)
@@ -193,7 +194,7 @@ class LocalSteps:
         self._note(_SUMMED)
 
     def _exchange(self, step: int, part: Collective, inner: Engine) -> None:
-        """Sum over machines, from the last but one room into the last."""
+        """Sum over machines: from the buffer of this machine's sum into the buffer of all machines' sum."""
         self._await(_SUMMED, step)
         source, posts = part.staged.source, self._posts[step % 2]
         count, is_int = len(source), source.dtype == np.int32

@@ -58,7 +58,7 @@ def starting(
     _show(call, ask, "Handle[{}]")
     call.__name__ = f"{ask.__name__}_async"
     call.__qualname__ = f"{ask.__qualname__}_async"
-    call.__doc__ = f"Start `{ask.__name__}` and return at once; use no array of it until it is done."
+    call.__doc__ = f"Start `{ask.__name__}` and return at once; do not use its arrays until it is done."
     return call
 
 
@@ -70,12 +70,12 @@ def _show(call: Any, ask: Callable[..., object], form: str) -> None:
 
 
 class MovingCalls(ABC):
-    """The calls; a communicator runs them."""
+    """The collectives that move shards, as methods; `Communicator` carries them out."""
 
     rank: int
     size: int
     why_no_shards: str | None
-    """Why this job cannot do these calls; None: it can."""
+    """Reason why this job cannot carry out these calls; None: it can."""
     _calls: Iterator[int]
 
     @waiting
@@ -93,8 +93,8 @@ class MovingCalls(ABC):
     ) -> Request[NDArray[Any]]:
         """Return this rank's shard of the sum (or average) of `array` over all ranks.
 
-        The shard of rank r is the r-th of `size` equal parts of the first dimension. It has the bits that an
-        `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other
+        The shard of rank r is the r-th of `size` equal parts of the first dimension. An `allreduce` of this
+        part alone would return the same bits. `out` may be this rank's part of `array`. For the other
         arguments and the errors see `Communicator.allreduce`.
         """
         return self.scatter(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers))
@@ -116,14 +116,14 @@ class MovingCalls(ABC):
 
         Args:
             array: this rank's shard: of any type of a fixed size, of the same shape and type on all ranks.
-                Its bytes move as they are.
+                Its bytes are sent unchanged.
             out: where to put all shards; `array` may be this rank's part of it.
             name: see `Communicator.allreduce`.
             layer: see `Communicator.allreduce`.
             priority: see `Communicator.allreduce`.
 
         Raises:
-            UnsupportedArray: this array or argument is not taken; nothing was sent.
+            UnsupportedArray: this array or argument is not supported; nothing was sent.
             JobBroken: the job is over.
         """
         return self.gather(array, CallOptions(out, name, "propagate", layer, priority))
@@ -145,16 +145,16 @@ class MovingCalls(ABC):
         """Return the array of rank `root`, on all ranks.
 
         Args:
-            array: at the root the array to send, of any type of a fixed size; its bytes move as they are. At
-                other ranks only shape and type count, which are the same on all ranks.
+            array: at the root the array to send, of any type of a fixed size; its bytes are sent unchanged.
+                At other ranks only its shape and type are used, which must be the same on all ranks.
             root: the rank that sends; the same on all ranks.
-            out: where to put the root's array; `array` itself for in place.
+            out: array for the result; `array` itself to overwrite it. None: a new array.
             name: see `Communicator.allreduce`.
             layer: see `Communicator.allreduce`.
             priority: see `Communicator.allreduce`.
 
         Raises:
-            UnsupportedArray: this array or argument is not taken; nothing was sent.
+            UnsupportedArray: this array or argument is not supported; nothing was sent.
             JobBroken: the job is over.
         """
         return self.spread(array, root, CallOptions(out, name, "propagate", layer, priority))
@@ -163,19 +163,22 @@ class MovingCalls(ABC):
     """Start a broadcast and return at once; for the arguments see `broadcast`."""
 
     def scatter(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
-        """Return a reduce-scatter to `start`. Raises UnsupportedArray."""
+        """Return the request of a reduce-scatter, which `start` carries out. Raises UnsupportedArray."""
         number = self._next("reduce_scatter")
         collective = make_reduce_scatter(array, op, options, number=number, rank=self.rank, size=self.size)
         return collective, collective.staged.finish
 
     def gather(self, array: ArrayLike | Tensor, options: CallOptions) -> Request[NDArray[Any]]:
-        """Return an all-gather to `start`. Raises UnsupportedArray."""
+        """Return the request of an all-gather, which `start` carries out. Raises UnsupportedArray."""
         number = self._next("all_gather")
         collective = make_all_gather(array, options, number=number, rank=self.rank, size=self.size)
         return collective, collective.staged.finish
 
     def spread(self, array: ArrayLike | Tensor, root: int, options: CallOptions) -> Request[NDArray[Any]]:
-        """Return a broadcast to `start`. Raises UnsupportedArray, and ValueError if `root` is no rank."""
+        """Return the request of a broadcast, which `start` carries out.
+
+        Raises UnsupportedArray, and ValueError if `root` is no rank.
+        """
         number = self._next("broadcast")
         check_root(root, self.size)
         collective = make_broadcast(array, int(root), options, number=number, rank=self.rank)
@@ -185,7 +188,7 @@ class MovingCalls(ABC):
         """Return the number of the next call. Raises UnsupportedArray if the job cannot do it."""
         number = next(self._calls)
         if self.why_no_shards is not None:
-            raise UnsupportedArray(f"{call} is not for this job: {self.why_no_shards}")
+            raise UnsupportedArray(f"{call} is not available in this job: {self.why_no_shards}")
         return number
 
     @abstractmethod
@@ -193,4 +196,4 @@ class MovingCalls(ABC):
 
     @abstractmethod
     def start(self, request: Request[Result]) -> Handle[Result]:
-        """Carry out a request as an asynchronous collective."""
+        """Submit a request as an asynchronous collective; return its handle."""

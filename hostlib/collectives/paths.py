@@ -21,7 +21,7 @@ class CallPaths:
     """The counters of one process group; any thread may call."""
 
     def __init__(self, *, level: int = logging.WARNING) -> None:
-        """Set the level for calls that the switch could have carried out; others are logged at INFO."""
+        """Set the logging level for calls that the switch could have carried out; others have INFO."""
         self._level = level
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class CallPaths:
             call: The call, such as "allreduce max float32".
             path: The path that it takes.
             reason: Why it does not take the switch.
-            loud: The switch could have carried it out.
+            loud: Whether the switch could have carried out the call.
         """
         with self._lock:
             self._counts[call, path] += 1

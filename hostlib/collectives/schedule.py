@@ -5,9 +5,9 @@ have submitted (by `ballot`), and decides by these alone:
 
 - Small collectives (up to `Limits.fusion_bytes`) of one kind are one step together, each on packets of its
   own: *fused*. Their sums have the same bits as if they were carried out alone.
-- A larger one is carried out in slices, front layers first, then as submitted. After a slice small ones
-  submitted meanwhile go first, once: large and small ones take turns. Slices of a collective with a layer are
-  smaller: a more urgent one waits for at most one of them.
+- Larger collectives are carried out in slices: front layers first, others in the order of submission. After a
+  slice the small collectives submitted meanwhile have one step, so that large and small ones take turns.
+  Slices of a collective with a layer are smaller: a more urgent one waits for at most one of them.
 - A barrier waits for all calls before it, and all calls behind it wait for the barrier.
 """
 
@@ -27,14 +27,18 @@ from hostlib.wire.encodings import Encoding, per_lane
 
 FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 32 << 20
-"""A slice fills and drains the window once, announces exponents for one window more, and costs a vote."""
+"""Each slice costs time: the window is filled and drained once, exponents are announced for one window more,
+and the ranks vote."""
 _OF_LAYERS: Final = 4
 """Slices of calls with a layer are smaller by this factor. DDP's buckets have no layer, and are one slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes in bytes; the same on all ranks. Raises ConfigError for an invalid size."""
+    """Sizes of fused and sliced collectives in bytes; the same on all ranks.
+
+    Raises ConfigError for an invalid size.
+    """
 
     fusion_bytes: int = FUSION_BYTES
     """Most bytes of a fused step, and of a collective that counts as small. 0: do not fuse."""
@@ -62,11 +66,11 @@ class Packets:
         return self.lanes * (per_lane(collective.options.numbers or self.numbers) if is_float else 1)
 
     def count(self, collective: Collective) -> int:
-        """Return the number of packets that its elements fill, at least 1."""
+        """Return the number of packets that a collective's elements fill, at least 1."""
         return self.filled(collective) // self.elements(collective)
 
     def filled(self, collective: Collective) -> int:
-        """Return the number of elements that these packets have room for."""
+        """Return the number of elements for which a collective's packets have room."""
         packet = self.elements(collective)
         return collective.shards * packet * max(1, -(-collective.length // packet))
 
@@ -127,11 +131,11 @@ class Schedule:
             self._large.append(call)
 
     def put_back(self, calls: Sequence[Handle[Any]]) -> None:
-        """Return collectives from `next` that could not be carried out to the front of the schedule."""
+        """Put collectives from `next` that could not be carried out back at the front of the schedule."""
         self._small[:0] = calls
 
     def next(self) -> Fused | Slice:
-        """Remove the next step from the schedule and return it. There must be one."""
+        """Remove the next step from the schedule and return it. The schedule must not be empty."""
         take_large = self._large and (self._turn_of_large or not self._small)
         self._turn_of_large = not take_large
         step = self._next_slice() if take_large else self._next_fused()
@@ -210,7 +214,7 @@ def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str
     Args:
         ready: Number of this rank's ready calls, below `lanes`.
         lanes: Values per packet.
-        waits: This rank submits no further call before the first is done.
+        waits: Whether this rank submits no further call before the first one is done.
         number: See `Collective`.
         description: See `Collective`.
         part: See `Collective`.

@@ -61,7 +61,7 @@ class Waiting:
 
 
 class Ledger:
-    """The calls of this rank; one thread at a time."""
+    """Record of this rank's calls; only one thread may use it at a time."""
 
     def __init__(self) -> None:
         self._calls: deque[str] = deque(maxlen=KEPT)
@@ -202,7 +202,7 @@ class Watch:
 
         Args:
             call: Description on which ranks must agree.
-            ended: Returns whether it is over; None: `end` or `track` follows.
+            ended: Function that returns whether the call is over; None: a call of `end` or `track` follows.
         """
         with self._lock:
             self._prune()
@@ -251,9 +251,10 @@ class Watch:
         return None
 
     def found(self) -> str | None:
-        """Describe how the ranks disagree, if known, once the other ranks know it or do not answer.
+        """Describe how the ranks disagree; None if no disagreement is known.
 
-        A caller that raises this may end its process, and with it the store and other ranks' connections.
+        First wait until the other ranks know it too, or do not answer: a caller that raises an error may end
+        its process, and with it the store and other ranks' connections.
         """
         if self._found is not None:
             self._all_know.wait(self._explain_s)
@@ -314,7 +315,7 @@ class Watch:
             )
 
     def _let_others_read(self, deadline: float) -> None:
-        """Wait until all ranks have read it: the store ends with the process of one of them."""
+        """Wait until all ranks know of the disagreement: the store ends with the process of one of them."""
         everyone = [f"knows/{rank}" for rank in range(self._size)]
         with contextlib.suppress(RuntimeError):
             self._store.set(everyone[self._rank], "")

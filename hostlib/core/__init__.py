@@ -1,7 +1,7 @@
-"""A worker's side of the protocol, without I/O: bytes and a clock in, bytes and timers out; and its peers.
+"""A worker's side of the protocol, without I/O: bytes and a clock in, bytes and timers out.
 
 ===================  ==================================================================================
-`driver`             what every loop around a window does, over sockets or in virtual time
+`driver`             the steps of every loop around a window, over sockets or in virtual time
 `window`             the interface for drivers: begin, emit, absorb, next_timeout, on_timeout
 `state`              the state, and the theory of operation
 `congestion`         how many packets may be in flight
@@ -24,12 +24,12 @@ STRAGGLER_TIMEOUT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Longest waits without a new result, seconds."""
+    """Longest waits without a new result, seconds, after which a collective is given up."""
 
     timeout_s: float = TIMEOUT_S
-    """If the switch does not answer, or the missing ranks are not known to be alive."""
+    """Longest wait if the switch does not answer, or the missing ranks are not known to be alive."""
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
-    """If the missing ranks are known to be alive: they compute, or wait for something else."""
+    """Longest wait if the missing ranks are known to be alive: they compute, or wait for something else."""
 
 
 class Peers:
@@ -62,11 +62,11 @@ class Peers:
         """Send this worker's statistics to the launcher; may be dropped."""
 
     def farewell(self, collectives: int) -> None:
-        """Announce that this worker ends, with the results of this number of collectives."""
+        """Announce that this worker leaves the job; `collectives` is the number that it has carried out."""
 
     def finished(self) -> bool | None:
         """Return whether every rank has sent a farewell or is gone; None if that is unknown."""
         return None
 
     def close(self) -> None:
-        """Stop receiving news; after a `farewell`, or instead of one."""
+        """Stop receiving news; the last call, with or without a `farewell` before."""

@@ -6,21 +6,21 @@ core counts the results of a round; this module only does arithmetic on those co
 
 Every rank has a congestion control of its own, and all must reach the same limits: a rank with a smaller
 window would delay all others, and contributions that some ranks send to a slot and others past it would meet
-only in the fallback server, late. So a `Round` holds only data that are the same on every rank: marks in
-results, PSN by PSN, whatever the order of arrival. This module has no clock, and learns of no time-out. An
-event that only one rank sees it reports to the others in its contributions: a queue that only its copy of a
+only in the fallback server, late. So a `Round` holds only data that are the same on every rank: marks in the
+results, PSN by PSN, whatever the order of arrival. This module has no clock, and learns of no time-out. A
+rank that alone sees an event reports it to the others in its contributions: a queue that only its copy of a
 result met, a packet that was lost twice, its time of waiting for others.
 
 ==========  ====================================================================================
-``fixed``   SwitchML: always the whole window; each result lets one packet out
+``fixed``   SwitchML: always the whole window; each result allows one further packet
 ``aimd``    ATP: slow start, then one MTU per round; half on ECN
-``a2tp``    A2TP: ECN moves the packets in flight, collisions move the claims to slots, each in
+``a2tp``    A2TP: ECN reduces the packets in flight, collisions the claims to slots, each in
             proportion to that resource's recent congestion
-``tcp``     as TCP, by lost bytes: shares links with TCP, and with other jobs
+``tcp``     TCP's reaction to lost bytes: shares links fairly with TCP and with other jobs
 ==========  ====================================================================================
 
-`hostlib.windows` finds those from outside. They follow the same rule: their decisions depend on nothing but
-the rounds reported to them.
+`hostlib.windows` loads congestion controls from outside the library. The same rule applies to them: their
+decisions must depend on nothing but the rounds reported to them.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ LOSS_BYTES: Final = 1024
 """Bytes lost, in one round or several, for which `Tcp` cuts its window once."""
 
 RULE_STATE: Final = 16
-"""Numbers in the state of a congestion control in C (``ina_window.h``)."""
+"""Number of values in the state of a congestion control in C (``ina_window.h``)."""
 
 SPREAD: Final = 8
 """With a fallback server: length of the range of PSNs that may leave, as a multiple of the packets in flight.
 
 No packet leaves before all packets a range earlier have their results. With a factor of 1, one loss would
 stop all packets; with a longer range the others go on while the loss is detected and repaired, for three or
-four round trips, or more if the repair is lost. Goodput at 1 % loss, as a share of that without
-(docs/results/loss.md): half with 4, 87 % with 8, the same with 16.
+four round trips, or more if the repair is lost. Goodput at 1 % loss, as a share of the goodput without loss
+(docs/results/loss.md): half with 4, 87 % with 8, 87 % with 16.
 """
 
 
@@ -69,17 +69,18 @@ class Round:
     """Outcome of one round, from its results."""
 
     results: int
-    """Number of results: the packets allowed in flight before the round or since, whichever is more. So all
-    of them were sent before the round's limits were set."""
+    """Number of results: the limit of packets in flight in this round, or the previous limit if it is higher,
+    because results of packets sent under the previous limit arrive first."""
     marked: int
     """Results with ECN: a queue on the path was long."""
     collided: int
     """Results with COLLISION: other packets claimed the same slot."""
     waiting: float
     """Share of the results without COLLISION that took longer than eight times the shortest round trip, as
-    last reported by the rank that waits most for the others. (A window that fills queues takes a few.)"""
+    last reported by the rank that waits most for the others. (A window that fills queues takes only a few
+    times the shortest round trip.)"""
     lost: int = 0
-    """Results that report a lost packet; 0 for rules without `hears_losses` (`Congestion`)."""
+    """Results that report a lost packet; 0 for congestion controls without `hears_losses` (`Congestion`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +127,12 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
 
     Args:
         control: The congestion control.
-        ask: Function that calls it.
+        ask: Function that calls the congestion control.
         most: The largest window.
-        may_bypass: It may send packets past the aggregators.
+        may_bypass: Whether packets may go past the slots, to a fallback server.
 
     Raises:
-        BadLimits: it raised an error, or its answer is invalid; the message names it.
+        BadLimits: the congestion control raised an error, or its answer is invalid; the message names it.
     """
     name = f"congestion control {getattr(control, 'name', type(control).__name__)}"
     try:
@@ -143,10 +144,10 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
 
 
 def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
-    """Return an answer as limits; a whole number is the number of packets in flight, all with claims.
+    """Return an answer as limits; a whole number is the number of packets in flight, with claims for all.
 
     Args:
-        answer: What a congestion control returned.
+        answer: The value that a congestion control returned.
         most: Packets of the window.
         may_bypass: Whether packets may go past the slots, to a fallback server.
 
@@ -166,7 +167,7 @@ def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
 
 
 class FixedWindow:
-    """The whole window at any time, all of it with claims (SwitchML)."""
+    """Always the whole window in flight, with claims for all packets (SwitchML)."""
 
     wants_rounds: ClassVar[bool] = False
     hears_waiting: ClassVar[bool] = False
@@ -175,12 +176,12 @@ class FixedWindow:
         self._limits = Limits(1, 1)
 
     def start(self, window: int) -> Limits:
-        """Return the window twice."""
+        """Return the window as both limits."""
         self._limits = Limits(window, window)
         return self._limits
 
     def on_round(self, outcome: Round) -> Limits:
-        """Change nothing."""
+        """Return the same limits."""
         return self._limits
 
 
@@ -211,13 +212,13 @@ class Aimd:
     hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
-        """Return the initial window, all of it with claims."""
+        """Return the initial limits: the initial window, with claims for all packets."""
         self._most = window
         self._packets = min(self.initial_packets, window)
         return self._limits()
 
     def on_round(self, outcome: Round) -> Limits:
-        """Halve if anything was marked, else grow."""
+        """Return the limits after a round: halve the window if a result was marked, else increase it."""
         if self._deaf:
             self._deaf = False
         elif outcome.marked:
@@ -281,13 +282,13 @@ class A2tp:
     wants_rounds: ClassVar[bool] = True
 
     def start(self, window: int) -> Limits:
-        """Return the initial window, all of it with claims."""
+        """Return the initial limits: the initial window, with claims for all packets."""
         self._most = window
         self._cwnd = self._aggregator = min(self.initial_packets or window, window)
         return self._limits()
 
     def on_round(self, outcome: Round) -> Limits:
-        """Move both windows by the formulas above. A round without results changes nothing."""
+        """Return the limits by the formulas above. A round without results changes nothing."""
         if outcome.results <= 0:
             return self._limits()
         claimed = outcome.results * self._aggregator / self._cwnd
@@ -321,7 +322,7 @@ class A2tp:
 
 @dataclass(slots=True)
 class Tcp:
-    """TCP's share of a queue that drops packets when full, counted in bytes (RFC 5681, RFC 9438, 4.3).
+    """Takes TCP's share of a queue that drops packets when full; counts bytes (RFC 5681, RFC 9438, 4.3).
 
     A window of results without loss adds 0.53 of a TCP packet, as in CUBIC's Reno-friendly region. A loss
     leaves 0.7 of the window; further losses in that round and in the next, whose packets were under way,
@@ -330,7 +331,7 @@ class Tcp:
     window, and doubles it in each round until the first cut.
 
     Marks of long queues change nothing: a TCP flow that reacts to losses alone keeps the queue long in any
-    case, and the job would only give way.
+    case, so a job that reacted to the marks would only leave its share to that flow.
     """
 
     packet_bytes: int = 1500
@@ -345,13 +346,13 @@ class Tcp:
     hears_waiting: ClassVar[bool] = False
 
     def start(self, window: int) -> Limits:
-        """Return TCP's initial window of ten packets, all with claims."""
+        """Return the initial limits: TCP's initial window of ten packets, with claims for all packets."""
         self._most = window
         self._packets = min(10 * TCP_BYTES / self.packet_bytes, window)
         return self._limits()
 
     def on_round(self, outcome: Round) -> Limits:
-        """Cut the window if enough was lost, else grow."""
+        """Return the limits after a round: cut the window if enough bytes were lost, else increase it."""
         self._lost_bytes += outcome.lost * self.packet_bytes
         if self._deaf:
             self._deaf, self._lost_bytes = False, 0

@@ -1,8 +1,8 @@
 """Steps of a loop around a window, without I/O.
 
-Loops differ in their clock and in their way to move packets; the rest is here. A loop waits until a packet
-arrives, or until the time that `serve` returned, and calls `serve` again. Loops with steps of their own in
-between call the parts of `serve`: `take`, `time_out` and `transmit`.
+Loops differ in their clock and in how they move packets; all other steps are here. A loop waits until a
+packet arrives, or until the time that `serve` returned, and calls `serve` again. Loops with steps of their
+own in between call the parts of `serve`: `take`, `time_out` and `transmit`.
 
 Over sockets ``_native/ina_pump.c`` receives and sends, without Python while results arrive. The remaining
 steps in Python are the same as in virtual time: `start`, `take` (without packets) and `time_out`.
@@ -22,7 +22,7 @@ from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
 
 CHECK_NS: Final = 250_000_000
-"""Interval at which a waiting worker checks for dead peers and signals, and reports."""
+"""Interval at which a waiting worker checks for dead peers and signals, and sends its statistics."""
 
 Arrivals = Iterable[tuple[NDArray[Any], int]]
 """Series of (packets of one length back to back, that length)."""
@@ -37,7 +37,7 @@ class Driver:
     def __init__(
         self, window: Window, send: Send | None = None, *, batch: int = 0, watchdog: Watchdog | None = None
     ) -> None:
-        """Emit up to `batch` packets at a time to `send`; None: `transmit` is not used."""
+        """Pass up to `batch` packets at a time to `send`, which may be None if `transmit` is never called."""
         self.window = window
         self.busy = False
         """True while a collective is under way; the loop checks it after `serve` or `take`."""
@@ -85,8 +85,8 @@ class Driver:
             window.state.let_go()
         elif window.ranks_disagree:
             raise RanksDisagree(
-                "ranks disagree on shape, dtype, operation, layer, name, waiting or number of calls before"
-                + self._call,
+                "ranks disagree on shape, dtype, operation, layer, name, blocking or asynchronous call, "
+                "or number of earlier calls" + self._call,
                 job=window.settings.job,
                 psns=window.outstanding(),
             )

@@ -2,8 +2,8 @@
 
 All ranks learn the same exponents from a sum's results. So all foresee the same exponents for the next sum of
 the series, with the same name and length, and scale its values by them at once, instead of a round trip and a
-pass over memory later. Each announces the real exponent of its values; where the largest of all ranks does
-not fit the foreseen one, all ranks drop that packet's values, and sum it once more.
+pass over memory later. Each rank also announces the real exponent of its values. If the largest exponent of
+all ranks does not fit the foreseen one, all ranks drop the values of that packet, and sum them once more.
 
 The stored exponents depend only on the calls that were carried out, and so are the same on all ranks.
 """
@@ -22,9 +22,10 @@ from hostlib.wire.encodings import NONFINITE, SPARE
 MARGIN: Final = 1
 """Bits by which the foreseen exponent is above the last one."""
 MOST_BYTES: Final = 4 << 20
-"""Most bytes to keep: a byte for a packet, of 4 GB in packets of 256 lanes. Least recently used go first."""
+"""Most bytes to keep, one for each packet: enough for 4 GB of values in packets of 256 lanes. The least
+recently used series are dropped first."""
 _SERIES_BYTES: Final = 256
-"""Bytes that each series counts besides its exponents."""
+"""Bytes to count for each series in addition to its exponents."""
 _MOST_MISFITS: Final = 4
 """If more than one in this many packets of a series did not fit, its next exponents are not foreseen."""
 _ABOVE: Final = bytes(min(exponent + MARGIN, NONFINITE - 1) if exponent else 0 for exponent in range(256))
@@ -50,7 +51,7 @@ class Foresight:
     def foresee(self, series: Sequence[Series]) -> bytes | None:
         """Return the foreseen exponents of the packets of these series, one behind the other.
 
-        None: one series is unknown, or too many of its packets did not fit the last time.
+        Return None if one series is unknown, or if too many of its packets did not fit the last time.
         """
         kept = [self._kept.get(each) for each in series]
         if not all(each and each.is_steady for each in kept):
@@ -58,7 +59,7 @@ class Foresight:
         return b"".join(each.foreseen for each in kept if each)
 
     def learn(self, series: Sequence[Series], found: bytes, *, all_fit: bool) -> None:
-        """Store the exponents that a sum of these series found; `all_fit`: all were as foreseen."""
+        """Store the exponents `found` in a sum of these series; `all_fit`: all fitted the foreseen ones."""
         at = 0
         for each in series:
             _, packets = each
@@ -79,10 +80,10 @@ class Foresight:
 
 
 def misfits(found: bytes | NDArray[Any], foreseen: bytes | NDArray[Any]) -> NDArray[np.bool_]:
-    """Return for each packet whether its sum of values scaled as foreseen is unusable.
+    """Return for each packet whether its sum, of values scaled by the foreseen exponent, is unusable.
 
-    It is if a value was cut, or if all lost more than `SPARE` bits. Zeros are right with any scale, and NaN
-    needs none: `found` shows both.
+    It is unusable if a value was too large for the scale, or if all values lost more than `SPARE` bits. A
+    packet of zeros is right with any scale, and NaN needs none; `found` shows both cases.
     """
     exponents = np.frombuffer(found, np.uint8).astype(np.int16)
     above = np.frombuffer(foreseen, np.uint8) - exponents

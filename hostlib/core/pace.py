@@ -41,8 +41,8 @@ class SlotHold:
 class Pace:
     """Measures how long a full window takes at the pace of results, over the collectives of a job.
 
-    A packet's round trip is short with few packets under way, and as long as this with a full window:
-    time-outs that follow round trips alone expire when a full window starts after a pause.
+    A packet's round trip is short with few packets under way, and as long as this time with a full window. So
+    time-outs that follow only round trips would expire when a full window starts after a pause.
     """
 
     def __init__(self, window: int) -> None:

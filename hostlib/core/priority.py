@@ -1,7 +1,7 @@
 """Priority of tensors by ESA's policy: urgent packets take the switch's memory from others.
 
-The priority is the logarithm of a product of three factors; each is high where memory helps more than
-elsewhere:
+The priority is the logarithm of a product of three factors. A factor is high if the switch's memory speeds up
+training more here than for other tensors or jobs:
 
 ==============  ===================================  =======================  ======================
 factor          is high for                          value                    limited to
@@ -14,9 +14,9 @@ remaining time  jobs that end soon, and make room     1 / seconds              2
 ==============  ===================================  =======================  ======================
 
 That makes 50 octaves for the values 1 to 255: one step is 50/254 of an octave, 15 %. The logarithm lets
-eight bits distinguish jobs with a minute, an hour and days to go. A switch ages a slot by subtraction: to
-halve the number, as ESA does with one that is not a logarithm, would remove half of all octaves at once, and
-with them all differences. An unknown factor counts as the middle of its range: it neither helps nor hinders.
+eight bits distinguish jobs with a minute, an hour and days to go. A switch ages a slot by subtraction. (ESA
+halves its priority, which is no logarithm; to halve a logarithm would remove half of all octaves at once, and
+so most differences.) An unknown factor counts as the middle of its range: it neither helps nor hinders.
 
 Time in collectives counts from the first result on. Before that a rank waits for the slowest one, which no
 memory makes faster; with that time a job with a straggler would seem to do nothing but communicate.
@@ -53,7 +53,7 @@ def priority_of(
         communication_share: share of its job's time in collectives, 0 to 1.
         remaining_s: seconds until its job ends.
 
-    Each may be None: unknown.
+    Each of these may be None if it is unknown.
 
     Raises:
         ValueError: `layer` is not a position among layers.
@@ -130,7 +130,7 @@ class Urgency:
         return self._iteration_ns * (self._total - self._done) / 1e9
 
     def priority(self, layer: tuple[int, int] | None, now: int) -> int:
-        """Return the priority of a tensor of this job; `layer` as in `priority_of`, which also raises."""
+        """Return the priority of a tensor of this job; for `layer` and the errors see `priority_of`."""
         return priority_of(
             layer=layer, communication_share=self.communication_share(now), remaining_s=self.remaining_s()
         )

@@ -3,13 +3,13 @@
 Theory of operation
 -------------------
 A collective is `total` packets, numbered from 0 (their *index*); packet i carries PSN ``base + i``. The PSNs
-that are equal modulo the window W form a *chain*: packet i+W is sent only with the result of packet i in
-hand, so a chain has at most one packet in flight and W chains make the window. Per chain the core keeps
+that are equal modulo the window W form a *chain*: packet i+W is sent only after the result of packet i has
+arrived, so a chain has at most one packet in flight and W chains make the window. Per chain the core keeps
 the packet that is next or in flight (`index`), the time of its last send, and `status`, a set of `Chain`
 flags; `STEPS` lists all their transitions.
 
 PSNs count modulo `psn_limit`, the largest multiple of the region's size up to 2**32, so that ``psn % size``
-and ``psn % W`` run on smoothly where they wrap.
+and ``psn % W`` continue without a jump where PSNs wrap.
 
 A float32 collective announces the exponent of data packet i in packet i and carries data packet j in packet
 ``j + lookahead``, scaled by the exponent in result j. Where exponents are `foreseen`
@@ -28,8 +28,8 @@ Jobs with a fallback server (`fallback`) differ in six things.
   a contribution to i shows switches and fallback server that packets up to i-W are no longer needed.
 - For the last packet that a chain finished the worker keeps an *answer* to reminders: the result, or, if the
   values went to another rank only, its own contribution. One per chain is enough: result i+W needs a
-  contribution of every rank, which each sends only with the result of i in hand; so while a rank lacks result
-  i, no rank has finished more on that chain. A reminder of an older packet gets the same answer, which shows
+  contribution of every rank, which each sends only after it has got result i; so while a rank lacks result i,
+  no rank has finished more on that chain. A reminder of an older packet gets the same answer, which shows
   that no rank needs the older one any more. Answers outlive collectives.
 - A reminder may ask for a packet that is not sent yet: another rank's packet found no slot, while this rank
   is behind, perhaps by a collective. The chain stores the PSN (`wanted`), and sends that packet as it would
@@ -88,10 +88,10 @@ from hostlib.wire.encodings import SPARE, Encoding
 from hostlib.wire.tree import Tree
 
 NEVER: Final = 2**63 - 1
-"""A time that does not come."""
+"""Infinite time: stands for a time-out or deadline that is never reached."""
 
 ALL_WAIT: Final = 254
-"""Value in a packet if this rank waits for every result; 255 has another meaning there."""
+"""Largest value of a packet's waiting field: this rank waits for every result. 255 has another meaning."""
 
 PROBES: Final = 2
 """Most probes without a result in between; after these, only time-outs resend."""
@@ -155,8 +155,8 @@ STEPS: Final = (
     ChainStep("absorb", "its result: the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY),
     ChainStep("absorb", "the next packet may be sent", 0, lacks=_ANY, sets=Chain.READY),
     ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
-    ChainStep("absorb", "a status does not", Chain.FLIGHT, clears=Chain.COUNTED),
-    ChainStep("absorb", "one does, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
+    ChainStep("absorb", "a status lacks our contribution", Chain.FLIGHT, clears=Chain.COUNTED),
+    ChainStep("absorb", "counted, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
     ChainStep("absorb", "its sum overflowed", Chain.FLIGHT, Chain.RAW, Chain.RAW | Chain.QUEUED, _DOUBT),
     ChainStep("absorb", "a reminder", Chain.FLIGHT, sets=Chain.QUEUED, clears=_DOUBT),
     ChainStep("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
@@ -166,7 +166,7 @@ STEPS: Final = (
     ChainStep("time_out", "asked for, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED),
     ChainStep("time_out", "asked for: no news", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
     ChainStep(
-        "time_out", "the same, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER
+        "time_out", "no news, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER
     ),
 )
 """All transitions of a chain's status; a call that processes several packets makes several."""
@@ -188,13 +188,13 @@ class Mark(enum.IntFlag):
     ECN = 0x01
     COLLISION = 0x02
     LATE = 0x04
-    """No collision, but it took more than eight times the shortest round trip."""
+    """The result had no collision, but took more than eight times the shortest round trip."""
     WAITS = 0x08
-    """It announced no exponent, so that its field reported waiting."""
+    """The result carries no exponent: the field reports waiting instead."""
 
 
 class Pattern(enum.IntEnum):
-    """What a collective does with the values of the ranks; a *shard* is one rank's part."""
+    """How a collective combines or moves the values of the ranks; a *shard* is one rank's part."""
 
     SUM = 0
     """The sum goes to all ranks, or to one."""
@@ -410,11 +410,11 @@ class CoreSettings:
     epoch: int = 0
     """Low byte of the job's generation."""
     window: int | None = None
-    """Number of chains; None: half of the slots, the most without a fallback server."""
+    """Number of chains; None: half of the slots, which is the maximum without a fallback server."""
     fallback: bool = False
     """The job has a fallback server."""
     spread: int = SPREAD
-    """With a fallback server: range of PSNs that may leave, in windows. ATP: 1."""
+    """With a fallback server: range of PSNs that may leave, as a multiple of packets in flight. ATP: 1."""
     bare: bool = False
     """The switch program accepts packets without lanes; used to announce exponents only."""
     salted: bool = False
@@ -440,7 +440,7 @@ class CoreSettings:
 
     @property
     def psn_limit(self) -> int:
-        """Modulus of PSNs: chains, and regions with a slot per PSN, go on smoothly where PSNs wrap."""
+        """Modulus of PSNs: chains, and slots that are assigned by PSN, continue in order where PSNs wrap."""
         window = self.window_packets
         return 2**32 - 2**32 % (2 * window if self.fallback else math.lcm(window, self.slots))
 
@@ -528,7 +528,7 @@ class CoreState:
         foreseen: NDArray[np.uint8] | None,
         picked: NDArray[np.int64] | None = None,
     ) -> None:
-        """Set the exponents of the collective's data packets, and hold the arrays.
+        """Set the exponents of the collective's data packets, and keep references to the arrays.
 
         Args:
             found: Array for the exponents in results; None: they are not stored.
@@ -542,7 +542,7 @@ class CoreState:
         struct.picked = None if picked is None else _address(picked)
 
     def set_arrays(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Set the flat arrays that the collective reads and writes, and hold them."""
+        """Set the flat arrays that the collective reads and writes, and keep references to them."""
         self.input, self.output = source, target
         self.struct.input = address = _address(source)
         self.struct.output = address if target is source else _address(target)

@@ -1,4 +1,4 @@
-"""Decide when to give up a collective without progress, with the reason."""
+"""Decide when to give up a collective that makes no progress, and for which reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUSPICIOUS_NS: Final = 200_000_000
 
 
 class Watchdog:
-    """Judges the stalls of one worker."""
+    """Decides whether a stalled worker goes on waiting."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Kernel(Protocol):
         ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Set the limits from now on, and count arrived results, up to the end of the next round.
+        """Start the next round with new limits, and count the results for it that have arrived already.
 
         The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
         its last change are sent. So it is the same for a packet on all ranks, and a resent packet reports the
@@ -113,9 +113,9 @@ class Exchange(NamedTuple):
     """
 
     source: NDArray[Any]
-    """See above. In a broadcast (GATHER with a target) it is the same array as `output`."""
+    """See the table. In a broadcast (GATHER with a target) it is the same array as `output`."""
     output: NDArray[Any]
-    """See above. It may be this rank's part of `source`, or `source` a part of it."""
+    """See the table. It may be this rank's part of `source`, or contain `source`."""
     tag: int
     """Digest of the properties on which ranks must agree."""
     pattern: Pattern = Pattern.SUM
@@ -127,15 +127,15 @@ class Exchange(NamedTuple):
     """SUM: the only rank whose `output` gets the sum; `wire.TARGET_ALL`: all ranks.
     GATHER: the only rank that sends (a broadcast); `wire.TARGET_ALL`: each rank has a shard."""
     stride: int | None = None
-    """Elements from one shard to the next in the array of all shards, whose first begins with it; None: they
+    """Elements from the start of one shard to the start of the next, in the array of all shards; None: shards
     lie back to back."""
     numbers: Encoding | None = None
     """Encoding of float32 values; None: as in the settings."""
     feedback: bool = False
     """Write the rounding error to `source`, which must be a separate array."""
     series: Sequence[tuple[str, int]] = ()
-    """SUM of float32: names and numbers of elements of its calls, if exponents of earlier calls of these
-    names may be used (`hostlib.core.foresight`)."""
+    """SUM of float32: (name, number of elements) of each of its calls, if its exponents may be predicted from
+    earlier calls of the same names (`hostlib.core.foresight`); empty: they may not."""
 
 
 class Window:
@@ -161,10 +161,10 @@ class Window:
 
     @property
     def congestion(self) -> Congestion:
-        """Congestion control of the window; to set it starts it. All ranks must set the same.
+        """Congestion control of the window, started when it is set. All ranks must set the same one.
 
         Raises:
-            BadLimits: it fails, or its limits are invalid.
+            BadLimits: the congestion control fails, or its limits are invalid.
         """
         return self._congestion
 
@@ -195,7 +195,8 @@ class Window:
     def follow(self, rto: RtoLimits) -> None:
         """Set new limits of time-outs; only between collectives.
 
-        Overtaken packets get as much time: they may wait for another rank's packet in the switch's queue.
+        Overtaken packets count as lost only after the new margin: they may wait behind another rank's packet
+        in the switch's queue.
         """
         self.state.set_limits(rto)
         core = self.state.struct
@@ -208,7 +209,7 @@ class Window:
         """
         source, output, tag, pattern, average, priority, target, stride, numbers, feedback, series = exchange
         if numbers or self.settings.numbers != "exponent" or not self._foresees:
-            series = ()  # an encoding of its own must depend on this sum's values alone
+            series = ()  # the scale of such an encoding must depend on this sum's values alone
         numbers = numbers or self.settings.numbers
         fields = per_lane(numbers)
         shard = output if pattern is Pattern.SCATTER else source
@@ -253,7 +254,7 @@ class Window:
         return foreseen
 
     def _end_last(self) -> None:
-        """Count the results of the last exchange, before the next one begins."""
+        """Count the last exchange's results for the congestion control, before the next exchange begins."""
         self.on_round()
         core = self.state.struct
         core.change_at = max(0, core.change_at - core.total)
@@ -269,7 +270,7 @@ class Window:
     def finish(self, now: int) -> bool:
         """End the collective, all of whose results have arrived, and return True.
 
-        If exponents were not as foreseen, start a new exchange of those packets instead, and return False.
+        If exponents do not fit the foreseen ones, exchange their packets again instead, and return False.
         """
         core, found, foreseen = self.state.struct, self.state.found, self.state.foreseen
         if found is None:
@@ -290,9 +291,9 @@ class Window:
         return True
 
     def emit(self, out: NDArray[Any], now: int) -> int:
-        """Write packets that may be sent now to `out`, bytes, as many as fit; return their number.
+        """Write packets that may be sent now to `out`, an array of bytes; return their number.
 
-        All have the length `emitted_bytes`. Unless the number is 0, there may be more.
+        All have the length `emitted_bytes`. Unless the number is 0, there may be more packets to send.
         """
         return self.kernel.emit(self.state, out, now)
 
@@ -310,7 +311,7 @@ class Window:
     def on_round(self) -> None:
         """Report completed rounds to the congestion control, and set its limits; `absorb` calls this itself.
 
-        For drivers that absorb in C, which stop when `round_due`.
+        Drivers that absorb packets in C, which stop at `round_due`, must call it.
 
         Raises:
             JobFault: the congestion control fails, or its limits are invalid.
@@ -354,15 +355,15 @@ class Window:
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
         window again. So only a few are resent at first, and they ask for a status. A packet that a status
         shows as counted may never get its result: the result was lost, or the fallback server dropped the
-        sum. So counted packets are resent, too, and always the first of them, because the other ranks wait
-        for it; one at first, twice as many in each further time-out, up to eight, or an eighth of the packets
-        that may be in flight if that is more.
+        sum. So counted packets are resent, too, the first of them in any case, because the other ranks wait
+        for it. The first time-out resends one packet, each further one twice as many, up to eight, or an
+        eighth of the packets that may be in flight if that is more.
 
-        Without a fallback server time-outs count from the last result at the earliest: a slow switch answers
-        steadily, and resends would make it slower. With one, a request moves on a sum that waits in a slot or
-        in the server; results of other packets do not.
+        Without a fallback server a time-out begins with the last result at the earliest: a slow switch
+        answers steadily, and resends would make it slower. With a fallback server other results do not delay
+        it: only a request moves on a sum that waits in a slot or in the server.
 
-        A packet without an answer for a round trip may be probed for before it is overdue.
+        If a packet has no answer after a round trip, a probe may ask for it before it is overdue.
         """
         self.kernel.time_out(self.state, now)
 
@@ -396,7 +397,7 @@ class Window:
         )
 
     def _element(self, data: int) -> int:
-        """Return the first element of a data packet, in the array of all shards."""
+        """Return the index of a data packet's first element in the array of all shards."""
         place = place_of(self.state.struct, data)
         return int(place.shard * self.state.struct.stride + place.at)
 

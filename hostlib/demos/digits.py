@@ -3,9 +3,9 @@
     ina run -np 4 -- python -m hostlib.demos.digits     # four workers
     python -m hostlib.demos.digits --shards 4           # the same batches in one process
 
-The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository). Without it a
-program draws as many: glyphs of 5x7 pixels, at one of four places, brighter or darker, and noisy.
-Each batch is cut into one shard per worker; the average of the shards' gradients is the step.
+The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository). Without
+scikit-learn, 1,797 images are drawn: glyphs of 5x7 pixels, at one of four places, brighter or darker, with
+noise. Each batch is cut into one shard per worker; a step follows the average of the shards' gradients.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class SwitchAverage:
         self.total = ina.size()
 
     def __call__(self, gradients: list[Parameters]) -> Parameters:
-        """Average this worker's gradients with all others', all tensors in flight at once."""
+        """Average this worker's gradients with all other workers', all tensors in flight at once."""
         (mine,) = gradients
         handles = [
             ina.allreduce_async(tensor, op="average", name=name, layer=layer)
@@ -134,7 +134,7 @@ class SwitchAverage:
         return [handle.wait() for handle in handles]
 
     def progress(self, done: int, total: int) -> None:
-        """Report progress: where jobs share a switch, jobs that end soon get priority."""
+        """Report the progress of training: where jobs share a switch, jobs that end soon get priority."""
         ina.progress(done, total)
 
 
@@ -180,7 +180,7 @@ def train(average: SwitchAverage | LocalAverage, epochs: int, batch: int, *, tal
         average: Averages gradients.
         epochs: Number of passes over the data.
         batch: Images per step.
-        talk: Print one line per epoch.
+        talk: Whether to print one line per epoch.
     """
     images, labels = load()
     test = slice(TRAINING_IMAGES, None)
@@ -219,11 +219,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=300, help="images per step, over all workers")
-    parser.add_argument("--shards", type=int, help="no workers: do this many workers' share in this process")
+    parser.add_argument("--shards", type=int, help="train without workers: compute N shards in this process")
     parser.add_argument("--save", type=Path, metavar="FILE.npz", help="write the trained weights (rank 0)")
     options = parser.parse_args()
     if not 1 <= options.batch <= TRAINING_IMAGES:
-        parser.error(f"--batch {options.batch}: there are 1 to {TRAINING_IMAGES} images to a step")
+        parser.error(f"--batch {options.batch}: must be 1 to {TRAINING_IMAGES} images per step")
 
     average: SwitchAverage | LocalAverage
     if options.shards:

@@ -56,7 +56,10 @@ class Records:
             self._direct = -1
 
     def read(self, first: int, number: int) -> npt.NDArray[np.uint8]:
-        """Return `number` records from `first` on, in a ring, shape (number, record), until the next call."""
+        """Return `number` consecutive records, shape (number, record), valid until the next call.
+
+        `first` is the number of the first record, modulo the number of possible places in the file.
+        """
         if number > self._count:
             raise SystemExit(f"--batch {number}: the file has {self._count} records")
         first %= self._count - number + 1
@@ -172,7 +175,7 @@ class Network:
 
 
 def load_checkpoint(path: Path | None, network: Network) -> int:
-    """Load the saved weights; return the iteration to go on with."""
+    """Load the saved weights; return the iteration to continue with: 0 without a file."""
     if path is None or not path.exists():
         return 0
     with np.load(path) as saved:
@@ -188,19 +191,19 @@ def save_checkpoint(path: Path, network: Network, iteration: int) -> None:
 
 
 def main() -> None:
-    """Train as one worker of a job, in turns with the jobs of its group if it has one."""
+    """Train as one worker of a job, which takes turns with other jobs if it is in a group."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, help="file of records; without one, random ones are made")
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--record", type=int, default=4096, help="bytes per record, of which 1024 are used")
     parser.add_argument("--batch", type=int, default=64, help="records per worker and iteration")
-    parser.add_argument("--views", type=int, default=1, help="views of each image: preprocessing")
+    parser.add_argument("--views", type=int, default=1, help="views to preprocess of each image")
     parser.add_argument("--threads", type=int, default=1, help="threads that preprocess")
-    parser.add_argument("--masks", type=int, default=1, help="dropout masks per iteration: computing")
-    parser.add_argument("--hidden", type=int, default=128, help="width of the network: the gradient's size")
-    parser.add_argument("--cores", help="A,B: preprocess on core A, compute on core B")
+    parser.add_argument("--masks", type=int, default=1, help="dropout masks to compute per iteration")
+    parser.add_argument("--hidden", type=int, default=128, help="hidden units, which set the gradient's size")
+    parser.add_argument("--cores", help="two cores A,B: preprocess on core A, compute on core B")
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE.npz", help="save every iteration; go on from"
+        "--checkpoint", type=Path, metavar="FILE.npz", help="continue from this file; save every iteration"
     )
     options = parser.parse_args()
     for name in ("iterations", "batch", "views", "masks", "hidden", "threads"):

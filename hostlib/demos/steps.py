@@ -2,10 +2,10 @@
 
     ina run -np 2 -- python -m hostlib.demos.steps '{"iterations": 3, "tensors": [1000], "compute_s": 0.001}'
 
-Values are small whole numbers, so that every sum is exact on any path. Keys of the argument: `iterations`,
-`tensors` (elements of each, summed from the last to the first), `compute_s` (asleep), and for one rank
-`straggler` (rank, compute_s) and `kill` (rank, and the iteration at whose start it ends). Each rank ends with
-a line of JSON: the times of its iterations.
+Values are small whole numbers, so that every sum is exact on any path. Keys of the argument: `iterations`;
+`tensors` (number of elements of each tensor, summed from the last to the first); `compute_s` (time of
+computation, spent asleep); and for one rank `straggler` (rank, compute_s) and `kill` (rank, and the iteration
+at whose start its process is killed). At its end each rank prints the times of its iterations, in JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def iterate(steps: Mapping[str, Any], iteration: int) -> None:
 
 
 def main() -> None:
-    """Run the iterations of the argument."""
+    """Run the iterations that the argument of the command line describes, in JSON."""
     steps = json.loads(sys.argv[1])
     kill = steps.get("kill") or {}
     times = []

@@ -1,13 +1,13 @@
 """The socket of a fallback server on a machine that also has workers, at the machine's only switch port.
 
 A switch distinguishes a job's children from its parent by the port, so a worker at the port of its job's
-fallback server cannot be a child of the switch. It is *beside* the server: a child of the tree's root, whose
-sums the server computes, and the switch is another child. The server treats contributions of both as parts of
-the root's sum, as a switch without slots would send them up; it sends results down to both, to the switch
-without lanes if only the worker takes the sum.
+fallback server cannot be a child of the switch. It is *beside* the server: the worker is one child of the
+tree's root, whose sums the server computes, and the switch is the other child. The server treats both
+children's contributions as parts of the root's sum, as if a switch without slots had sent them up. It sends
+results down to both, to the switch without lanes if only the worker takes the sum.
 
 One socket serves the switch and the workers, distinguished by the source address of datagrams. The core is
-the same as in other servers: only the kinds of packets change.
+the same as in other servers: only the kinds of packets are changed before the core gets them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hostlib.io.datagrams import DATAGRAM_BYTES, UDP_GRO, UDP_SEGMENT, enable, s
 
 _RECEIVE_BYTES: Final = 65536
 _PASSES: Final = 64
-"""Most receptions before packets are sent."""
+"""Most calls to receive in a row before packets are sent."""
 _REFUSED: Final = (wire.INA_VERSION ^ 0xF) << 4
 """Version and kind of a packet that the core must drop, and count as of another version."""
 
@@ -41,7 +41,7 @@ class BesideLink:
     """An ordinary UDP socket for the root switch and for workers of this machine."""
 
     def __init__(self, transport: TransportConfig) -> None:
-        """Open it.
+        """Open the socket.
 
         Raises:
             ConfigError: the socket cannot be opened at that address, or the transport is not *udp*.
@@ -91,13 +91,13 @@ class BesideLink:
             del self._workers[worker[0]]
 
     def introduce(self) -> None:
-        """Do nothing: the other end is no port in user space that must learn the sender."""
+        """Do nothing: only the port of a software switch must learn the sender."""
 
     def pump(self, core: FallbackCore, control: int, deadline: int) -> None:
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
 
         Raises:
-            InaError: the socket cannot be waited for any more.
+            InaError: the socket failed.
         """
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
@@ -115,7 +115,7 @@ class BesideLink:
             self._send(core)
 
     def close(self) -> None:
-        """Free the socket."""
+        """Close the socket."""
         self.socket.close()
 
     def _receive(self, core: FallbackCore) -> None:
@@ -157,7 +157,7 @@ class BesideLink:
             self._say(packets, self._switch)
 
     def _say(self, packets: NDArray[Any], to: tuple[str, int]) -> None:
-        """Send packets; packets without room, or refused ones, are lost as on any link."""
+        """Send packets; packets that the kernel refuses are lost, as on any link."""
         count, size = packets.shape
         for first in range(0, count, BATCH if self._segments else 1):
             batch = packets[first : first + (BATCH if self._segments else 1)]
@@ -191,9 +191,10 @@ def _headers(packets: NDArray[Any]) -> NDArray[Any]:
 
 
 def _as_parts(data: NDArray[Any], segment: int, worker: tuple[int, int] | None) -> None:
-    """Convert contributions to the root's sum to parts of it, in place, as the core expects.
+    """Change the kind of contributions to the root's sum to PARTIAL, in place, as the core expects.
 
-    Packets of a worker other than its own contributions to its own job, or a result, are made invalid.
+    `worker`: job and bit of the worker that has sent the packets; None: the switch. A worker may send its own
+    contributions to its job, and results; its other packets are made invalid.
     """
     whole, rest = divmod(len(data), segment)
     if segment >= wire.INA_BYTES and whole:

@@ -13,7 +13,7 @@ from hostlib.errors import ConfigError
 from hostlib.wire.tree import Tree
 
 LEVELS: Final = 14
-"""Number of reminders of an entry after which their interval doubles no more."""
+"""Number of reminders of an entry after which their interval no longer doubles."""
 
 BATCH: Final = 64
 """Most packets to send at once: every kernel with UDP_SEGMENT supports this."""
@@ -22,7 +22,7 @@ RECEIVE_BUFFER_BYTES: Final = 32 << 20
 """Receive buffer for several jobs' windows at once. The kernel may grant less."""
 
 STATUS_QUEUE: Final = 1024
-"""Most queued statuses; more are not needed, because workers ask again."""
+"""Most statuses to queue for sending; more are not needed, because workers ask again."""
 
 
 class Count(enum.IntEnum):
@@ -34,17 +34,17 @@ class Count(enum.IntEnum):
     PACKETS = 0
     """Packets received for the job."""
     GRADIENT_BYTES = 1
-    """Bytes of lanes in all accepted partials."""
+    """Bytes of lanes in all accepted partial sums."""
     MERGED = 2
-    """Partials added to an entry's sum."""
+    """Partial sums added to an entry's sum."""
     OVERLAPS = 3
-    """Partials dropped because a contribution in them had been added already."""
+    """Partial sums dropped because a contribution in them had been added already."""
     LATE = 4
-    """Partials of a finished packet."""
+    """Partial sums of a finished packet."""
     RESULTS = 5
     """Packets finished."""
     ANSWERS = 6
-    """Packets of RESULTS finished by a result from below."""
+    """Packets of RESULTS finished by a result that a worker sent."""
     REPAIRS = 7
     """Packets of RESULTS finished with raw values after an overflow."""
     REPLAYS = 8
@@ -52,7 +52,7 @@ class Count(enum.IntEnum):
     STATUSES = 9
     REMINDERS = 10
     EXPIRED = 11
-    """Entries dropped because the job needs them no more."""
+    """Entries dropped because the job no longer needs them."""
     FORGOTTEN = 12
     """Entries dropped for lack of memory, or after a long time without a request."""
     DISAGREEMENTS = 13
@@ -92,7 +92,7 @@ class FallbackSettings:
     """Seconds without a packet after which an unfinished entry is dropped."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for what cannot be used."""
+        """Raise ConfigError for an invalid field."""
         if not 1 <= self.lanes <= 2048:
             raise ConfigError(f"lanes is {self.lanes}, must be 1..2048")
         if not 1 <= self.capacity <= 1 << 26:
@@ -136,7 +136,7 @@ class FallbackJob:
     the tree's root, the switch the other. None: all workers are at switches."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for what cannot be used."""
+        """Raise ConfigError for an invalid field."""
         if not 0 <= self.job <= 0xFFFF:
             raise ConfigError(f"job is {self.job}, must be 0..65535")
         if self.epoch < 0:
@@ -185,7 +185,7 @@ class FallbackJob:
 
     @property
     def psn_limit(self) -> int:
-        """Modulus of PSNs."""
+        """Modulus of PSNs: the largest multiple of `slots` up to 2**32."""
         slots = self.slots if self.slots is not None else 2 * (self.window or 0)
         return 2**32 - 2**32 % slots if slots else 2**32
 
@@ -204,7 +204,7 @@ class Node(NamedTuple):
 
 
 def flatten(tree: Tree) -> tuple[Node, ...]:
-    """Return the nodes with parents before their children."""
+    """Return a tree's nodes, parents before their children."""
     order = [wire.ROOT_NODE]
     places = {wire.ROOT_NODE: (0, 0)}
     nodes = []
@@ -222,12 +222,12 @@ def flatten(tree: Tree) -> tuple[Node, ...]:
 
 
 def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[int, FallbackJob]) -> None:
-    """Check that a job can be served with the others: any entry must fit into its job's share of memory.
+    """Check that a job can be served beside the other jobs: any entry must fit into a job's share of memory.
 
     This is sufficient: the first missing packet of a job gets the memory, and its result frees it.
 
     Raises:
-        ConfigError: its id is taken, or the memory is too small.
+        ConfigError: the job's id is taken, or the memory is too small.
     """
     if job.job in others:
         raise ConfigError(f"job {job.job} is served already")

@@ -18,9 +18,9 @@ the overflow.
 An unfinished entry that has got no contribution for a while sends reminders: one per node with missing
 contributions. The wait is twice the delay of this job's last contributions behind the first ones, between
 `remind_s` and four times that; it doubles with every reminder up to `remind_max_s`. Contributions after a
-reminder do not count as late, or the wait would increase itself. A reminder too early costs one packet, or
-twice as many: the sum must be completed here in any case, because a part of it is here. A late reminder stops
-the workers.
+reminder do not count as late, or the wait would increase itself. A reminder that is too early costs only a
+few packets: the sum must be completed here in any case, because a part of it is here. A reminder that is too
+late stops the workers.
 
 Memory is bounded. Finished entries are dropped first, oldest first; then the unfinished entry that is
 furthest ahead, because workers can only go on with the packet for which they have waited longest. Entries of
@@ -28,8 +28,8 @@ the job that uses more than its share are dropped. To drop an entry is safe at a
 result sends again. If the job's window W is known, packet i is also dropped after a contribution to i+2W, or
 with the result of i+W: a worker that sends i+2W has the result of i+W, to which all contributed after the
 result of i. A late copy may start an entry of a packet that all workers have finished. The answer to its
-reminder shows that: it is the result of i+W, or, if the sum went to others, only a notice that there is one.
-Such entries are the first unfinished ones to be dropped.
+reminder shows that: it is the result of i+W, or, if that sum went to other ranks only, a notice that there is
+a result. Such entries are the first unfinished ones to be dropped.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ class FallbackCore:
             raise MemoryError(f"no memory for a fallback server of {settings.capacity} packets")
         self.handle = ctypes.c_void_p(handle)
         self.close = weakref.finalize(self, self.library.ina_fallback_free, self.handle)
-        """Free the memory, which is otherwise freed with the object; do not use it afterwards."""
+        """Free the memory, which is otherwise freed with the object; do not use the core afterwards."""
 
     def add_job(self, job: FallbackJob) -> None:
         """Start to serve a job.
 
         Raises:
-            ConfigError: its id is taken, or the memory is too small for another job.
+            ConfigError: the job's id is taken, or the memory is too small for another job.
         """
         require_room(self.settings, job, self._jobs)
         nodes = flatten(job.tree)
@@ -127,7 +127,7 @@ class FallbackCore:
         self._jobs[job.job] = job
 
     def remove_job(self, job: int) -> None:
-        """Remove a job and its entries. Raises KeyError for an unknown one."""
+        """Remove a job and its entries. Raises KeyError for an unknown job."""
         del self._jobs[job]
         self.library.ina_fallback_remove_job(self.handle, job)
 
@@ -138,7 +138,7 @@ class FallbackCore:
     def emit(self, out: NDArray[Any], now: int) -> tuple[int, int]:
         """Write packets of one length to `out` (bytes); return their number, and that length.
 
-        Call it until it writes none. `out` must have room for one packet with lanes.
+        Call it until it returns 0 packets. `out` must have room for one packet with lanes.
         """
         size = ctypes.c_int64()
         count = self.library.ina_fallback_emit(
@@ -157,7 +157,7 @@ class FallbackCore:
         )
 
     def statistics(self) -> Statistics:
-        """Return the counters of every job (`Count`, in lower case); under None, counters without a job.
+        """Return the counters of every job (`Count`, in lower case); under None, of packets without a job.
 
         A job also has ``entries``, ``unfinished`` and ``pieces``: memory in use, in packets.
         """

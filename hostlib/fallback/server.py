@@ -2,7 +2,7 @@
 
 ==========================  ====================================================================
 ``{"add": {...}}``          serve a job (`FallbackJob.from_json`); answer ``{"added": id}``
-``{"remove": id}``          remove it; answer ``{"removed": id}``
+``{"remove": id}``          stop serving a job; answer ``{"removed": id}``
 ``{"statistics": true}``    answer ``{"statistics": {...}}``, as at the end
 anything else               answer ``{"error": why}``; the server goes on
 ==========================  ====================================================================
@@ -35,7 +35,7 @@ class FallbackLink(PacketSocket):
     """A connected UDP socket towards the root switch's port."""
 
     def __init__(self, transport: TransportConfig) -> None:
-        """Open it: whole frames in datagrams (*loopback*), or an ordinary UDP socket (*udp*).
+        """Open the socket, for whole frames in datagrams (*loopback*) or for payloads (*udp*).
 
         Raises:
             ConfigError: the socket cannot be opened at those addresses.
@@ -51,9 +51,9 @@ class FallbackLink(PacketSocket):
         super().__init__(sock, DATAGRAM_BYTES, BATCH)
 
     def introduce(self) -> None:
-        """Send an empty datagram: a switch's port without a configured peer takes the first sender.
+        """Send an empty datagram: a software switch's port without a set peer uses its first sender as peer.
 
-        Not over a network, where the switch would count it as a truncated packet without a job.
+        Over a network nothing is sent: the switch would count a truncated packet without a job.
         """
         if self._to_a_port:
             with contextlib.suppress(OSError):  # the switch does not listen yet
@@ -63,7 +63,7 @@ class FallbackLink(PacketSocket):
         """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
 
         Raises:
-            InaError: the socket cannot be waited for any more.
+            InaError: the socket failed.
         """
         why = Pumped(core.pump(self.io, control, deadline))
         if why is Pumped.ERROR:
@@ -89,9 +89,10 @@ class FallbackServer:
         """Open the socket.
 
         Args:
-            transport: Local address, the switch's, and the addresses in frames (*loopback*).
+            transport: Local address, the switch's address, and the addresses in frames (*loopback*).
             settings: Its `endpoints` must equal the transport's; None for *udp*.
-            beside: Serve workers of this machine, too, at the same address (`hostlib.fallback.beside`).
+            beside: Whether to serve workers of this machine, too, at the same address
+                (`hostlib.fallback.beside`).
 
         Raises:
             ConfigError: the socket cannot be opened.
@@ -103,10 +104,10 @@ class FallbackServer:
         self._line = b""
 
     def run(self, commands: int, answers: TextIO) -> None:
-        """Serve until `commands` (a file descriptor, -1: none) ends, or SIGTERM or SIGINT comes.
+        """Serve until `commands` (a file descriptor, -1: none) ends, or SIGTERM or SIGINT arrives.
 
-        First, write a line of JSON with the server's address; at the end another with the statistics. Call it
-        from the main thread.
+        First, write a line of JSON with the server's address; at the end, a line with the statistics. Call
+        it from the main thread.
 
         Raises:
             InaError: the socket failed.
@@ -158,7 +159,7 @@ class FallbackServer:
             return {"error": str(error)}
 
     def statistics(self) -> dict[str, Any]:
-        """Return counters by job id, counters of packets without a job, and costs, ready for JSON."""
+        """Return counters by job id, counters of packets without a job, and processor time, for JSON."""
         counters = self.core.statistics()
         strangers = counters.pop(None)
         return {
@@ -170,7 +171,7 @@ class FallbackServer:
         }
 
     def close(self) -> None:
-        """Free the socket."""
+        """Close the socket."""
         self.link.close()
 
     def _add(self, job: FallbackJob) -> None:
@@ -187,7 +188,7 @@ class FallbackServer:
             raise
 
     def _take(self, data: bytes) -> Iterable[dict[str, object]]:
-        """Carry out complete commands; the end of input completes the last."""
+        """Carry out the commands in complete lines; the end of input completes the last line."""
         *lines, self._line = (self._line + (data or b"\n")).split(b"\n")
         if len(self._line) > _LINE_BYTES:
             self._line = b""

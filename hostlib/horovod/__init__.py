@@ -110,7 +110,7 @@ def is_homogeneous() -> bool:
 
 
 def join(device: int = -1) -> int:
-    """Report that this rank has no more data; it adds zeros to the others' sums until all have joined.
+    """Report that this rank has no more data; add zeros to other ranks' sums until all ranks have joined.
 
     Averages still divide by the number of all ranks. Return the last rank that joined.
     """
@@ -120,7 +120,7 @@ def join(device: int = -1) -> int:
 def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:
     """Register a process set; all ranks call this, in the same order.
 
-    Raises ValueError if a rank does not exist, or a set of these ranks does.
+    Raises ValueError if a rank does not exist, or if a set of these ranks is registered already.
     """
     new = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     return current().add_set(new)
@@ -134,8 +134,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Write the times of each tensor's negotiation and reduction to a file in Chrome's trace format.
 
-    Rank r > 0 writes to ``NAME.r.json`` beside it. With `mark_cycles` each collective that all ranks have
-    submitted is marked as the start of a cycle. Raises OSError.
+    Rank 0 writes to ``NAME.json``, rank r > 0 to ``NAME.r.json`` beside it. With `mark_cycles` the file also
+    marks, as the start of a cycle, each time at which all ranks have submitted a collective. Raises OSError.
     """
     current().timeline.start(file_path, mark_cycles=mark_cycles)
 

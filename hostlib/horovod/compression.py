@@ -1,7 +1,7 @@
 """Compress tensors to 16, 8 or 4 bits for a collective.
 
-In the switch these are the block formats (`hostlib.wire.encodings`), which add up without a further
-rounding; through gloo all are float16.
+Through the switch tensors are sent in a block format (`hostlib.wire.encodings`), whose sums are exact after
+the first rounding; through gloo all compressed tensors are float16.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Compressor:
     """Compresses and decompresses tensors."""
 
     numbers: Numbers | None = None
-    """Encoding of floats through the switch, instead of `compress`."""
+    """Encoding of floats through the switch, used there instead of `compress`; None: `compress` is used."""
     feedback: bool = False
     """True if `DistributedOptimizer` adds the rounding error of a gradient to the next one."""
 

@@ -52,8 +52,8 @@ def broadcast_optimizer_state(
 ) -> None:
     """Send the state of rank `root_rank`'s optimizer, with its learning rate, to all ranks.
 
-    An optimizer without a state gets one; its parameters have a gradient of zeros afterwards, as in Horovod.
-    `model` is Horovod's argument, and not used. Raises ValueError for LBFGS, as Horovod does.
+    An optimizer without a state gets the root's state; its parameters then have gradients of zeros, as in
+    Horovod. `model` is Horovod's argument, and not used. Raises ValueError for LBFGS, as Horovod does.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be sent: it is no mapping of tensors")
@@ -77,7 +77,7 @@ def broadcast_object(
     Args:
         obj: Any object that `torch.save` supports, also tensors.
         root_rank: The rank whose object is returned.
-        name: Matches the calls of the ranks; None: by the order of calls without a name.
+        name: Name by which the ranks' calls are matched; None: match calls without a name by their order.
         process_set: The ranks that take part.
     """
     is_root = current().rank == root_rank

@@ -37,9 +37,9 @@ def submit(process_set: ProcessSet, request: Request, start: Callable[[Announcem
     world = current()
     number = process_set.process_set_id
     if number is None:
-        raise ValueError(f"{process_set} is not known: hvd.add_process_set() makes it so")
+        raise ValueError(f"{process_set} is not registered: call hvd.add_process_set() first")
     if not process_set.included():
-        raise ValueError(f"rank {world.rank} is not of {process_set}")
+        raise ValueError(f"rank {world.rank} is not in {process_set}")
     name = request.name or world.unnamed(request.kind, number)
     operation = Submitted(replace(request, name=name, process_set=number), start)
     world.submit(operation)
@@ -54,7 +54,7 @@ def poll(handle: int) -> bool:
     with _lock:
         operation = _under_way.get(handle)
     if operation is None:
-        raise ValueError(f"handle {handle} is not under way: it was synchronized, or never was")
+        raise ValueError(f"handle {handle} is not under way: it was synchronized, or never existed")
     return operation.done()
 
 
@@ -73,9 +73,12 @@ def synchronize(handle: int) -> Any:
 
 
 def check(tensor: Any) -> torch.Tensor:
-    """Return a tensor. Raises NotSupported for sparse ones, ValueError or UnsupportedArray for others."""
+    """Return the argument if it is a dense tensor on the CPU.
+
+    Raises TypeError if it is no tensor, NotSupported if it is sparse, UnsupportedArray if it is on a device.
+    """
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"a tensor is wanted, this is a {type(tensor).__name__}")
+        raise TypeError(f"the argument must be a tensor, not a {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise NotSupported(
             "sparse tensors are not summed: pass tensor.to_dense(), or sparse_as_dense=True to the optimizer"

@@ -1,15 +1,15 @@
 """Send requests to rank 0, and announcements back, over connections of `hostlib.meet.connections`.
 
-==============================  =================================================================
-``{"request": fields}``         this rank submits a collective (`Request`)
-``{"join": true}``              it has no more data
-``{"remove": number}``          it has removed a process set
-``{"leave": true, "why": why}``  it carries out no further collective; without a reason: it has shut down
-==============================  =================================================================
+===============================  ================================================================
+``{"request": fields}``          this rank submits a collective (`Request`)
+``{"join": true}``               it has no more data
+``{"remove": number}``           it has removed a process set
+``{"leave": true, "why": why}``  it carries out no further collective; without ``why``: it has shut down
+===============================  ================================================================
 
-Threads fill `Link.announced`: at rank 0 one for each other rank, at the others one. The connections are
-sockets, not gloo's messages, because a thread that waits for a socket can be woken, so that none is left when
-the interpreter ends.
+Threads fill `Link.announced`: at rank 0 one thread for each other rank, at other ranks one thread. The
+connections are sockets, not gloo's messages: a thread that waits for a socket can be woken, so that no thread
+is left when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LONGEST: Final = 1 << 30
 
 
 class Link:
-    """This rank's end; any thread may call."""
+    """This rank's end of the connections; any thread may call its methods."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Link:
         """Start to receive messages.
 
         Args:
-            connections: At rank 0 to each other rank, at the others to rank 0; see `connect`.
+            connections: Connections by rank: at rank 0 to each other rank, else to rank 0; see `connect`.
             rank: This rank.
             size: Number of ranks.
-            stall_s: Time after which rank 0 warns of a collective that not all have submitted; 0: never.
+            stall_s: Time after which rank 0 warns if not all ranks have submitted a collective; 0: never.
             limit_s: Time after which such a collective ends the job; 0: never.
         """
         self._connections = connections
@@ -84,12 +84,12 @@ class Link:
             thread.start()
 
     def add_set(self, number: int, ranks: list[int]) -> None:
-        """Note a process set."""
+        """Register a process set at rank 0; without effect at other ranks."""
         if self._rank == 0:
             self._handle(0, {"set": number, "ranks": ranks})
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Send a message of the table above to rank 0."""
+        """Send a message to rank 0; for the messages see the module."""
         if self._rank == 0:
             self._handle(0, message)
             return
@@ -100,7 +100,10 @@ class Link:
             self._end(f"rank 0 cannot be reached: {error}")
 
     def close(self, *, until_s: float) -> None:
-        """Tell rank 0 that this rank leaves; disconnect once all leave, or at a (monotonic) time."""
+        """Report to rank 0 that this rank leaves; disconnect once all have left, at the latest at `until_s`.
+
+        `until_s` is a time of the monotonic clock, in seconds.
+        """
         self.tell({"leave": True})
         self._over.wait(max(0.0, until_s - time.monotonic()))
         self._end("")
@@ -188,15 +191,15 @@ class Link:
 
 
 def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> dict[int, socket.socket]:
-    """Return this rank's connections for a `Link`: at rank 0 to each other rank, at the others to rank 0.
+    """Return this rank's connections by rank: at rank 0 to each other rank, at other ranks to rank 0.
 
     Args:
         rank: This rank.
         size: Number of ranks.
         host: The address of rank 0's machine; "": all ranks are on it.
-        share: Function that returns rank 0's text at all ranks; each calls it once.
+        share: Function that returns, at all ranks, rank 0's argument; each rank calls it once.
 
-    Raises RendezvousError if they cannot be made within `CONNECT_S`, or for another protocol.
+    Raises RendezvousError if connections cannot be made within `CONNECT_S`, or if protocol versions differ.
     """
     if rank:
         place, token = json.loads(share(""))

@@ -1,4 +1,4 @@
-"""Collectives that move tensors, with reducescatter, and the barrier."""
+"""Allgather, broadcast, alltoall, reducescatter and barrier with Horovod's arguments."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def grouped_allgather_async(
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Return all ranks' tensors one after the other; they may differ in the first dimension.
+    """Return all ranks' tensors, concatenated in the first dimension, in which they may differ.
 
-    The gradient is the average of the ranks' gradients, as in Horovod. Raises HorovodInternalError; see
+    The gradient is the average of the ranks' gradients, as in Horovod. For the arguments and errors see
     `allreduce`.
     """
     return grouped_allgather([tensor], name, process_set)[0]
@@ -176,12 +176,12 @@ def broadcast(
 ) -> torch.Tensor:
     """Return rank `root_rank`'s tensor; for the errors see `allreduce`.
 
-    That rank's gradient is the average of the ranks' gradients, as in Horovod; the others' is zero.
+    The gradient at that rank is the average of the ranks' gradients, as in Horovod; at other ranks it is 0.
 
     Args:
         tensor: Of the same type and shape on all ranks.
         root_rank: The rank whose tensor is returned.
-        name: Matches the calls of the ranks; None: by the order of calls without a name.
+        name: Name by which the ranks' calls are matched; None: match calls without a name by their order.
         process_set: The ranks that take part.
     """
 
@@ -238,12 +238,12 @@ def alltoall(
 ) -> Any:
     """Send rows of a tensor to each rank; return the received rows, in the order of the ranks.
 
-    Gradients flow through it.
+    The call is differentiable.
 
     Args:
         tensor: The rows.
         splits: Number of rows for each rank; None: equal numbers.
-        name: Matches the calls of the ranks; None: by the order of calls without a name.
+        name: Name by which the ranks' calls are matched; None: match calls without a name by their order.
         process_set: The ranks that take part.
 
     Returns:
@@ -279,7 +279,7 @@ def _splits(tensor: torch.Tensor, splits: Any, size: int) -> list[int]:
 
 
 def _with_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that has rows; one without dimensions is one row."""
+    """Return the tensor; a tensor without dimensions as one row."""
     return tensor.reshape(1) if tensor.dim() == 0 else tensor
 
 
@@ -325,11 +325,11 @@ def reducescatter(
 ) -> torch.Tensor:
     """Return this rank's rows of the average (or of the result of `op`); for the arguments see `allreduce`.
 
-    If the rows cannot be divided equally, the first ranks have one more. The switch sends sums to all ranks,
-    so this is an `allreduce` that drops the other rows.
+    If the rows cannot be divided equally, the first ranks get one row more. The switch sends sums to all
+    ranks, so this is an `allreduce` that drops the rows of other ranks.
 
-    The gradient is the ranks' gradients one after the other, multiplied by the factors, and for a sum by
-    the number of ranks, as in Horovod.
+    The gradient consists of the ranks' gradients one after the other, multiplied by both factors, and for a
+    sum by the number of ranks, as in Horovod.
     """
     return grouped_reducescatter(
         [tensor], name, compression, op, process_set, prescale_factor, postscale_factor

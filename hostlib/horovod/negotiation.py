@@ -1,4 +1,4 @@
-"""Agree with all ranks on the next collective, matched by name, in any order of submission.
+"""Agree with all ranks on the next collective; ranks may submit collectives, matched by name, in any order.
 
 Every rank sends its requests to rank 0. Rank 0 announces a collective once all ranks of its process set have
 submitted it, and all carry out collectives in the order of the announcements. This module has no I/O: the
@@ -19,7 +19,7 @@ class HorovodInternalError(RuntimeError):
 
 
 class NotSupported(NotImplementedError, AttributeError):
-    """A part of Horovod is missing, also for `hasattr`; the message names the alternative."""
+    """A part of Horovod is not supported; the message names the alternative. `hasattr` returns False."""
 
 
 ALL: Final = 0
@@ -37,7 +37,7 @@ class Reduction:
     postscale: float = 1.0
     """Factor of the result."""
     numbers: Numbers | None = None
-    """Encoding of floats through the switch; None: the job's."""
+    """Encoding of floats through the switch; None: the job's encoding."""
 
     def of(self, what: str) -> str:
         """Describe this reduction of `what`: "sum of 4 float32"."""
@@ -64,7 +64,7 @@ class Request:
     reduction: Reduction | None = None
     """Reduction on which ranks must also agree; None: the collective does not reduce."""
     own: Sequence[int] = ()
-    """Numbers of rows, which may differ between ranks, and which all need."""
+    """Numbers of rows, which may differ between ranks, and which all ranks need."""
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
     """Type and shape of each tensor of zeros that a rank adds after `join`; empty if that is impossible."""
 
@@ -91,7 +91,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The next collective of a process set's ranks, or the error of one."""
+    """Message to all ranks: carry out the next collective of a process set, or raise its error."""
 
     name: str
     process_set: int = ALL
@@ -101,7 +101,7 @@ class Announcement:
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
     error: str = ""
     last_joined: int | None = None
-    """The last rank that called `join`; None: not all have."""
+    """The last rank that called `join`; None: not all ranks have called it."""
     set_removed: bool = False
     """True if all ranks have removed the process set; no announcement of it follows."""
 
@@ -120,7 +120,10 @@ class _Waiting:
 
 
 class Coordinator:
-    """The state of rank 0; one thread at a time. Each method returns the announcements, in order."""
+    """Rank 0's state: the requests that wait for other ranks. Only one thread may use it at a time.
+
+    Methods that note an event return the announcements that follow from it, in order.
+    """
 
     def __init__(self, size: int) -> None:
         self._sets: dict[int, Sequence[int]] = {ALL: range(size)}
@@ -136,7 +139,7 @@ class Coordinator:
         return self._ready([key for key in self._waiting if key[0] == number])
 
     def remove_set(self, rank: int, number: int) -> list[Announcement]:
-        """Note that a rank has removed a process set, and submits no more to it."""
+        """Note that a rank has removed a process set, and submits no further collective to it."""
         self._removed.setdefault(number, set()).add(rank)
         announced = self._ready([key for key in self._waiting if key[0] == number])
         if len(self._removed[number]) == len(self._sets[ALL]):
@@ -161,7 +164,7 @@ class Coordinator:
         return announced
 
     def leave(self, rank: int, why: str) -> list[Announcement]:
-        """Note that a rank submits no more; `why`: "has shut down"."""
+        """Note that a rank submits nothing more; `why`: text after "rank N", such as "has shut down"."""
         self._gone[rank] = why
         return self._ready(list(self._waiting))
 

@@ -23,7 +23,7 @@ from hostlib.horovod.reductions import Average, How, ReduceOp, allreduce, groupe
 from hostlib.horovod.world import ProcessSet, current, global_process_set
 
 _followers: Any = WeakIdKeyDictionary()
-"""References to the `AveragedGradients` that average a parameter's gradient: the last optimizer's."""
+"""By parameter: a weak reference to the `AveragedGradients` of the last optimizer made for it."""
 
 
 class AveragedGradients:
@@ -53,7 +53,7 @@ class AveragedGradients:
         optimizers[how.process_set.process_set_id] += 1
         number = optimizers[how.process_set.process_set_id]
         self.prefix = f"gradient{number if number > 1 else ''}"
-        """Prefix of the names of its collectives; different for each optimizer of a process set."""
+        """Prefix of the names of this optimizer's collectives; unique among a process set's optimizers."""
         self._groups: list[tuple[Parameter, ...]] = []
         self._group_of: dict[int, tuple[Parameter, ...]] = {}
         self._left: dict[int, int] = {}
@@ -62,7 +62,7 @@ class AveragedGradients:
         self.takes_part = how.process_set.included() and current().size > 1
 
     def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
-        """Start to average the gradients of the optimizer's new and unfrozen parameters, too."""
+        """Start to average the gradients of new and unfrozen parameters, too; `groups`: see `_groups`."""
         new = {}
         for place, parameter in enumerate(_parameters(self._optimizer)):
             if parameter.requires_grad and parameter not in self.names:
@@ -121,7 +121,7 @@ class AveragedGradients:
         return averaged
 
     def _note(self, parameter: torch.Tensor) -> None:
-        """Count a pass of a parameter; submit its group once all its parameters have all passes."""
+        """Count a backward pass of a parameter; submit its group after the last pass of all parameters."""
         if not self._follows(parameter):
             return
         left = self._left.get(id(parameter), self.passes) - 1
@@ -144,7 +144,7 @@ class AveragedGradients:
         if taken := [parameter for parameter in group if not self._follows(parameter)]:
             raise ValueError(
                 f"the gradient of {self.names[taken[0]]} is averaged by a DistributedOptimizer that was made "
-                "later, of the same parameters: step that one"
+                "later for the same parameters: call step() of the later optimizer"
             )
         compressed = [self._compression.compress(self._gradient(parameter)) for parameter in group]
         tensors = [tensor for tensor, _ in compressed]
@@ -192,7 +192,7 @@ class _Distributed:
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Skip the average in `step`, after a call of `synchronize`."""
+        """Make `step` in the block skip the average, after a call of `synchronize`."""
         self._ina_skips = True
         try:
             yield
@@ -302,11 +302,13 @@ def _names(
         raise ValueError("named_parameters must be pairs (name, parameter): model.named_parameters()")
     every = [name for name, _ in pairs]
     if twice := sorted({name for name in every if every.count(name) > 1}):
-        raise ValueError(f"names of parameters must differ; there twice: {', '.join(twice)}")
+        raise ValueError(f"names of parameters must differ; given twice: {', '.join(twice)}")
     found = {parameter: name for name, parameter in pairs}
     if unnamed := [parameter for parameter in _parameters(optimizer) if parameter not in found]:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed)
-        raise ValueError(f"named_parameters leave out {len(unnamed)} of the optimizer's: {shapes}")
+        raise ValueError(
+            f"named_parameters leave out {len(unnamed)} of the optimizer's parameters, of shapes {shapes}"
+        )
     return found
 
 

@@ -51,7 +51,7 @@ Given = ParamSpec("Given")
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """Arguments of a reduction by the caller."""
+    """The caller's arguments of a reduction."""
 
     op: ReduceOp
     process_set: ProcessSet
@@ -61,12 +61,12 @@ class How:
     postscale: float = 1.0
     """Multiplies the results."""
     numbers: Numbers | None = None
-    """Encoding of floats through the switch; None: the job's."""
+    """Encoding of floats through the switch; None: the job's encoding."""
     residuals: Sequence[NDArray[np.float32]] | None = None
     """Rounding errors of each tensor's earlier sums (`hostlib.allreduce`); None: without error feedback."""
 
     def compressed(self, compression: type[Compressor]) -> tuple[type[Compressor], How]:
-        """Return the compressor to apply to tensors, and the arguments to reduce its results."""
+        """Return the compressor to apply to tensors, and the arguments for reducing compressed tensors."""
         if compression.numbers is not None and _switch(self):
             return NoneCompressor, replace(self, numbers=compression.numbers)
         return compression, self
@@ -85,9 +85,9 @@ class Differentiable(torch.autograd.Function):
         """Return the results.
 
         Args:
-            ctx: Torch's, for `backward`.
-            forth: Computes the results.
-            back: Computes the gradients.
+            ctx: Torch's context, which keeps `back` for `backward`.
+            forth: Function that computes the results.
+            back: Function that computes the gradients.
             *tensors: The arguments of `forth`.
         """
         ctx.back = back
@@ -112,11 +112,11 @@ def grouped(
 
     Args:
         kind: kind of collective, for errors and the timeline: "allreduce".
-        tensors: of the same types and shapes on all ranks.
-        name: matches the calls of the ranks; None: by the order of calls without a name.
+        tensors: tensors of the same types and shapes on all ranks.
+        name: name by which the ranks' calls are matched; None: match calls without a name by their order.
         how: arguments of the reduction.
-        finish: computes the result from the reduced tensors.
-        in_place: overwrite the tensors with the results.
+        finish: function that computes the result from the reduced tensors.
+        in_place: whether to overwrite the tensors with the results.
 
     Returns:
         A handle for `synchronize` and `poll`.
@@ -149,10 +149,10 @@ def grouped(
 
 
 def reduce_all(data: Tensors, how: How) -> list[Any]:
-    """Start to reduce tensors in place; averages that torch does not support are sums, divided later.
+    """Start to reduce tensors in place; averages that torch does not support are computed as sums.
 
     Returns:
-        torch's work for each tensor.
+        torch's work object for each tensor.
     """
     kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, how.op) else _of_torch(how.op) for tensor in data]
     kept: Sequence[NDArray[np.float32] | None] = how.residuals or [None] * len(data)
@@ -179,8 +179,8 @@ def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
 def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
     """Return the factors before and after a reduction.
 
-    The switch rounds floats to a fixed point. If the sum has the range of the tensor's type, only the sum is
-    scaled, with one rounding instead of two.
+    The switch rounds floats to a fixed point. For float32 and float64 through the switch, both factors are
+    applied to the sum, with one rounding instead of two.
     """
     if tensor.dtype in (torch.float32, torch.float64) and _switch(how):
         return 1.0, how.prescale * how.postscale
@@ -196,7 +196,7 @@ def _switch(how: How) -> InaProcessGroup | None:
 
 
 def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
-    """Take part in a reduction with zeros, after `join`."""
+    """Contribute zeros to an announced reduction, after this rank has called `join`."""
     reduction = announced.reduction
     assert reduction is not None, f"{announced.name} has zeros, which only a reduction has"
     data = [
@@ -217,7 +217,7 @@ def _finish(tensor: torch.Tensor, how: How, scale: float) -> None:
 
 
 def _scale(tensor: torch.Tensor, factor: float) -> None:
-    """Multiply a tensor in place; integers are rounded towards zero, as Horovod's are."""
+    """Multiply a tensor in place; integers are rounded towards zero, as in Horovod."""
     if factor == 1.0:
         return
     if tensor.dtype.is_floating_point:
@@ -237,8 +237,8 @@ def operation_of(op: ReduceOp | None, average: bool | None = None) -> ReduceOp:
         raise ValueError(f"op is {op!r}, must be hvd.Average, Sum, Min, Max or Product")
     if op is Adasum:
         raise NotSupported(
-            "Adasum is not supported: op=hvd.Average, and a learning rate that is scaled by the number of "
-            "ranks after some warm-up"
+            "Adasum is not supported: use op=hvd.Average, and a learning rate that is scaled by the number "
+            "of ranks after some warm-up"
         )
     return op
 
@@ -254,7 +254,7 @@ def allreduce_async(
 ) -> int:
     """Start an allreduce, for the arguments see `allreduce`; return a handle.
 
-    Do not use the tensor until it is synchronized.
+    Do not use the tensor until `synchronize` has returned.
     """
     how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
     return grouped("allreduce", [tensor], name, how, only)
@@ -330,12 +330,12 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return the average (or the result of `op`) of a tensor over all ranks; gradients flow through it.
+    """Return the average (or the result of `op`) of a tensor over all ranks; differentiable.
 
     Args:
-        tensor: of the same type and shape on all ranks.
+        tensor: a tensor of the same type and shape on all ranks.
         average: deprecated: True is op=Average, False is op=Sum.
-        name: matches the calls of the ranks; None: by the order of calls without a name.
+        name: name by which the ranks' calls are matched; None: match calls without a name by their order.
         compression: one of `Compression`.
         op: Average, Sum, Min, Max or Product.
         prescale_factor: multiplies the tensor before the reduction.
@@ -343,7 +343,7 @@ def allreduce(
         process_set: the ranks that take part.
 
     Raises:
-        HorovodInternalError: the ranks differ, or it failed; see its `__cause__`.
+        HorovodInternalError: the ranks' calls differ, or the collective failed (see `__cause__`).
         NotSupported: Adasum, or a sparse tensor.
     """
     return grouped_allreduce(
@@ -379,13 +379,13 @@ def travel(
     forth: Callable[[Tensors], Tensors],
     back: Callable[[Tensors], Tensors],
 ) -> list[torch.Tensor]:
-    """Compress tensors, apply a collective, and decompress its results; gradients flow through it.
+    """Compress tensors, apply a collective, and decompress its results; differentiable.
 
     Args:
         tensors: The tensors.
         compression: The compressor.
-        forth: The collective.
-        back: Computes their gradients from the results' gradients.
+        forth: Function that carries out the collective on compressed tensors.
+        back: Function that computes their gradients from the results' gradients.
     """
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = Differentiable.apply(forth, back, *(tensor for tensor, _ in compressed))
@@ -398,11 +398,11 @@ def travel(
 def sparse_allreduce_async(*_: Any, **__: Any) -> int:
     """Raise NotSupported: sparse tensors are not summed."""
     raise NotSupported(
-        "sparse_allreduce_async is not supported: allreduce_async(tensor.to_dense()), or allgather of "
+        "sparse_allreduce_async is not supported: use allreduce_async(tensor.to_dense()), or allgather of "
         "indices and values"
     )
 
 
 def only(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return the one tensor."""
+    """Return the only tensor of a list."""
     return tensors[0]

@@ -12,7 +12,7 @@ _MICRO: Final = 1e6
 
 
 class TensorTimeline:
-    """The file of one rank; any thread may call. Without effect until `start`."""
+    """The timeline file of one rank; any thread may call its methods, without effect until `start`."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -23,7 +23,7 @@ class TensorTimeline:
         self._rows: dict[str, int] = {}
 
     def start(self, path: str, *, mark_cycles: bool = False) -> None:
-        """Start to write to this file, at ranks other than 0 to one beside it. Raises OSError."""
+        """Start to write to `path`, ``NAME.json``; at rank r > 0 to ``NAME.r.json``. Raises OSError."""
         file = Path(path)
         if self._rank:
             file = file.with_name(f"{file.stem}.{self._rank}{file.suffix}")
@@ -57,7 +57,7 @@ class TensorTimeline:
             self._close()
 
     def _write(self, name: str | None, event: dict[str, object]) -> None:
-        """Write an event of a tensor; `name` None: of all."""
+        """Write an event of the tensor `name`; None: an event of all tensors."""
         if self._file is None:
             return
         with self._lock:

@@ -30,20 +30,20 @@ from hostlib.settings import Settings
 
 STALL_S: Final = 60.0
 LEAVE_S: Final = 10.0
-"""Longest wait for the others in `shutdown`."""
+"""Longest wait for the other ranks in `shutdown`."""
 _TORCHRUNS: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
 
 _log = logging.getLogger("hostlib.horovod")
 
 Started = tuple[Sequence[Any], Callable[[], Any]]
-"""Torch's works to wait for, and a function that computes the result."""
+"""Torch's work objects to wait for, and a function that computes the result."""
 
 
 class Submitted:
     """A collective that this rank has submitted."""
 
     def __init__(self, request: Request, start: Callable[[Announcement], Started]) -> None:
-        """Set this rank's `request`, and `start`, which is called when all ranks have submitted it."""
+        """Keep this rank's `request`, and `start`, to call when all ranks have submitted the collective."""
         self.request = request
         self._start = start
         self._started = threading.Event()
@@ -62,7 +62,7 @@ class Submitted:
         self._started.set()
 
     def fail(self, reason: str) -> None:
-        """Record that it will never start."""
+        """Record that the collective will never start, and why."""
         self._error = HorovodInternalError(f"{self.request.kind} {self.request.name!r}: {reason}")
         self._started.set()
 
@@ -93,7 +93,7 @@ class ProcessSet:
     """Some of the ranks, for collectives among them; see `add_process_set`."""
 
     def __init__(self, ranks: Sequence[int] | None = None) -> None:
-        """Set the members' ranks; None: all."""
+        """Set the members' ranks; None: all ranks."""
         self.ranks = None if ranks is None else sorted(set(ranks))
         self.process_set_id: int | None = ALL if ranks is None else None
         self.group: Any = None
@@ -103,7 +103,7 @@ class ProcessSet:
         return self.ranks is None or current().rank in self.ranks
 
     def size(self) -> int:
-        """Return the number of its ranks."""
+        """Return the number of members."""
         return current().size if self.ranks is None else len(self.ranks)
 
     def rank(self) -> int:
@@ -113,7 +113,7 @@ class ProcessSet:
         return current().rank if self.ranks is None else self.ranks.index(current().rank)
 
     def members(self) -> Sequence[int]:
-        """Return its ranks."""
+        """Return the members' ranks, in order."""
         return range(current().size) if self.ranks is None else self.ranks
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Position of this rank on its machine, and among the ranks of that position on all machines."""
+    """Position of this rank on its machine (local), and among ranks of equal local rank (cross)."""
 
     local_rank: int
     local_size: int
@@ -152,7 +152,7 @@ class World:
         self._operations: dict[tuple[int, str], Submitted] = {}
         self._numbers = itertools.count(1)
         self.optimizers: Counter[int | None] = Counter()
-        """Number of optimizers made so far, by process set: their gradients' names differ."""
+        """Number of optimizers made so far, by process set, to give their gradients different names."""
         self._unnamed: dict[tuple[int, str], itertools.count[int]] = {}
         self._sets: dict[int, ProcessSet] = {}
         self._last_joined: list[int] = []
@@ -176,11 +176,11 @@ class World:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
     def submit(self, operation: Submitted) -> None:
-        """Submit a collective. Raises ValueError if its name is under way."""
+        """Submit a collective. Raises ValueError if one of the same name is under way."""
         request = operation.request
         if os.getpid() != self._process:
             raise NotInitialized(
-                f"process {os.getpid()} was forked from rank {self.rank}'s, and cannot submit"
+                f"process {os.getpid()} was forked from rank {self.rank}'s process, and cannot submit calls"
             )
         key = request.process_set, request.name
         with self._lock:
@@ -195,7 +195,7 @@ class World:
         return self.link.tell({"request": asdict(request)})
 
     def join(self) -> int:
-        """Add zeros to the others' sums until all have called this; return the last rank that did."""
+        """Add zeros to other ranks' sums until all ranks have called this; return the last one to call."""
         self._joined.clear()
         self.link.tell({"join": True})
         self._joined.wait()
@@ -221,7 +221,7 @@ class World:
     def remove_set(self, old: ProcessSet) -> bool:
         """End the collectives of a process set; return whether it was registered.
 
-        Its group stays until all ranks have removed it: other ranks' collectives may still be under way.
+        Torch's group stays until all ranks have removed the set: other ranks' collectives may be under way.
         """
         if not old.process_set_id or old.process_set_id not in self._sets:
             return False
@@ -230,11 +230,11 @@ class World:
         return True
 
     def set_of(self, number: int) -> ProcessSet:
-        """Return a process set."""
+        """Return the process set with this number."""
         return global_process_set if number == ALL else self._sets[number]
 
     def close(self, *, timeout_s: float = LEAVE_S) -> None:
-        """Leave."""
+        """Leave the job; wait `timeout_s` at most for the other ranks."""
         if os.getpid() != self._process:
             return
         until_s = time.monotonic() + timeout_s
@@ -313,8 +313,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> 
     """Join the other ranks of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
 
     Raises:
-        ValueError: `comm` is given: the launcher determines the ranks. ConfigError, RendezvousError: as
-            `hostlib.init`.
+        ValueError: `comm` is given, but the launcher determines the ranks.
+        ConfigError, RendezvousError: as in `hostlib.init`.
     """
     global _world
     if comm:
@@ -346,7 +346,7 @@ def current() -> World:
 
 
 def places(machines: Sequence[str], rank: int) -> Places:
-    """Return a rank's places, from the machine of each rank."""
+    """Return a rank's `Places`; `machines` names the machine of each rank."""
     everywhere = by_machine(machines)
     here = next(ranks for ranks in everywhere if rank in ranks)
     local = here.index(rank)
@@ -359,8 +359,8 @@ def places(machines: Sequence[str], rank: int) -> Places:
 class _Meeting:
     """The place where the ranks of a launch meet at each call of `init`.
 
-    It outlives `shutdown`: a rank that calls `init` again while another still shuts down would reach a store
-    that is about to end, or read old addresses.
+    It outlives `shutdown`. Otherwise a rank that calls `init` again while another rank still shuts down would
+    reach a store that is about to end, or read old addresses.
     """
 
     store: dist.Store
@@ -409,7 +409,7 @@ def _launchers(place: LaunchedRank) -> _Meeting:
 
 
 def _reached_at(host: str) -> str:
-    """Return rank 0's address for other machines, if this is rank 0's machine."""
+    """Return the address at which other machines reach rank 0; correct only on rank 0's machine."""
     if found := host or os.environ.get("MASTER_ADDR"):
         return found
     try:
@@ -419,16 +419,16 @@ def _reached_at(host: str) -> str:
 
 
 def _first_text(text: str) -> str:
-    """Return rank 0's text, at all ranks."""
+    """Return, at all ranks, the text that rank 0 passes."""
     texts = [text]
     dist.broadcast_object_list(texts, 0)
     return texts[0]
 
 
 def _stall_limits() -> tuple[float, float]:
-    """Return the seconds after which a collective counts as stalled, and those after which it ends the job.
+    """Return the seconds after which a collective counts as stalled, and after which it ends the job.
 
-    0 is never. The rules are Horovod's: without a check the job does not end, and not before the warning.
+    0 means never. As in Horovod, stalls do not end the job if they are not checked, or before the warning.
     """
     checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0
@@ -436,7 +436,7 @@ def _stall_limits() -> tuple[float, float]:
     if 0 < limit_s < stall_s:
         _log.warning(
             "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is %g, less than HOROVOD_STALL_CHECK_TIME_SECONDS, %g: "
-            "stalled collectives do not end",
+            "stalled collectives will not end the job",
             limit_s,
             stall_s,
         )

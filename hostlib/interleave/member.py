@@ -40,7 +40,7 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
         else:
             path = parse_address(place["address"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        shown = "an object without these" if "token" in text else repr(text)
+        shown = "an invalid text that holds a token" if "token" in text else repr(text)
         raise GroupError(
             f'{VARIABLE} is {shown}; it must be a JSON object with "job", "token", and "socket" or "address"'
         ) from error
@@ -48,7 +48,7 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
 
 
 class Membership(Turns):
-    """The connection to a group's turn server; for one thread only."""
+    """The connection to a group's turn server; only one thread may use it."""
 
     def __init__(self, place: Place, job: str, rank: int, token: str) -> None:
         """Join the group.

@@ -35,7 +35,7 @@ from hostlib.errors import InaError
 
 
 class GroupError(InaError, RuntimeError):
-    """A group, or a place in it, is invalid."""
+    """The description of a group, or a process's request to it, is invalid."""
 
 
 class GroupBroken(InaError, RuntimeError):
@@ -47,7 +47,7 @@ STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 """The stages of an iteration, by the resource that each uses, in order."""
 
 KEPT: Final = 64
-"""Number of latest iterations in a profile: a few dozen give a stable one (the paper, section 5)."""
+"""Number of latest iterations in a profile: a few dozen make it stable (Muri, section 5)."""
 
 
 class StageError(InaError, RuntimeError):
@@ -100,8 +100,8 @@ Ranks = Sequence[Sequence[Iteration]]
 def job_profile(ranks: Ranks) -> StageProfile:
     """Return the profile of a job, whose iterations end when all ranks have ended them.
 
-    In each stage the slowest rank's time counts, because the others wait for it. They wait in the exchange of
-    gradients, so there the shortest time counts: the last rank's.
+    In each stage the slowest rank's time counts, because the other ranks wait for it. They do so in the
+    exchange of gradients, so in that stage the shortest time counts: the time of the rank that came last.
     """
     return StageProfile.of([_of_all(iterations) for iterations in zip(*ranks, strict=False)])
 

@@ -1,11 +1,11 @@
 """Decide the order in which the jobs of a group use resources: in turns, with a barrier between turns.
 
 Time is cut into slots, as in figure 4 and equation 3 of the paper (Muri, SIGCOMM'22). In slot s the job whose
-offset is o may carry out its stage (o + s) mod k. Offsets differ, so in each slot each resource is one job's.
-A slot begins when every member waits for a stage, and only members whose stage is the slot's go on; the
-others keep waiting. So a job begins its first iteration in the slot of its first stage, a job that omits a
-stage skips that slot, and no job waits for one that has ended. A job that is alone, or the last one left,
-takes no turns: its processes go on without waiting.
+offset is o may carry out its stage (o + s) mod k. Offsets differ, so in each slot only one job uses a
+resource. A slot begins when every member waits for a stage, and only members that wait for their job's stage
+in this slot go on; the other members keep waiting. So a job begins its first iteration in the slot of its
+first stage, a job that omits a stage skips that slot, and no job waits for a job that has ended. A job that
+is alone, or the last one left, takes no turns: its processes go on without waiting.
 
 No I/O, no clock: `turn_server` moves the messages.
 """
@@ -39,8 +39,8 @@ class _State(Enum):
 class TurnOrder:
     """The turns of one group of jobs.
 
-    Each call returns the members that may start the stage for which they wait. Once `broken` has a reason, no
-    member may go on.
+    `ask` and `leave` return the members that may now start the stage for which they wait. Once `broken` has a
+    reason, no member may go on.
     """
 
     def __init__(self, offsets: Mapping[str, int], ranks: Mapping[str, int]) -> None:
@@ -50,7 +50,7 @@ class TurnOrder:
         """
         if not offsets or offsets.keys() != ranks.keys():
             raise GroupError(
-                f"offsets of jobs {sorted(offsets)}, ranks of jobs {sorted(ranks)}; want the same"
+                f"offsets of jobs {sorted(offsets)}, ranks of jobs {sorted(ranks)}; want the same jobs"
             )
         stages = range(len(STAGES))
         if len({*offsets.values()}) != len(offsets) or not all(each in stages for each in offsets.values()):
@@ -88,13 +88,13 @@ class TurnOrder:
         self._states[member] = _State.ELSEWHERE
 
     def leave(self, member: Member) -> list[Member]:
-        """Note that `member` is done; without effect if it has left before."""
+        """Note that `member` leaves the group; without effect if it has left before."""
         self._states.pop(member, None)
         self._asked.pop(member, None)
         return self._open()
 
     def lose(self, member: Member, reason: str) -> None:
-        """Note that `member` is gone without a farewell, which breaks the group; no effect if it has left."""
+        """Note that `member` ended without a farewell, which breaks the group; no effect if it has left."""
         if member in self._states and self.broken is None:
             self.broken = f"{member}: {reason}"
             self.culprit = member

@@ -1,4 +1,4 @@
-"""Notify the processes of a group of their turns: a door of `hostlib.meet.connections`, then lines.
+"""Notify the processes of a group of their turns, over connections of `hostlib.meet.connections`.
 
 ===============  ======================================================  ===================================
 from a process   ``{"job": name, "rank": number}``                       first, with its proof
@@ -61,15 +61,16 @@ class TurnServer(Door):
         Args:
             offsets: First stage of each job.
             ranks: Number of processes of each job.
-            patience_s: Longest wait for one of its members, seconds.
-            host: Address of this machine at which processes on other machines join; None: all are here.
+            patience_s: Longest wait of the group for one of its members, seconds.
+            host: Address of this machine at which processes on other machines join; None: all processes are
+                on this machine.
 
-        Raises GroupError as `TurnOrder` does, and OSError.
+        Raises GroupError (see `TurnOrder`), and OSError.
         """
         self._turns = TurnOrder(offsets, ranks)
         self._patience_s = patience_s
         self._heard_s = math.inf
-        """Time of a member's last message."""
+        """Time of the last message of any member."""
         self._connections: dict[Member, socket.socket] = {}
         self._measured: dict[Member, deque[Iteration]] = {
             member: deque(maxlen=KEPT) for member in self._turns.members
@@ -110,17 +111,17 @@ class TurnServer(Door):
     def processes(self, job: str) -> list[int]:
         """Return the process ids of `job`'s processes that have joined and not ended, by rank.
 
-        Only without a `host`, as the processes must be on this machine.
+        Valid only without a `host`: the processes must be on this machine.
         """
         with self._change:
             found = sorted((member, its) for member, its in self._connections.items() if member.job == job)
         return [_peer(connection) for _, connection in found]
 
     def ended(self, job: str, reason: str) -> None:
-        """Note that the processes of `job` have ended; one that never joined breaks the group."""
+        """Note that the processes of `job` have ended; a process that never joined breaks the group."""
         with self._change:
             for member in sorted(self._turns.members):
-                # For one that has joined the connection decides: its farewell may still be unread.
+                # The connection of a joined process shows its end: its farewell may still be unread.
                 if member.job == job and member not in self._connections:
                     self._lose(member, reason)
 

@@ -1,7 +1,8 @@
 """Answer reminders for a worker that is not in a collective.
 
-With a fallback server a result may be in no switch any more, only at the ranks that received it. A rank that
-lacks it makes the fallback server ask them. They must answer while they compute, and when they are done.
+With a fallback server a result may be in no switch any more, only at the ranks that received it. For a rank
+that lacks the result, the fallback server asks the other ranks by reminders. They must answer while they
+compute, and after their last collective.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _LINGER_NS: Final = 20_000_000
 
 
 class Attendant:
-    """Serves a window from a thread of its own while no other thread does."""
+    """Answers reminders for a window, in a thread of its own, while no other thread serves the window."""
 
     def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
-        """`turn`: lock of the thread that moves the window's packets."""
+        """Start the thread; `turn`: lock that a thread holds while it moves the window's packets."""
         self._link = link
         self._window = window
         self._turn = turn
@@ -44,9 +45,9 @@ class Attendant:
         self._thread.join()
 
     def finish(self, finished: Callable[[], bool | None], *, patience_s: float) -> None:
-        """Stop the thread, and go on serving until no rank needs answers any more.
+        """Stop the thread, and go on answering in this thread until no rank needs answers any more.
 
-        That is when `finished` returns True; or, while it returns None, after `QUIET_S` without a reminder;
+        Return when `finished` returns True; or, while it returns None, after `QUIET_S` without a reminder;
         at the latest after `patience_s`.
         """
         self.stop()

@@ -41,11 +41,11 @@ def open_socket(
         local: Address to bind.
         switch: Address to connect to.
         receive_bytes: Size of the receive buffer.
-        held: A `HeldAddress` holds `local` for it.
-        own: If not `held`, take its port at all addresses.
+        held: Whether a `HeldAddress` keeps `local` for this socket.
+        own: Whether to take the port of `local` at all addresses, unless `held`.
 
     Raises:
-        OSError: the address is taken or not of this machine.
+        OSError: the address is taken, or is not an address of this machine.
     """
     sock = OwnSocket()
     try:
@@ -92,7 +92,7 @@ class Carrier:
         return os.strerror(self.io.last_error) if self.io.last_error else None
 
     def close(self) -> None:
-        """Free its resources."""
+        """Release the socket or the shared memory."""
         raise NotImplementedError
 
 
@@ -122,11 +122,11 @@ class PacketSocket(Carrier):
         return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2 // packet_bytes
 
     def readable(self) -> bool:
-        """Return whether something has arrived."""
+        """Return whether packets have arrived."""
         return bool(self._poller.poll(0))
 
     def close(self) -> None:
-        """Free the socket."""
+        """Close the socket."""
         self.socket.close()
 
 

@@ -11,18 +11,18 @@ from hostlib.addresses import Address
 _SO_MEMINFO: Final = 55
 _SK_MEMINFO_DROPS: Final = 8
 _MOST_READ: Final = 4096
-"""Most datagrams per call: more than the socket holds, but a limit if a sender goes on."""
+"""Most datagrams to read per call: more than the socket can hold, but limited if a sender goes on."""
 
 
 def take_everywhere(port: int = 0, *, shared: bool = False) -> socket.socket:
-    """Return a socket that takes a UDP port at all addresses of this machine; 0: a free one.
+    """Return a socket that takes a UDP port at all addresses of this machine; `port` 0: a free port.
 
     A process with the port at one address (127.0.0.2, for example) can send from any other address, by
     IP_PKTINFO: so to take a single address is not enough. Sockets of this user with SO_REUSEPORT can still
     bind the port at their addresses; with `shared` this socket may be one of several such sockets.
 
     Raises:
-        OSError: another socket has it, at any address.
+        OSError: another socket has the port, at any address.
     """
     # Without IPv6 no other socket can have it either.
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
@@ -73,7 +73,7 @@ class HeldAddress:
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Take the address; port 0: a free one. Raises OSError if it is taken, or not of this machine."""
+        """Take the address; port 0: a free port. Raises OSError if it is taken or not of this machine."""
         self._everywhere = take_everywhere(port, shared=True)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._switch: Address | None = None
@@ -88,18 +88,18 @@ class HeldAddress:
 
     @property
     def address(self) -> Address:
-        """The address."""
+        """The held address: host and port."""
         host, port = self._socket.getsockname()
         return host, port
 
     def expect(self, switch: Address) -> None:
-        """Set the host's switch, whose datagrams before the host has started do not count as a stranger's."""
+        """Set the host's switch, whose datagrams are not strangers' even before the host has started."""
         self._switch = switch
 
     def strangers(self) -> int:
-        """Return the number of datagrams from strangers so far.
+        """Return the number of datagrams so far that other senders than the switch have sent.
 
-        Call it at intervals: datagrams dropped by a full socket count as a stranger's.
+        Call it at intervals: datagrams from any sender that a full socket drops count, too.
         """
         for _ in range(_MOST_READ):
             try:

@@ -30,7 +30,7 @@ class Pumped(enum.IntEnum):
 
 
 _PUMPED: Final = tuple(Pumped)
-"""Members by number: to call the enumeration takes a microsecond longer."""
+"""Members of `Pumped` by number: to call the enumeration takes a microsecond longer."""
 
 
 def receive_bytes_for(window: int, packet_bytes: int) -> int:
@@ -39,7 +39,7 @@ def receive_bytes_for(window: int, packet_bytes: int) -> int:
 
 
 class Link:
-    """Serves a window, in C: sends the packets that it emits, and passes it arrived ones."""
+    """Serves a window, in C: sends the window's packets, and passes arrived packets to it."""
 
     def __init__(self, carrier: Carrier, room_packets: int) -> None:
         """`room_packets`: number of unread results that the carrier can hold."""
@@ -67,13 +67,13 @@ IP_UDP_BYTES = 28
 def open_link(transport: TransportConfig, window: Window) -> Link:
     """Open the link for a worker's packets.
 
-    *shm* uses memory shared with the switch, the others a connected UDP socket. With *shm* and *loopback*
-    each packet or datagram is a whole Ethernet frame that the window writes, and the other end is the
-    switch's port. With *udp* the datagram is the payload, the kernel makes the headers, and the switch is a
-    hop that intercepts packets to the INA port.
+    *shm* uses memory shared with the switch, other transports a connected UDP socket. With *shm* and
+    *loopback* each packet or datagram is a whole Ethernet frame that the window writes, and the other end is
+    the switch's port. With *udp* the datagram is the payload, the kernel makes the headers, and the switch is
+    a hop that intercepts packets to the INA port.
 
     Raises:
-        ConfigError: it cannot be opened at those addresses.
+        ConfigError: the link cannot be opened at the transport's addresses.
     """
     try:
         return _shared(transport, window) if transport.kind == "shm" else _datagrams(transport, window)

@@ -24,17 +24,20 @@ _REQUEST: Final = struct.Struct("=IIII")
 _OFFER: Final = struct.Struct("=IIIIQ")
 _ANSWER_S: Final = 5.0
 _SPARE_SLOTS: Final = 160
-"""Number of slots without a result: the switch needs enough free slots for its longest frame."""
+"""Number of slots to keep free of results: the switch needs enough free slots for its longest frame."""
 
 
 class SharedRings(Carrier):
-    """Both rings, and the Unix socket whose bytes wake this process. The loops in C use `io`."""
+    """A worker's two rings, to and from the switch, and the Unix socket whose bytes wake this process.
+
+    The loops in C use `io`.
+    """
 
     def __init__(self, path: str, packets: int, packet_bytes: int) -> None:
         """Connect to the switch's port, and request rings of at least `packets` packets.
 
         Raises:
-            OSError: no switch listens there, or it is no such port.
+            OSError: no switch listens at `path`, or the port there offers no rings.
         """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -57,7 +60,7 @@ class SharedRings(Carrier):
         )
 
     def readable(self) -> bool:
-        """Return whether something has arrived."""
+        """Return whether packets have arrived."""
         return bool(_native.load().ina_ring_readable(ctypes.byref(self.io)))
 
     def close(self) -> None:
@@ -66,12 +69,12 @@ class SharedRings(Carrier):
 
 
 def slots_for(packets: int) -> int:
-    """Return the least number of slots for this number of packets, with spare slots."""
+    """Return the least number of slots to request for this number of packets, spare slots included."""
     return min(MOST_SLOTS, 1 << max(LEAST_SLOTS, packets + _SPARE_SLOTS).bit_length())
 
 
 def _take_offer(connected: socket.socket) -> tuple[int, int, mmap.mmap]:
-    """Return number of slots, bytes of a slot, and the memory."""
+    """Receive the switch's offer; return number of slots, bytes of a slot, and the memory."""
     answer, descriptors, _, _ = socket.recv_fds(connected, _OFFER.size, 1)
     try:
         if len(answer) != _OFFER.size or len(descriptors) != 1:

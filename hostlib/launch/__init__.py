@@ -1,1 +1,1 @@
-"""Make processes the ranks of a job: `ina run` starts them, or they find each other and a job."""
+"""Make processes the ranks of a job, whether `ina run` or another launcher has started them."""

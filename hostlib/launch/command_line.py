@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 AGAIN: Final = "again"
-"""Request to ``ina admit`` for one more job."""
+"""Line on the standard input of ``ina admit`` that requests one more job."""
 
 
 def module(name: str, *arguments: str) -> list[str]:

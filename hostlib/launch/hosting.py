@@ -1,7 +1,7 @@
 """Jobs without `ina run`: the first rank admits the job by ``ina admit``.
 
-That is a process of its own, which starts or finds a switch, admits the job, and serves it until its ranks
-have left. `hostlib.launch.machines` informs the other ranks.
+``ina admit`` is a process of its own, which starts or finds a switch, admits the job, and serves it until its
+ranks have left. `hostlib.launch.machines` informs the other ranks.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ FINISH_S: Final = 2.0
 
 @dataclass(slots=True)
 class _Admission:
-    """An ``ina admit`` process: it ends with this process, or some time after its job."""
+    """An ``ina admit`` process, which ends with this process, or some time after its job."""
 
     options: list[str]
     process: subprocess.Popen[str]
     over: bool = False
-    """Its job has ended, and was removed."""
+    """True once the job has ended and was removed."""
 
     def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return its next message; empty if there is none within the time, or it has ended."""
+        """Return the process's next message; {} if it sends none within `timeout_s`, or has ended."""
         stdout = self.process.stdout
         assert stdout is not None
         if timeout_s is not None and not select.select([stdout], [], [], timeout_s)[0]:
@@ -50,7 +50,7 @@ class _Admission:
         return said
 
     def again(self) -> dict[str, Any]:
-        """Request one more job like the last; return the answer, empty if it refuses."""
+        """Request one more job like the last one; return the answer, {} if the process refuses."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(f"{command_line.AGAIN}\n")
@@ -75,14 +75,14 @@ def admit(
     hierarchical: bool,
     listen: str | None = None,
 ) -> Sequence[Any]:
-    """Admit a job by ``ina admit``: start one, or use an earlier one with the same options, and its switch.
+    """Admit a job by ``ina admit``: start it, or use a running one with the same options, and its switch.
 
     Args:
-        settings: of this process.
+        settings: settings of this process.
         machines: the ranks of each machine.
         names: names and addresses of each machine, as a cluster file may have them.
         hierarchical: whether the ranks of a machine are summed there first.
-        listen: address of this machine where ranks of other machines join; None: all are on this machine.
+        listen: address of this machine where ranks of other machines join; None: all ranks are on this one.
 
     Returns:
         The ranks' configurations in the order of the ranks, each as `JobConfig.from_json` reads it as JSON.
@@ -111,7 +111,7 @@ def _started(options: list[str]) -> dict[str, Any]:
     )
     admission = _Admission(options, process)
     told = admission.hear()
-    failed = told.get("failed") or "its messages say why, where rank 0 runs"
+    failed = told.get("failed") or "see its messages in the output of rank 0"
     if why := other_protocol(told) if "configs" in told else failed:
         process.communicate()  # it ends with its input
         raise RendezvousError(f"'ina admit' ended with status {process.returncode}: {why}")
@@ -122,7 +122,8 @@ def _started(options: list[str]) -> dict[str, Any]:
 def finish() -> None:
     """Wait, for `FINISH_S` at most, until the jobs that this process admitted are removed.
 
-    Launchers such as Ray kill a rank's child processes when it ends: its job would stay until its lease ends.
+    Launchers such as Ray kill a rank's child processes when it ends; without this wait its job would then
+    stay until its lease ends.
     """
     deadline = time.monotonic() + FINISH_S
     for admission in _running:
@@ -144,8 +145,8 @@ def admit_options(
         settings: The user's settings.
         machines: The ranks of each machine.
         names: Names and addresses of each machine.
-        hierarchical: Ranks of one machine are summed there first.
-        listen: Address at which the ranks meet; None: one that only this machine can reach.
+        hierarchical: Whether the ranks of one machine are summed there first.
+        listen: Address at which the ranks meet; None: an address that only this machine can reach.
     """
     options = ["-np", str(sum(map(len, machines)))]
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]

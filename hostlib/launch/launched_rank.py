@@ -10,8 +10,8 @@ mpirun     ``OMPI_COMM_WORLD_RANK`` ``…_SIZE`` ``…_LOCAL_RANK`` ``…_LOCAL_
 srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``        job, step, restart, port
 =========  ======================================================================  =========================
 
-The first launcher with all its variables counts. Only its own variables identify a launch, so that ranks of a
-launch find each other even if a script starts each of them.
+If several launchers' variables are set, the first launcher of the table counts. Only its own variables
+identify a launch, so that ranks of a launch find each other even if a script starts each of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LaunchedRank:
 
 
 def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
-    """Return the place that a launcher gave this process; None without a launcher.
+    """Return this process's rank among the ranks that a launcher started; None without a launcher.
 
     Raises:
         ConfigError: a variable is not a valid number, or the variables that identify the launch are missing.
@@ -160,7 +160,7 @@ def _check(found: LaunchedRank) -> None:
             raise ConfigError(f"{found.launcher}: {what} is {rank}, must be 0..{size - 1} of {size}")
     if found.local_size > found.size:
         raise ConfigError(
-            f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all"
+            f"{found.launcher}: {found.local_size} ranks on this machine, of {found.size} in all: too many"
         )
 
 
@@ -170,7 +170,7 @@ _ASK_S: Final = 20.0
 
 
 def slurm_meeting(environment: Mapping[str, str]) -> Address:
-    """Return the address where the ranks of a step meet, the same for all. Raises ConfigError."""
+    """Return the address, the same at all ranks, where the ranks of a Slurm step meet. Raises ConfigError."""
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
     first = first_node(nodes)
     number = int(environment["SLURM_JOB_ID"]) * 8 + int(environment["SLURM_STEP_ID"])

@@ -1,7 +1,7 @@
 """Start the worker processes of a job, watch them, and end them together.
 
-They and their child processes are one process group, led by a keeper (`hostlib.launch.keeper`) that ends the
-group when this process ends.
+The workers and their child processes are one process group, led by a keeper (`hostlib.launch.keeper`) that
+ends the group when this process ends.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from hostlib.meet.rendezvous import Rendezvous
 GRACE_S = 12.0
 # Time for processes that a worker leaves running (a tee with output to write) after the last worker.
 LINGER_S = 2.0
-# By then the output of ended processes is read, unless one that left the group still holds the pipes.
+# Time to read the output of ended processes; a process that has left the group may still hold the pipes.
 DRAIN_S = 2.0
 # A line is passed on whole, up to this length.
 MAX_LINE = 64 * 1024
 ACCOUNT = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
-"""Environment variables of a user."""
+"""Environment variables that describe a user."""
 SETTINGS = (
     *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "TZ", "LANG", "LC_*"),
     *("CUDA_*", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_*", "GLOO_*"),
@@ -172,8 +172,8 @@ class Workers(RunningWorkers):
             command: Program and arguments.
             environments: Variables of each worker.
             rendezvous: Receiver of ended workers.
-            on_output: Called with their output.
-            inherited: Patterns of names of this process's variables that each inherits; None: all.
+            on_output: Called with the workers' output.
+            inherited: Patterns of names of this process's variables that each worker inherits; None: all.
 
         Raises:
             LaunchError: the command cannot be run; no process is left behind.
@@ -297,17 +297,17 @@ def cannot_run(program: str, why: str | None) -> LaunchError:
 
 
 def by_cause(exit_: WorkerExit) -> bool:
-    """Return a sort key for workers that ended together: those killed by a signal first, as likely causes."""
+    """Return a sort key for workers that ended together: killed by a signal first, as the likely cause."""
     return exit_.status <= 128
 
 
 def _path() -> str:
-    """Return the search path with our own interpreter first, so that `python` has this package."""
+    """Return the search path with this interpreter's folder first, so that `python` has this package."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def signal_name(number: int) -> str:
-    """Return a signal's name; real-time signals are counted from the first."""
+    """Return a signal's name; for a real-time signal SIGRTMIN plus its number."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -315,7 +315,7 @@ def signal_name(number: int) -> str:
 
 
 def _passed_on(data: bytes) -> int:
-    """Return the number of bytes to pass on before more data has come."""
+    """Return the number of bytes of `data` to pass on now, before more data arrives."""
     # Up to the last newline or carriage return, except one at the end: a newline may follow it.
     end = max(data.rfind(b"\n") + 1, data.rfind(b"\r"))
     return end or (len(data) if len(data) > MAX_LINE else 0)

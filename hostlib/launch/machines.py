@@ -1,11 +1,11 @@
 """Ranks that torchrun, mpirun or srun started join a job that the first of them admits.
 
-Each rank sends the first one its machine and a random challenge. The first one admits the job by ``ina
+Each rank sends the first rank its machine and a random challenge. The first rank admits the job by ``ina
 admit`` (`hostlib.launch.hosting`), with its ranks by machine, and answers with the configurations and all
-challenges. On one machine the answer takes a Unix socket of this user alone, whose name is a digest of the
-launcher's own identifiers, which all ranks of a launch have. On several machines it is sealed with the secret
-of ``INA_TOKEN``, because its channel, such as torch's store, is open to every process that can connect. A
-rank refuses an answer without its challenge, which belongs to an earlier launch.
+challenges. On one machine the answer is sent over a Unix socket of this user alone, whose name is a digest of
+the launcher's own identifiers, which all ranks of a launch have. On several machines it is sealed with the
+secret of ``INA_TOKEN``, because its channel, such as torch's store, is open to every process that can
+connect. A rank refuses an answer without its challenge, which belongs to an earlier launch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CANNOT_SEAL: Final = "cannot seal"
 
 
 class Channel(Protocol):
-    """Carries a text from each rank to the first, and one text back."""
+    """Carries a text from each rank to the first rank, and one text back."""
 
     @property
     def is_open(self) -> bool:
@@ -51,7 +51,7 @@ class Channel(Protocol):
         ...
 
     def gather(self, text: str) -> Sequence[str]:
-        """Share this rank's text; return the texts of all ranks at the first one, nothing at others."""
+        """Send this rank's text to the first rank; return all ranks' texts there, nothing at other ranks."""
         ...
 
     def spread(self, text: str) -> str:
@@ -67,19 +67,19 @@ def machine() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RankArrival:
-    """A rank's message to the first one."""
+    """A rank's message to the first rank."""
 
     machine: str
     challenge: str
     """Random text that the answer must contain."""
     version: str
-    """Version of the library there."""
+    """Version of the library at this rank."""
     known_as: tuple[str, ...]
     """Names and addresses of the machine, as a cluster file may have them."""
 
     @classmethod
     def here(cls) -> Self:
-        """Return the arrival of this process."""
+        """Return this process's message."""
         return cls(machine(), secrets.token_hex(16), version(), known_as())
 
     def to_text(self) -> str:
@@ -88,12 +88,12 @@ class RankArrival:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read an arrival. Raises RendezvousError for an invalid text."""
+        """Read a message from `to_text`. Raises RendezvousError for an invalid text."""
         try:
             machine, challenge, version, name, *more = map(str, json.loads(text))
         except (TypeError, ValueError) as error:
             raise RendezvousError(
-                f"a rank sent the first one {text[:100]!r}, must be its machine and a challenge: do all "
+                f"a rank sent rank 0 the message {text[:100]!r}, must be its machine and a challenge: do all "
                 "machines have the same version of ina?"
             ) from error
         return cls(machine, challenge, version, (name, *more))
@@ -135,14 +135,15 @@ def meet(
     listen: str | None,
     settings: Settings,
 ) -> JobConfig:
-    """Admit a job by the first rank; return this rank's configuration.
+    """Admit a job, at the first rank; return this rank's configuration, at every rank.
 
     Args:
         channel: Channel that has carried `own` to the first rank.
         rank: This rank.
-        own: This rank's arrival.
-        arrivals: Arrivals of all ranks, in their order; used at the first rank only.
-        listen: Address of the first rank's machine where ranks of several machines meet; used there only.
+        own: This rank's message.
+        arrivals: Messages of all ranks, in their order; used at the first rank only.
+        listen: Address of the first rank's machine where ranks of several machines meet; used at the first
+            rank only.
         settings: Settings of this process.
 
     Raises:
@@ -154,7 +155,7 @@ def meet(
             check(settings, first=False)
         answer = channel.spread("")
         if answer == _CANNOT_SEAL:
-            raise RendezvousError(f"rank {rank}: rank 0 cannot seal its message; its own error says why")
+            raise RendezvousError(f"rank {rank}: rank 0 cannot seal its message; see the error of rank 0")
         told = json.loads(unseal(answer, settings.token) if channel.is_open else answer)
         if told["challenges"][rank : rank + 1] != [own.challenge]:
             raise RendezvousError(
@@ -192,12 +193,12 @@ def _answer(channel: Channel, settings: Settings, challenges: Sequence[str], **t
 
 
 def _is_hierarchical(machines: Sequence[Sequence[int]], settings: Settings) -> bool:
-    """Return whether to sum the ranks of a machine there first. Raises ConfigError."""
+    """Return whether each machine sums its ranks first. Raises ConfigError."""
     crowded = len(machines) > 1 and any(len(ranks) > 1 for ranks in machines)
     if crowded and settings.hierarchical is False:
         raise ConfigError(
-            "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
-            "worker, so these must be summed there first"
+            "INA_HIERARCHICAL is 0, but one of several machines has several ranks: a switch's port has one "
+            "worker, so each machine must sum its ranks first (INA_HIERARCHICAL=1, or unset)"
         )
     # a port of a cluster's switch has one worker
     of_cluster = len(machines) == 1 and (settings.cluster or settings.given or settings.controller)
@@ -214,7 +215,10 @@ def _check_versions(own: RankArrival, arrivals: Sequence[RankArrival]) -> None:
 
 
 def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
-    """Meet a launcher's other ranks, on one machine or at ``INA_MEETING``; for errors see `meet`."""
+    """Join a job with the launcher's other ranks, on one machine or several; return its configuration.
+
+    Ranks on several machines meet at ``INA_MEETING``. For the errors see `meet`.
+    """
     if place.local_size == place.size:
         return here(place.rank, place.size, place.launch, settings)
     check(settings, first=place.rank == 0)
@@ -227,7 +231,7 @@ def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
 
 
 def here(rank: int, size: int, key: str, settings: Settings) -> JobConfig:
-    """Meet the other ranks of this machine; for errors see `meet`.
+    """Join a job whose ranks are all on this machine; return its configuration. For the errors see `meet`.
 
     Args:
         rank: This rank.
@@ -276,7 +280,7 @@ def _address(listen: str | None) -> str:
 
 
 class RankChannel:
-    """A channel by connections to the first rank, for ranks without a common store."""
+    """A channel that uses connections to the first rank, for ranks without a common store."""
 
     def __init__(self, rank: int, size: int, place: Place, secret: str, patience_s: float) -> None:
         """Listen, if this is the first rank.
@@ -284,11 +288,11 @@ class RankChannel:
         Args:
             rank: This rank.
             size: Number of ranks.
-            place: Where the first rank listens.
+            place: Address or path where the first rank listens.
             secret: Secret of all ranks.
             patience_s: Longest wait for other ranks.
 
-        Raises ConfigError if the first rank cannot listen there.
+        Raises ConfigError if the first rank cannot listen at `place`.
         """
         self.is_open = not isinstance(place, Path)
         self._rank, self._size, self._place = rank, size, place
@@ -299,12 +303,15 @@ class RankChannel:
 
     @property
     def arrived(self) -> Sequence[str]:
-        """Texts of all ranks, at the first rank; "" for a rank that has not come."""
+        """Texts of all ranks, at the first rank; "" for a rank that has not connected."""
         assert self._first is not None
         return [self._own, *(self._first.texts.get(rank, "") for rank in range(1, self._size))]
 
     def gather(self, text: str) -> Sequence[str]:
-        """Send this rank's text. Raises MissingRanks if some ranks do not come, RendezvousError."""
+        """Send this rank's text to the first rank; return all ranks' texts there, nothing at other ranks.
+
+        Raises MissingRanks, at the first rank, if some ranks do not connect; RendezvousError at others.
+        """
         if self._first is None:
             place, secret, patience_s = self._place, self._secret, self._patience_s
             self._connection = reach(place, self._rank, self._size, secret, patience_s, text=text)
@@ -325,12 +332,12 @@ class RankChannel:
             answer = heard(self._connection, self._patience_s + MEETING_S, longest=_ANSWER_BYTES)
         except (OSError, MessageError) as error:
             raise RendezvousError(
-                f"rank {self._rank}: rank 0 is gone, or does not answer ({error}); its own output says why"
+                f"rank {self._rank}: rank 0 is gone, or does not answer ({error}); see the output of rank 0"
             ) from error
         return str(answer.get("text"))
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
         if self._first is not None:
             self._first.close()
         for each in (*(self._first.connections.values() if self._first else ()), self._connection):

@@ -1,4 +1,4 @@
-"""Texts that can be read and made only with a secret, for channels that others can read and write.
+"""Texts that can be read and made only with a secret, for channels that other users can read and write.
 
 A sealed text is encrypted and authenticated with AES-256-GCM (NIST SP 800-38D) of the package cryptography,
 under a key derived from the secret by HKDF-SHA256 (RFC 5869) and a random nonce of 96 bits. HKDF does not

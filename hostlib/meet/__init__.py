@@ -1,7 +1,8 @@
-"""Ranks of a job meet over TCP, at their launcher's `Door` (`hostlib.meet.connections`).
+"""Messages between the ranks of a job and the server of their launcher where they meet, over TCP.
 
-Messages are JSON objects, one per line. `Lines` and `encode` are the codec of all doors; `PROTOCOL` is the
-version of all their messages, by which each end recognizes a peer of another version.
+Messages are JSON objects, one per line. `Lines` and `encode` are the codec of all servers derived from `Door`
+(`hostlib.meet.connections`); `PROTOCOL` is the version of all their messages, by which each end recognizes a
+peer of another version.
 
 ===========  =========================================================  ==================================
 from worker  ``{"join": rank, "size": n, "job": id}``                    once, first, with its proof
@@ -21,16 +22,16 @@ to worker    ``{"go": true}``                                            all ran
              ``{"fault": reason}``                                       the job cannot go on
              ``{"granted": n}``                                          packets that the job may have in
                                                                          flight from now on; 0: no limit
-             ``{"group": key, "config": text}``                          it is admitted: this worker's
+             ``{"group": key, "config": text}``                          the group is admitted: this worker's
                                                                          `hostlib.JobConfig` in it
-             ``{"group": key, "reason": text}``                          it is not
+             ``{"group": key, "reason": text}``                          the group is not admitted
 ===========  =========================================================  ==================================
 
 This module checks every message before use: length and depth of a line before it is parsed, then every field.
 A `MessageError` names the fault, and never contains the token.
 
 A machine that loses its power, or its cable, closes no connection: without probes of the kernel
-(`notice_its_end`) a connection to it stays open forever. They do not show whether the process there still
+(`notice_its_end`) a connection to it stays open forever. Probes do not show whether the process there still
 works, because its kernel answers them.
 """
 
@@ -121,21 +122,21 @@ def other_protocol(message: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Progress of a worker: numbers by name."""
+    """Message: progress of a worker, numbers by name."""
 
     numbers: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """A worker has the results of this number of collectives, and begins no other."""
+    """Message: a worker has the results of this number of collectives, and begins no other."""
 
     collectives: int
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """A worker has waited for this number of seconds for all to join, and gives up."""
+    """Message: a worker has waited for this number of seconds for all to join, and gives up."""
 
     seconds: float
 
@@ -148,10 +149,10 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """A worker requests a job of some ranks of its job, itself included."""
+    """Message: a worker requests a job of some ranks of its job, itself included."""
 
     key: str
-    """The same for all these ranks, and different for every other request."""
+    """Text that is the same for all these ranks, and different for every other request."""
     ranks: tuple[int, ...]
     """The ranks, in the order of their ranks in the new job."""
 
@@ -169,7 +170,7 @@ class GroupRequest:
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """A group was admitted, or not."""
+    """Message: a group was admitted, or not."""
 
     key: str
     config: str | None = field(default=None, repr=False)
@@ -261,7 +262,7 @@ GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 def notice_its_end(connection: socket.socket) -> None:
-    """Turn on the kernel's keep-alive of a connection, if it is on a network."""
+    """Turn on the kernel's keep-alive probes of a connection, if it is a TCP connection."""
     if connection.family != socket.AF_INET:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,16 +1,15 @@
-"""Authenticated connections: a process that connects to a `Door` proves that it knows the door's secret.
+"""Authenticated connections: a process that connects to a server (`Door`) proves that it knows its secret.
 
-A door listens at an address, or at a Unix socket in a folder of this user alone
-(`hostlib.meet.private_folder`). Lines of `hostlib.meet`:
+The server listens at an address, or at a Unix socket in a folder of this user alone
+(`hostlib.meet.private_folder`). Messages are lines of `hostlib.meet`:
 
-=============  ======================================================  ======================================
-from the door  ``{"challenge": text, "protocol": n, …}``               at once: random text, and the door's
-                                                                       `hello`
-to the door    ``{"proof": text, "protocol": n, …}``                   once: the proof for the challenge and
-                                                                       the rest of this message
-from the door  ``{"welcome": true, …}``                                the connection may be used from now on
-               ``{"refused": reason}``                                 the connection is closed
-=============  ======================================================  ======================================
+===========  =========================================  ===================================================
+from server  ``{"challenge": text, "protocol": n, …}``  at once: random text, and the server's `hello`
+to server    ``{"proof": text, "protocol": n, …}``      once: the proof for the challenge and for the other
+                                                        fields of this message
+from server  ``{"welcome": true, …}``                   the connection may be used from now on
+             ``{"refused": reason}``                    the connection is closed
+===========  =========================================  ===================================================
 
 A line recorded from an earlier connection is no valid proof. Ranks connect in this way to the first of them
 (`FirstRank`), processes to their turn server, and launchers to a fallback server.
@@ -45,11 +44,11 @@ _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _GREETING_BYTES: Final = 1 << 16
 
 Place = Address | Path
-"""Where a door listens: an address, or the path of a Unix socket."""
+"""Where a server listens: an address, or the path of a Unix socket."""
 
 
 class Door:
-    """Listens, and serves each connection in a thread, so that one without a proof does not delay others."""
+    """A server with a thread per connection, so that a connection without a proof delays no other."""
 
     SECRET: ClassVar = "INA_TOKEN"
     """Name of the secret, for messages."""
@@ -66,10 +65,10 @@ class Door:
         """Listen.
 
         Args:
-            place: Where; port 0 takes a free one. An existing socket at the path is replaced.
-            secret: The secret that a process must prove.
-            expected: Number of connections that may come at the same time. Beyond this, and `STRANGERS` more,
-                the oldest connection without a proof is closed.
+            place: Where to listen; port 0: a free port. An existing socket at a path is replaced.
+            secret: The secret that a process must prove to know.
+            expected: Number of connections that may arrive at the same time. If `STRANGERS` more than this
+                have no proof, the oldest of them is closed.
             hello: Fields about this end for the first message.
             stranger_s: Longest time that a connection stays open without a proof.
 
@@ -89,7 +88,7 @@ class Door:
 
     @property
     def address(self) -> str:
-        """``host:port`` where it listens."""
+        """``host:port`` where the server listens."""
         host, port = self._listener.getsockname()[:2]
         return f"{host}:{port}"
 
@@ -172,15 +171,16 @@ class Door:
 def knock(
     place: Place, said: Mapping[str, Any], secret: str, timeout_s: float
 ) -> tuple[socket.socket, Mapping[str, Any]]:
-    """Return a connection to a door that has admitted this process, and the door's messages.
+    """Connect to a server (`Door`); return the connection, once admitted, and the fields of its messages.
 
     Args:
-        place: Where it listens.
-        said: Fields about this process.
-        secret: The door's secret.
+        place: Where the server listens.
+        said: Fields about this process to send.
+        secret: The server's secret.
         timeout_s: Longest wait for each answer.
 
-    Raises RendezvousError with the reason if it refuses; OSError or MessageError if there is no door.
+    Raises RendezvousError with the reason if the server refuses; OSError or MessageError if no such server
+    listens there.
     """
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(connected(place, timeout_s))
@@ -200,33 +200,33 @@ def knock(
 
 
 class MissingRanks(RendezvousError):
-    """Some ranks have not connected to the first one in time."""
+    """Some ranks have not connected to the first rank in time."""
 
     def __init__(self, missing: Collection[int], size: int, patience_s: float, more: str = "") -> None:
-        """`more`: further details, after a semicolon."""
+        """`missing`: the ranks, of `size` in all; `more`: details to append, from a semicolon on."""
         ranks = ", ".join(map(str, missing))
         named = f"rank {ranks} has" if len(missing) == 1 else f"ranks {ranks} have"
         super().__init__(f"{named} not come within {patience_s:g} s, of {size} ranks{more}")
 
 
 class FirstRank(Door):
-    """The first rank's end of the other ranks' connections."""
+    """The first rank's server, which accepts a connection from each other rank."""
 
     def __init__(self, place: Place, others: Collection[int], size: int, secret: str) -> None:
         """Listen.
 
         Args:
-            place: Where.
+            place: Where to listen.
             others: The ranks to wait for.
-            size: Number of ranks of the launch or job, which they must send, too.
+            size: Number of ranks of the launch or job; each rank must send the same number.
             secret: The secret of the launch or job.
 
-        Raises ConfigError if it cannot listen there.
+        Raises ConfigError if it is impossible to listen at `place`.
         """
         self.connections: dict[int, socket.socket] = {}
-        """Connections by rank, of ranks that have come."""
+        """Connections by rank, of ranks that have connected."""
         self.texts: dict[int, str] = {}
-        """Texts by rank, of ranks that have come."""
+        """Texts by rank, of ranks that have connected."""
         self._others, self._size = others, size
         self._refused = ""
         try:
@@ -256,7 +256,7 @@ class FirstRank(Door):
                 f"({_shown(self._place)}): start one after the other"
             )
         if type(rank) is not int or rank in self.connections or rank not in self._others:
-            raise RendezvousError(f"rank {rank} has come already, or is not expected here")
+            raise RendezvousError(f"rank {rank} has connected already, or is not expected here")
         self.connections[rank] = connection.dup()
         self.connections[rank].settimeout(None)
         self.texts[rank] = str(said.get("text"))
@@ -267,18 +267,18 @@ class FirstRank(Door):
 def reach(
     place: Place, rank: int, size: int, secret: str, patience_s: float, *, text: str = "", first: int = 0
 ) -> socket.socket:
-    """Return a connection to the first rank, which may listen only later.
+    """Return a connection to the first rank; wait until the first rank listens.
 
     Args:
-        place: Where it listens.
+        place: Where the first rank listens.
         rank: This rank.
         size: Number of ranks.
         secret: The secret of all ranks.
-        patience_s: Longest wait for it to listen.
+        patience_s: Longest wait for the first rank to listen.
         text: Text to send.
         first: The first rank's number, for messages.
 
-    Raises RendezvousError if it does not listen, or refuses this rank.
+    Raises RendezvousError if the first rank does not listen in time, or refuses this rank.
     """
     until_s = time.monotonic() + patience_s
     while True:
@@ -302,7 +302,7 @@ def reach(
 
 
 def heard(connection: socket.socket, timeout_s: float, *, longest: int = _GREETING_BYTES) -> dict[str, Any]:
-    """Return the next message, and leave later ones unread. Raises OSError, MessageError."""
+    """Return the next message, and leave later messages unread. Raises OSError, MessageError."""
     until_s, lines = time.monotonic() + timeout_s, Lines(longest)
     while True:
         connection.settimeout(max(0.001, until_s - time.monotonic()))
@@ -332,7 +332,7 @@ def listen(place: Place, backlog: int) -> socket.socket:
 
 
 def connected(place: Place, timeout_s: float) -> socket.socket:
-    """Return a connection. Raises OSError."""
+    """Return a connection to a socket that listens at `place`. Raises OSError."""
     if not isinstance(place, Path):
         connection = socket.create_connection(place, timeout=timeout_s)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,7 +1,7 @@
-"""The shared memory of a machine's ranks, and a connection from the first of them to each other one.
+"""The shared memory of a machine's ranks, and a connection from the first of them to each other rank.
 
-The connections (`hostlib.meet.connections`) carry the memory's file descriptor, because it has no name, and
-later the reason why the first rank has given up; the end of a connection shows that a rank is gone.
+The connections (`hostlib.meet.connections`) carry the file descriptor of the memory, which has no name, and
+later the reason why the first rank has given up. The end of a connection shows that a rank is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hostlib.meet import Lines, encode
 from hostlib.meet.connections import FirstRank, reach
 
 _LONGEST: Final = 1 << 20
-"""Bytes of a message."""
+"""Most bytes of a message."""
 _JOIN_S: Final = 30.0
 
 Message = Mapping[str, Any]
@@ -37,7 +37,7 @@ class RankGone(Exception):
 
 
 class FirstEnd:
-    """The end of a machine's first rank."""
+    """At a machine's first rank: the shared memory, and connections to the machine's other ranks."""
 
     def __init__(self, path: Path, others: Sequence[int], size: int, secret: str, memory_bytes: int) -> None:
         """Create the memory, and wait for the other ranks.
@@ -67,28 +67,28 @@ class FirstEnd:
         os.close(descriptor)
 
     def look(self) -> Message | None:
-        """Return None. Raises RankGone if the connection to a rank has ended."""
+        """Check the connections; return None. Raises RankGone if a connection has ended."""
         for rank, connection in self._others.items():
             _received(connection, rank)
         return None
 
     def give_up(self, message: Message) -> None:
-        """Send the reason to all other ranks that are still there."""
+        """Send the reason, `message`, to all other ranks that are still connected."""
         for connection in self._others.values():
             with contextlib.suppress(OSError):
                 connection.sendall(encode(message))
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
         for connection in self._others.values():
             connection.close()
 
 
 class OtherEnd:
-    """The end of another rank."""
+    """At a machine's other ranks: the shared memory, and a connection to the machine's first rank."""
 
     def __init__(self, path: Path, rank: int, size: int, secret: str, first: int) -> None:
-        """Connect to the `first` rank of the machine; for the rest see `FirstEnd`. Raises RendezvousError."""
+        """Connect to the machine's `first` rank; for the rest see `FirstEnd`. Raises RendezvousError."""
         self._first = first
         self._lines = Lines(_LONGEST, brackets=_LONGEST)
         self._socket = reach(path, rank, size, secret, _JOIN_S, first=first)
@@ -104,11 +104,11 @@ class OtherEnd:
         return said[0] if said else None
 
     def give_up(self, message: Message) -> None:
-        """Leave: the first rank sends the reason to the remaining ranks."""
+        """Close the connection: the first rank notices that, and sends the reason to the remaining ranks."""
         self.close()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
         self._socket.close()
 
 

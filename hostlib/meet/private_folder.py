@@ -13,7 +13,7 @@ def private_folder() -> Path:
     """Return the folder; create it if necessary.
 
     Raises:
-        ConfigError: it belongs to another user, or is open to others.
+        ConfigError: the folder belongs to another user, or is open to other users.
     """
     place = os.environ.get("XDG_RUNTIME_DIR") or _temporary()
     folder = Path(place) / f"ina-jobs-{os.geteuid()}"

@@ -1,4 +1,4 @@
-"""Meeting point of a job's workers: over TCP on the management network, in `hostlib.meet`.
+"""Meeting point of a job's workers, over TCP on the management network; messages as in `hostlib.meet`.
 
 A worker joins with its rank, the job's size and the job's id, and proves that it has the job's token, which
 is in the job's configuration; when all have joined, all are released together. From then on each open
@@ -52,7 +52,7 @@ class Rendezvous(Door):
 
         Args:
             job: Id of the job.
-            size: Number of its ranks.
+            size: Number of ranks of the job.
             host: Address to listen at.
             join_s: Seconds after which a connection is closed unless its worker has joined.
             machines: Known names of the ranks' machines, for messages.
@@ -105,31 +105,31 @@ class Rendezvous(Door):
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Note that the process of `rank` has ended.
 
-        All workers are notified of a failure at once. After success the connection decides: its farewell may
-        still be unread.
+        All workers are notified of a failure at once. After a success the end of the worker's connection
+        decides, because its farewell may still be unread.
         """
         with self._change:
             if status or rank not in self._joined:
                 self._mark_gone(rank, reason)
 
     def fault(self, reason: str) -> None:
-        """Notify all workers, also late ones, that the job cannot go on; only the first reason counts."""
+        """Notify all workers, present and later ones, that the job cannot go on; only once."""
         with self._change:
             if self._fault is None:
                 self._fault = reason
                 self._broadcast({"fault": reason})
 
     def grant(self, packets: int) -> None:
-        """Send all workers, also late ones, the number of packets allowed in flight; 0: no limit."""
+        """Send all workers, present and later ones, the number of packets allowed in flight; 0: no limit."""
         with self._change:
             if packets != self._granted:
                 self._granted = packets
                 self._broadcast({"granted": packets})
 
     def on_group(self, call: Callable[[GroupRequest], None] | None) -> None:
-        """Set the function to call with each group that all its ranks have requested; it must return at once.
+        """Set the function to call once all ranks of a group have requested it; None: groups are refused.
 
-        Any thread calls `answer` later. None: groups are refused.
+        The function must return at once; any thread calls `answer` later.
         """
         with self._change:
             self._on_group = call
@@ -222,7 +222,7 @@ class Rendezvous(Door):
         return f"rank{'s' if len(absent) > 1 else ''} {', '.join(named)}{more}"
 
     def _ask(self, request: GroupRequest, rank: int) -> None:
-        """Note that a rank requests a group; call the function for groups with the last of its ranks."""
+        """Note that a rank requests a group; once all its ranks do, call the function for groups."""
         asked = self._requests.setdefault(request, set())
         asked.add(rank)
         absent = [other for other in request.ranks if other in self._gone or other in self._left]
@@ -240,13 +240,13 @@ class Rendezvous(Door):
             self._on_group(request)
 
     def _refuse_groups_of(self, rank: int, why: str) -> None:
-        """Refuse incomplete requests for groups of a rank that will not request them any more."""
+        """Refuse requests for groups that wait for a rank that will not request them any more."""
         for request, asked in [*self._requests.items()]:
             if rank in request.ranks and asked != {*request.ranks}:
                 self.answer(request, f"rank {rank} {why}")
 
     def _mark_gone(self, rank: int, reason: str) -> None:
-        """Notify all workers that `rank` is gone; only the first reason for a rank counts."""
+        """Notify all workers that `rank` is gone; only the first reason for a rank is sent."""
         if rank not in self._gone and rank not in self._left:
             self._gone[rank] = reason
             self._broadcast({"gone": {str(rank): reason}})

@@ -40,7 +40,8 @@ class RendezvousPeers(Peers):
         """Join with the job's token, and wait until all ranks have joined.
 
         Raises:
-            RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
+            RendezvousError: this rank was refused, a rank died before it joined, or not all ranks have
+                joined within `timeout_s`.
         """
         self._rank = rank
         self._size = size
@@ -105,7 +106,7 @@ class RendezvousPeers(Peers):
             self._socket.sendall(encode({"report": statistics}))
 
     def farewell(self, collectives: int = 0) -> None:
-        """Send a farewell to the launcher, which notifies the others. Without effect if done before."""
+        """Send a farewell to the launcher, which notifies the other ranks. No effect if done before."""
         if not self._said_farewell:
             self._said_farewell = True
             with contextlib.suppress(OSError):
@@ -122,10 +123,10 @@ class RendezvousPeers(Peers):
         Args:
             key: Text that is the same on these ranks and different for every other group.
             ranks: The ranks, in the order of their ranks in the group; all of them call this.
-            timeout_s: Longest wait for the others, and for the launcher.
+            timeout_s: Longest wait for the group's other ranks, and for the launcher.
 
-        Raises RendezvousError with the reason if it was not admitted; or, before anything is sent, for a
-        wrong argument.
+        Raises RendezvousError with the reason if the group was not admitted; or, before anything is sent, for
+        a wrong argument.
         """
         request = self._group_request(key, ranks)
         with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
@@ -176,7 +177,7 @@ class RendezvousPeers(Peers):
                         f"{where}: not all of {self._size} ranks joined within {timeout_s:g} s, and the"
                         " launcher does not say which"
                     ) from None
-                waited = True  # it names the missing ranks to all
+                waited = True  # the launcher then names the missing ranks to all workers
                 deadline = time.monotonic() + ANSWER_S
                 self._socket.sendall(encode({"waited": timeout_s}))
                 continue

@@ -1,4 +1,4 @@
-"""Calls of a process group that its communicator carries out; the watch records each."""
+"""Calls of a process group that its communicator carries out; `Watch` records each call."""
 
 from __future__ import annotations
 
@@ -40,23 +40,24 @@ class SwitchCall:
     """Key of calls with similar values."""
     layer: Layer | None = None
     numbers: Numbers | None = None
-    """Encoding of floats; None: the job's."""
+    """Encoding of floats; None: the job's encoding."""
     residual: NDArray[np.float32] | None = None
-    """Rounding error from one sum to the next (`hostlib.allreduce`)"""
+    """Rounding errors, carried from one sum to the next (`hostlib.allreduce`); None: not carried."""
     at_once: bool = False
-    """The caller waits, and its thread may carry it out. At other ranks the same call may be asynchronous."""
+    """True if the caller waits, so that its thread may carry out the call. At other ranks the same call may
+    be asynchronous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Plan for calls with the same arguments."""
+    """How to carry out all calls with the same arguments."""
 
     kind: str
-    """Name under which they are counted."""
+    """Name under which the calls are counted."""
     what: SwitchCall | None = None
-    """Call for the switch; None: they go around it."""
+    """Call for the switch; None: the calls go around the switch."""
     why_not: str = ""
-    """Reason why they go around it."""
+    """Reason why the calls go around the switch."""
 
 
 class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
@@ -67,7 +68,7 @@ class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
     """
 
     def __setitem__(self, key: tuple[str, tuple[Hashable, ...]], plan: Plan) -> None:
-        """Store a plan; remove all others if there are too many."""
+        """Store a plan; first remove all plans if there are `MOST`."""
         if len(self) >= MOST:
             self.clear()
         super().__setitem__(key, plan)
@@ -88,8 +89,8 @@ class SwitchCalls:
 
         Args:
             call: Text of the properties on which ranks must agree.
-            work: Its work, which its parts complete.
-            parts: Functions that start one part each, given the call's number.
+            work: The call's work, which the parts complete.
+            parts: Functions that start one part each; their argument is the call's number.
 
         Raises InaError if a part cannot be submitted.
         """
@@ -116,16 +117,16 @@ class SwitchCalls:
         return None
 
     def named(self, error: BaseException, number: int) -> BaseException:
-        """Add to an error of disagreeing ranks the ranks and their calls."""
+        """Return the error; for RanksDisagree, a new error that names the ranks and their calls, if known."""
         if not isinstance(error, RanksDisagree) or (text := self.watch.explain(number)) is None:
             return error
         return RanksDisagree(text, job=error.job, psns=error.psns)
 
     def end(self, timeout_s: float) -> bool:
-        """Wait for calls under way, their callbacks and threads; return whether all end within the time."""
+        """Wait for calls under way, callbacks and threads; return whether all end within `timeout_s`."""
         until_s = time.monotonic() + timeout_s
         return self.communicator.drain(timeout_s) and self.callbacks.stop(until_s - time.monotonic())
 
 
 def nothing() -> None:
-    """Leave the tensor unchanged: it has the result, or the result is for another rank."""
+    """Do nothing: the tensor holds the result already, or the result is for another rank."""

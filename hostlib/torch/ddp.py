@@ -1,7 +1,7 @@
 """A communication hook for DistributedDataParallel: priorities and names for its buckets.
 
-Without it DDP's buckets are plain sums, which also go through the switch. With it each bucket has the
-priority of its layer that the next forward pass needs first, and errors name its parameters.
+Without the hook DDP's buckets are plain sums, which also go through the switch. With the hook a bucket gets
+the priority of that one of its layers that the next forward pass needs first, and errors name its parameters.
 """
 
 # No annotations from the __future__: torch checks the hook's annotations, and does not resolve texts.
@@ -29,15 +29,15 @@ class BucketState:
     ) -> None:
         """Set the trained `model`, or DDP around it. Raises TypeError for another backend's group.
 
-        Its parameters count as used in the order of their definition.
+        The model's parameters are assumed to be used in the order of their definition.
 
         `numbers` is the encoding of gradients (`hostlib.allreduce`). With `error_feedback` a gradient's
-        rounding error is added to the next one: `numbers` is "block16" (the default then), "block8" or
-        "block4". Raises ValueError if it is "exponent", which has no error feedback.
+        rounding error is added to the next gradient; then `numbers` must be "block16" (the default), "block8"
+        or "block4". Raises ValueError if it is "exponent", which has no error feedback.
         """
         group = of_ina(group)
         if error_feedback and numbers not in (None, *BLOCKS):
-            raise ValueError(f"error_feedback needs numbers of {BLOCKS}, not {numbers!r}")
+            raise ValueError(f"error_feedback needs numbers to be one of {BLOCKS}, not {numbers!r}")
         self.group = group
         self.numbers: Numbers | None = (numbers or "block16") if error_feedback else numbers
         self._residuals: dict[tuple[int, ...], NDArray[np.float32]] | None = {} if error_feedback else None

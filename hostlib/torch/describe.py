@@ -15,7 +15,7 @@ _SHAPED = (
     *("broadcast", "allreduce", "reduce", "_allgather_base", "all_gather_single"),
     *("_reduce_scatter_base", "reduce_scatter_single"),
 )
-"""Calls whose tensors have one shape on all ranks."""
+"""Calls whose tensors have the same shape on all ranks."""
 
 
 def operation(op: Any) -> str:
@@ -35,7 +35,7 @@ def kind(name: str, arguments: Iterable[Any]) -> str:
 
 
 def call(name: str, arguments: Iterable[Any]) -> str:
-    """Describe the properties on which ranks must agree: "broadcast float32 of 3x4 from rank 0"."""
+    """Describe the properties on which ranks must agree: "broadcast float32 of 3x4, rank 0 is root"."""
     values = list(_flat(arguments))
     text = kind(name, values)
     if name in _SHAPED:
@@ -91,11 +91,11 @@ MOVED: Final = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
     *(torch.int8, torch.uint8, torch.int32, torch.int64),
 )
-"""Types that gloo moves."""
+"""Types of tensors that gloo can send."""
 
 
 def strange(values: Iterable[Any]) -> torch.dtype | None:
-    """Return the common type of the tensors among values if gloo can move it only as bytes; else None."""
+    """Return the common type of the tensors among values if gloo can send them only as bytes; else None."""
     tensors = describe.tensors(values)
     dtypes = {tensor.dtype for tensor in tensors}
     whole = all(tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors)
@@ -103,7 +103,7 @@ def strange(values: Iterable[Any]) -> torch.dtype | None:
 
 
 def as_bytes(value: Any) -> Any:
-    """Return a value with each tensor, also in lists, as its bytes, in one more dimension."""
+    """Replace each tensor, also in lists, by a view of its bytes, with an additional last dimension."""
     if isinstance(value, torch.Tensor):
         return value.detach().unsqueeze(-1).view(torch.uint8)
     return [as_bytes(each) for each in value] if isinstance(value, list | tuple) else value

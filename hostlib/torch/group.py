@@ -1,8 +1,8 @@
 """The process group "ina": calls go through the switch if it supports them, else through an inner gloo group.
 
 The path of a call depends on properties on which all ranks agree, never on values: operation, type, layout,
-device, sizes. The default group's calls go through the switch; groups of some ranks have no job there and use
-gloo alone.
+device, sizes. The default group's calls can use the switch. A group of some ranks can use it if the job's
+launcher admits the group as a job of its own; otherwise all its calls use gloo.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class InaProcessGroup(dist.ProcessGroup):
 
         Args:
             store: The group's store.
-            rank: This rank in it.
-            size: Number of its ranks.
+            rank: This rank in the group.
+            size: Number of ranks of the group.
             timeout: Longest time that ranks wait for each other.
-            ranks: Its ranks in the default group; empty: it is the default group.
+            ranks: The group's ranks in the default group; empty: this is the default group.
 
         Raises:
             ConfigError, RendezvousError: the job could not be joined, or a rank of the group is late.
@@ -100,7 +100,7 @@ class InaProcessGroup(dist.ProcessGroup):
         """This group's own job; None: it uses `hostlib.current`'s job, or none."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
-        """The store, by a connection for calls that do not block; groups of these ranks use it, too."""
+        """The store over a connection for calls that do not block; groups of some ranks share it."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
@@ -145,7 +145,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
     @property
     def job(self) -> int:
-        """Return the number of its job in the switch; 0 without one."""
+        """Return the id of the group's job in the switch; 0 without a job."""
         return self._job
 
     @untraced
@@ -187,9 +187,9 @@ class InaProcessGroup(dist.ProcessGroup):
 
         Args:
             tensor: The tensor.
-            op: The operation.
+            op: The reduce operation of torch.
             name: Name of the tensor for errors.
-            layer: Determines the priority; see `hostlib.allreduce`.
+            layer: The tensor's layer, which determines the priority; see `hostlib.allreduce`.
             numbers: See `hostlib.allreduce`.
             residual: See `hostlib.allreduce`.
 
@@ -212,11 +212,11 @@ class InaProcessGroup(dist.ProcessGroup):
         return self._reduce("allreduce", tensor, opts, named)
 
     def paths(self) -> dict[str, dict[str, int]]:
-        """Return the number of calls by kind and path, as `hostlib.torch.paths`."""
+        """Return the number of calls by kind and path; see `hostlib.torch.paths`."""
         return self._paths.counts()
 
     def shutdown(self) -> None:
-        """Finish the submitted calls, and leave. No effect a second time, or in a forked process."""
+        """Finish the submitted calls, and leave the job. No effect a second time, or in a forked process."""
         if self._closed or os.getpid() != self._process:
             return
         self._closed = True
@@ -229,7 +229,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._calls:
             self._calls.callbacks.stop(THREADS_S)
         atexit.unregister(self._end_threads)
-        # Their connections end with them.
+        # Their connections close when these objects are freed.
         self._watch = self._beside = self._calls = None
         if self._broken is None:
             give_back(self._gloo_taken, self._place)
@@ -312,7 +312,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._check_devices((outputs, given))
         opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        why_not: str | None = f"of the group, {self._why_never}"
+        why_not: str | None = f"the group cannot use it: {self._why_never}"
         if self._calls:
             why_not = why_no_move(self._calls, kind, outputs, given, op)
         if why_not is not None:
@@ -333,13 +333,16 @@ class InaProcessGroup(dist.ProcessGroup):
         operation = describe.operation(op)
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
         reasons = (
-            (self._calls is None, f"of the group, {self._why_never}"),
-            (operation not in ("sum", "avg"), f"it has no {operation}"),
-            (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
-            (bool(unknown), f"it does not add {unknown}"),
+            (self._calls is None, f"the group cannot use it: {self._why_never}"),
+            (operation not in ("sum", "avg"), f"the switch has no {operation}"),
+            (
+                any(tensor.layout is not torch.strided for tensor in tensors),
+                "the switch adds dense tensors only",
+            ),
+            (bool(unknown), f"the switch does not add {unknown}"),
             (
                 self._float64 == GLOO and torch.float64 in dtypes,
-                "it keeps 24 of 53 bits (INA_FLOAT64=switch)",
+                "the switch keeps 24 of 53 bits (to use it: INA_FLOAT64=switch)",
             ),
         )
         return next((reason for holds, reason in reasons if holds), None)
@@ -353,7 +356,7 @@ class InaProcessGroup(dist.ProcessGroup):
         *,
         loud: bool = False,
     ) -> Any:
-        """Call the inner group; `loud`: the switch could have carried out the call."""
+        """Carry out a call by the inner gloo group; `loud`: whether the switch could have done it."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
@@ -420,17 +423,17 @@ def of_ina(group: dist.ProcessGroup | None) -> InaProcessGroup:
 def _fresh(store: dist.Store, rank: int) -> dist.Store:
     """Return a store without keys of earlier groups, also of earlier processes (``torchrun --max-restarts``).
 
-    torchrun's store outlives them, and torch reuses names. All ranks have made the same number of groups of a
-    name.
+    torchrun's store outlives processes, and torch reuses names of groups. So keys get a prefix with the
+    number of groups of this name made so far, which is the same at all ranks.
     """
     attempt = f"ina/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     return dist.PrefixStore(f"{attempt}/{store.add(f'{attempt}/made/{rank}', 1)}", store)
 
 
 def _beside(store: dist.Store, *, whole: bool) -> StoreTexts:
-    """Return a group's store by another connection: the default group's, because a new one may take long.
+    """Return a group's store over another connection: the default group's if possible, else a new one.
 
-    torch looks up the names of both ends of a new connection in the DNS.
+    A new connection may take long: torch looks up the names of both its ends in the DNS.
     """
     default = None if whole else dist.group.WORLD
     if isinstance(default, InaProcessGroup) and default._beside:
@@ -452,7 +455,7 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
 
 
 def _options(kind: type[Any], given: Any) -> Any:
-    """Return options as torch's own calls pass them, for options, a root, an operation, or None."""
+    """Convert a call's argument (torch's options, a root rank, a reduce operation, or None) to options."""
     if isinstance(given, (kind, dist.AllreduceOptions)):
         return given
     opts = kind()
@@ -466,10 +469,10 @@ def _options(kind: type[Any], given: Any) -> Any:
 def _around(name: str) -> Callable[..., Any]:
     def call(self: InaProcessGroup, *arguments: Any, **named: Any) -> Any:
         self._check((*arguments, *named.values()))
-        return self._go_around(name, arguments, named, "the switch adds, and does nothing else")
+        return self._go_around(name, arguments, named, "the switch only adds and moves tensors")
 
     call.__name__ = name
-    call.__doc__ = f"Do as torch's `ProcessGroup.{name}`, through gloo."
+    call.__doc__ = f"Carry out torch's `ProcessGroup.{name}`, through gloo."
     return untraced(call)
 
 
@@ -484,7 +487,7 @@ def _moving(name: str, kind: Kind, options_of: type[Any]) -> Callable[..., Any]:
         return self._move(name, kind, outputs, inputs, _options(options_of, opts))
 
     call.__name__ = name
-    call.__doc__ = f"Do as torch's `ProcessGroup.{name}`."
+    call.__doc__ = f"Carry out, through the switch if possible, torch's `ProcessGroup.{name}`."
     return untraced(call)
 
 

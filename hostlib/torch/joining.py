@@ -62,7 +62,7 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
     Returns:
         The communicator; or, at all ranks, the reason why there is none.
 
-    Raises RendezvousError, on all ranks, if one has not called this within another's time-out.
+    Raises RendezvousError, on all ranks, if a rank has not called this within another rank's time-out.
     """
     key = _all_here(store, rank, ranks, timeout)
     if not hostlib.is_initialized() or hostlib.size() == 1:
@@ -141,7 +141,7 @@ def _join_admitted(
 
 
 class _StoreChannel:
-    """A `hostlib.launch.machines.Channel` by torch's store."""
+    """A `hostlib.launch.machines.Channel` that uses torch's store."""
 
     is_open = True
 
@@ -152,7 +152,7 @@ class _StoreChannel:
         self._spread = 0
 
     def gather(self, text: str) -> list[str]:
-        """Share this rank's text; return the texts of all ranks at the first one, nothing at others."""
+        """Store this rank's text; return all ranks' texts at the first rank, nothing at other ranks."""
         self._store.set(f"machine/{self._rank}", text)
         ranks = range(0 if self._rank else self._size)
         return [self._store.get(f"machine/{rank}").decode() for rank in ranks]
@@ -167,14 +167,14 @@ class _StoreChannel:
 
 
 class StoreTexts:
-    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`), without calls of a lost store.
+    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`), which never call a lost store.
 
-    On such a call torch prints a stack trace before it raises. The store ends with its process, often rank
-    0's.
+    On such a call torch prints a stack trace before it raises an error. The store is lost when its process
+    ends, often rank 0's.
     """
 
     def __init__(self, store: dist.Store, parent: StoreTexts | None = None) -> None:
-        """Use `store`; `parent`: texts of the same store process, whose connection it shares."""
+        """Use `store`; `parent`: another object for the same store process, whose connection to share."""
         self._store = store
         self._parent = parent
         self._end: socket.socket | None = parent._end if parent else _connection(store)
@@ -231,22 +231,22 @@ rank in them, their size, and their time-out."""
 
 @dataclass(slots=True)
 class Inner:
-    """A group of gloo."""
+    """A gloo group, which a later process group may reuse."""
 
     gloo: dist.ProcessGroupGloo
     identity: str
-    """Text that is the same at all its ranks, and differs for every other group."""
+    """Text that is the same at all ranks of the group, and differs for every other group."""
     calls: int = 0
     """Number of collectives that this rank has called; gloo numbers them."""
     messages: set[object] = field(default_factory=set)
-    """Sends and receives of this rank that have not been waited for: they could match ones of the next
-    group. A send ends once it has met its receive."""
+    """Sends and receives of this rank that have not been waited for: in a reused group they could match later
+    ones. A send ends once it is matched by its receive."""
     failed: bool = False
-    """True if a call has failed, which ends its connections."""
+    """True if a call has failed, which ends the group's connections."""
 
 
 _free: dict[Place, dict[str, Inner]] = {}
-"""Unused groups by place, and by the text of identity and calls that their ranks must share."""
+"""Unused groups by `Place`, then by identity and number of calls, which must be equal at all ranks."""
 
 
 def take(store: dist.Store, place: Place) -> Inner:
@@ -254,7 +254,7 @@ def take(store: dist.Store, place: Place) -> Inner:
 
     Args:
         store: A store of these ranks, without keys of earlier groups.
-        place: Its place.
+        place: Properties of the group.
     """
     _, rank, size, timeout = place
     free = _free.get(place, {})
@@ -270,7 +270,7 @@ def take(store: dist.Store, place: Place) -> Inner:
 
 
 def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
-    """Return a new gloo group; on several machines, at the address with a route to the first of them.
+    """Return a new gloo group; on several machines, it listens at the address with a route to the first one.
 
     By default gloo uses the address of this machine's name, which often cannot be reached from others.
     """
@@ -284,7 +284,7 @@ def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.
 
 
 def _address_towards(first: str | None) -> str:
-    """Return this machine's address on the route to another; "": that is this machine, or unknown."""
+    """Return this machine's address on the route to `first`; "" if that is this machine, or unknown."""
     if not first:
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -297,7 +297,7 @@ def _address_towards(first: str | None) -> str:
 
 
 def give_back(inner: Inner, place: Place) -> None:
-    """Keep a gloo group for the next group at the same place, unless a call failed or is under way."""
+    """Keep a gloo group for the next group with the same `Place`, unless a call failed or is under way."""
     if inner.failed or inner.messages:
         inner.gloo.shutdown()
     else:

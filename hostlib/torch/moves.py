@@ -1,4 +1,4 @@
-"""Reduce-scatter, all-gather and broadcast of tensors through the switch, as torch's works."""
+"""Reduce-scatter, all-gather and broadcast of tensors through the switch, as work objects of torch."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CPU: Final = torch.device("cpu")
 def why_no_move(
     calls: SwitchCalls, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
 ) -> str | None:
-    """Return the reason why a call cannot go through the switch, or None: the same on all ranks.
+    """Return the reason, the same on all ranks, why a call cannot go through the switch; None if it can.
 
     Args:
         calls: The group's calls.
         kind: Kind of the call.
-        outputs: Its outputs.
+        outputs: The call's outputs.
         given: The input for each output.
         op: The operation of a reduce-scatter.
     """
@@ -41,10 +41,13 @@ def why_no_move(
     unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SCATTERED)
     reasons = (
         (calls.communicator.why_no_shards is not None, str(calls.communicator.why_no_shards)),
-        (any(tensor.device != _CPU for tensor in tensors), "only tensors on the CPU move by it"),
-        (any(tensor.layout is not torch.strided for tensor in tensors), "only dense tensors move by it"),
-        (scatters and operation not in ("sum", "avg"), f"it has no {operation}"),
-        (scatters and bool(unknown), f"it does not add {unknown} for one rank"),
+        (any(tensor.device != _CPU for tensor in tensors), "the switch moves tensors on the CPU only"),
+        (
+            any(tensor.layout is not torch.strided for tensor in tensors),
+            "the switch moves dense tensors only",
+        ),
+        (scatters and operation not in ("sum", "avg"), f"the switch has no {operation}"),
+        (scatters and bool(unknown), f"the switch does not add {unknown} for one rank"),
         (not _fits(kind, outputs, given, calls.communicator.size), "the tensors' sizes do not fit"),
     )
     return next((reason for holds, reason in reasons if holds), None)
@@ -61,7 +64,7 @@ def start_move(
         given: The input for each output.
         what: The call.
 
-    Raises InaError if it cannot be submitted.
+    Raises InaError if the call cannot be submitted.
     """
     work = SwitchWork(describe.tensors(outputs), what.call, calls.callbacks, len(outputs))
 

@@ -1,8 +1,9 @@
 """Sum a device's tensors on the host: chunks are copied down, summed and copied up at the same time.
 
-A chunk is a collective of its own in host memory. It is submitted at once, so that the order of calls is the
-caller's; the library's thread waits for its copy before it reads it, while later chunks are still copied down
-and earlier ones up. `Copies` is the interface to a device; `COPIES` lists the devices.
+A chunk is a collective of its own in host memory. All chunks are submitted at once, so that the order of
+calls is the caller's. Before the library's thread reads a chunk, it waits until the chunk is copied, while
+later chunks are still copied down and earlier ones up. `Copies` is the interface to a device; `COPIES` lists
+the devices.
 
 The device converts floats to float32 before the copy down, and back after the copy up.
 """
@@ -22,18 +23,18 @@ CHUNK_BYTES: Final = 4 << 20
 
 
 class Copies(Protocol):
-    """Copies of one device, in two orders (streams) parallel to the caller's work: one down and one up."""
+    """Copies of one device, in two streams beside the caller's work: down (to the host), and up."""
 
     def follow(self, tensor: torch.Tensor) -> None:
-        """Order further copies behind the caller's submitted work, on which `tensor` depends."""
+        """Make further copies wait for the caller's submitted work, on which `tensor` depends."""
         ...
 
     def going_down(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which torch's work on the device is part of the order down."""
+        """Return a context in which torch's work on the device is added to the stream down."""
         ...
 
     def going_up(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the same for the order up."""
+        """Return a context in which torch's work on the device is added to the stream up."""
         ...
 
     def host(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
@@ -41,7 +42,7 @@ class Copies(Protocol):
         ...
 
     def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
-        """Start to copy to the host; return a function that waits for the end, in any thread."""
+        """Start to copy to the host; return a function that waits for the end, callable in any thread."""
         ...
 
     def up(self, source: torch.Tensor, target: torch.Tensor) -> None:
@@ -54,7 +55,7 @@ class Copies(Protocol):
 
 
 class CudaCopies:
-    """Copies of a CUDA device on two streams of their own."""
+    """`Copies` of a CUDA device, on two CUDA streams."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -104,13 +105,13 @@ class CudaCopies:
 
 
 COPIES: dict[str, Callable[[torch.device], Copies]] = {"cuda": CudaCopies}
-"""Constructors by the type of device."""
+"""Constructors of `Copies` by the type of device."""
 
 _made: dict[torch.device, Copies] = {}
 
 
 def copies_of(tensor: torch.Tensor) -> Copies | None:
-    """Return the copies of a tensor's device; None if there are none, as for the host's memory."""
+    """Return the `Copies` of a tensor's device; None if it has none, as the CPU."""
     device = tensor.device
     if device not in _made and (make := COPIES.get(device.type)):
         _made[device] = make(device)
@@ -123,7 +124,7 @@ def devices() -> list[str]:
 
 
 def can_stage(device: torch.device) -> bool:
-    """Return whether tensors of a device are staged."""
+    """Return whether tensors of a device can be summed on the host."""
     return device.type in COPIES
 
 
@@ -132,17 +133,17 @@ class Chunk:
     """Part of a tensor in the memory of the host."""
 
     array: torch.Tensor
-    """Flat; holds the part once `arrived` returns, and the sum at the end."""
+    """Flat tensor; holds the part once `arrived` returns, and the sum at the end."""
     arrived: Callable[[], None]
     place: torch.Tensor
     """Memory for the sum, on the device."""
 
 
 class StagedTensor:
-    """A tensor under way down and up. Sum each of `chunks`, and call `back` for it."""
+    """A device's tensor, copied to the host in `chunks`; sum each chunk, and call `back` with it."""
 
     def __init__(self, tensor: torch.Tensor, copies: Copies) -> None:
-        """Start to copy it down."""
+        """Start to copy the tensor down to the host."""
         self._tensor = tensor.detach()
         self._copies = copies
         copies.follow(self._tensor)
@@ -155,7 +156,7 @@ class StagedTensor:
         self.chunks: Sequence[Chunk] = [self._down(part) for part in self._flat.split(most)]
 
     def back(self, chunk: Chunk) -> None:
-        """Start to copy the sum of a chunk up."""
+        """Start to copy the sum of a chunk up to the device."""
         self._copies.up(chunk.array, chunk.place)
 
     def end(self) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Sums of tensors through the switch, as torch's works."""
+"""Sums of tensors through the switch, as work objects of torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hostlib.torch.work import SwitchWork
 
 
 def start_sum(calls: SwitchCalls, tensors: Sequence[torch.Tensor], what: SwitchCall) -> SwitchWork:
-    """Sum tensors in place. Raises InaError if they cannot be submitted."""
+    """Start to sum tensors in place; return the work. Raises InaError if they cannot be submitted."""
     staged = next((tensor for tensor in tensors if copies_of(tensor)), None)
     copies = None if staged is None else copies_of(staged)
     work = SwitchWork(
@@ -61,7 +61,7 @@ def _staged(
     number: int,
     work: SwitchWork,
 ) -> None:
-    """Sum a device's tensor chunk by chunk; the work ends with the last chunk, in any order."""
+    """Sum a device's tensor chunk by chunk; the work ends when the last chunk has ended."""
     if what.residual is not None:
         raise UnsupportedArray(f"error feedback is for tensors on the CPU, this one is on {tensor.device}")
     staged = StagedTensor(tensor, copies)
@@ -92,7 +92,10 @@ def _staged(
 def _encode(
     calls: SwitchCalls, tensor: torch.Tensor, what: SwitchCall
 ) -> tuple[NDArray[Any], Callable[[], None], SwitchCall]:
-    """Return the array to sum, a function for its end, and the operation: integers are averaged as sums."""
+    """Return the array to sum, the function that stores the sum in the tensor, and the call.
+
+    The call is `what`; for an average of integers it is a sum, which the function divides.
+    """
     divided = what.op == "average" and not tensor.dtype.is_floating_point
     array, finish = encode(tensor, calls.communicator.size, divided=divided)
     return array, finish, replace(what, op="sum") if divided else what

@@ -7,8 +7,8 @@ int64, averages of int32 too      narrow digits, summed exactly: modulo 2**64
 ===============================  ===================================================================
 
 A number is cut into digits that are narrow enough for a sum over all ranks to stay below 2**31. The host adds
-the sums of digits with their carries, modulo 2**64: the sum is exact where it fits 64 bits, and wraps around
-as other additions of 64-bit integers do.
+the sums of digits with their carries, modulo 2**64: the sum is exact if it fits 64 bits, and otherwise wraps
+around, like any addition of 64-bit integers.
 
 >>> sums = sum(split(np.array(values), 2) for values in ([2**40, -1], [5, -1]))
 >>> join(sums, 2).tolist()
@@ -40,7 +40,7 @@ Encoded = tuple[NDArray[Any], Callable[[], None]]
 def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded:
     """Return an array to sum over `size` ranks for a CPU tensor of a type in `SUMMED`.
 
-    `divided`: the tensor, of integers, gets the average, rounded towards zero.
+    `divided`: whether the tensor, of integers, gets the average, rounded towards zero.
     """
     plain = tensor.detach()
     if plain.dtype is torch.bfloat16:
@@ -51,7 +51,7 @@ def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded
 
 
 def memory(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor's memory as an array; after `Tensor.numpy` callers could not resize the tensor."""
+    """Return a tensor's memory as an array; by DLPack, as callers cannot resize it after `Tensor.numpy`."""
     array: NDArray[Any] = np.from_dlpack(_Exported(tensor))
     return array
 
@@ -59,7 +59,7 @@ def memory(tensor: torch.Tensor) -> NDArray[Any]:
 class _Exported:
     """Gives NumPy the memory of a dense CPU tensor, without gradient and not conjugated.
 
-    `Tensor.__dlpack__` does the same after checks, which take longer than all the rest.
+    `Tensor.__dlpack__` does the same after checks that take longer than the conversion.
     """
 
     __slots__ = ("_tensor",)
@@ -88,7 +88,7 @@ def encode_shards(
         given: Integers of all shards, one after the other.
         output: This rank's shard of the result.
         size: Number of ranks.
-        divided: `output` gets the average, rounded towards zero.
+        divided: Whether `output` gets the average, rounded towards zero, instead of the sum.
 
     Returns:
         The array of all shards; the array for this rank's shard; and a function that stores it in `output`.
@@ -111,7 +111,7 @@ def _split(tensor: torch.Tensor, size: int) -> NDArray[np.int32]:
 
 
 def _joining(tensor: torch.Tensor, digits: NDArray[Any], size: int, *, divisor: int) -> Callable[[], None]:
-    """Return a function that stores the sums of digits, divided, in a tensor."""
+    """Return a function that joins the sums of digits, divides them, and stores the result in a tensor."""
 
     def finish() -> None:
         sums = torch.from_numpy(join(digits, size)).view(tensor.shape)

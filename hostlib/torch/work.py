@@ -1,4 +1,4 @@
-"""Torch's view of a collective under way: works to wait for."""
+"""Torch's view of a collective under way: work objects to wait for."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _TIMED_OUT: Final = "Operation timed out!"
 
 
 class WaitTimeout(TimeoutError, RuntimeError):
-    """A collective did not end within the time given to `wait`; it goes on."""
+    """A collective did not end within the time given to `wait`; the collective goes on."""
 
 
 class SwitchWork(dist.Work):
@@ -103,12 +103,12 @@ class SwitchWork(dist.Work):
         """Start the work.
 
         Args:
-            tensors: The result.
-            what: Its name in errors.
-            callbacks: The threads for callbacks of its future.
-            parts: Number of parts; it ends when all have ended, or one fails.
-            device: The device of tensors whose results are ready on the caller's stream, not at once.
-            order: The order on the device (a stream) in which results become ready.
+            tensors: The tensors that hold the result.
+            what: The collective's name in errors.
+            callbacks: The threads for callbacks of the work's future.
+            parts: Number of parts; the work ends when all parts have ended, or one fails.
+            device: Device of the tensors if results are ready on the caller's stream only, not at once.
+            order: Function that returns a context of the stream on which results become ready.
         """
         super().__init__()
         self._tensors = list(tensors)
@@ -126,10 +126,10 @@ class SwitchWork(dist.Work):
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
-        """Note that a part has ended; the first error ends the work. Without effect once it has ended.
+        """Note that a part has ended; the first error ends the work. No effect once the work has ended.
 
         Callbacks of the future run in another thread: they may wait for collectives that the thread which
-        calls this has yet to carry out. `join` lets the caller's work on a device wait for the result there.
+        calls this has yet to carry out. `join` makes the waiting caller's device work wait for the result.
         """
         with self._lock:
             self._joins += [join] if join else []
@@ -144,10 +144,10 @@ class SwitchWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 is no limit. Raises the work's error, or WaitTimeout."""
+        """Wait for the end; a `timeout` of 0 means no limit. Raises the work's error, or WaitTimeout."""
         if os.getpid() != self._process and not self._done.has_happened:
             raise NotInitialized(
-                f"{self._what} is on its way in process {self._process}, which alone can wait for it"
+                f"{self._what} is under way in process {self._process}, which alone can wait for it"
             )
         seconds = timeout.total_seconds()
         if not self._done.wait(seconds if seconds > 0 else None):
@@ -181,15 +181,15 @@ class SwitchWork(dist.Work):
             end.set_result(self._tensors)
 
     def is_completed(self) -> bool:
-        """Return whether it has ended, however it did."""
+        """Return whether the collective has ended, with or without an error."""
         return self._done.has_happened
 
     def is_success(self) -> bool:
-        """Return whether it has ended well."""
+        """Return whether the collective has ended without an error."""
         return self._done.has_happened and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return the error of the call; None if it has none, or is not done."""
+        """Return the error of the call; None if there is none, or the call has not ended."""
         return self._error
 
     def result(self) -> list[torch.Tensor]:
@@ -203,7 +203,7 @@ class SwitchWork(dist.Work):
 
 
 class GlooWork(dist.Work):
-    """A work of the inner group; its failure is replaced by a known cause."""
+    """A work of the inner gloo group; if it fails, and the cause is known, the cause is raised instead."""
 
     def __init__(
         self,
@@ -216,9 +216,10 @@ class GlooWork(dist.Work):
 
         Args:
             inner: The inner work.
-            why: Returns the known cause of a failure, or None; its argument: only a wait has timed out.
-            messages: Set that holds a send or a receive until it has been waited for; None: for other calls.
-            dtype: Type of tensors that move as bytes; None: no tensor does.
+            why: Function that returns the known cause of a failure, or None; its argument is True if only a
+                wait has timed out.
+            messages: Set that holds a send or a receive until it has been waited for; None for other calls.
+            dtype: Type of tensors that are sent as bytes; None: tensors are sent in their own type.
         """
         super().__init__()
         self._inner = inner
@@ -232,11 +233,11 @@ class GlooWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 is the group's. Raises the work's error."""
+        """Wait for the end; a `timeout` of 0 means the group's time-out. Raises the work's error."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else None
         while not self._done_within(timeout):
             if deadline is not None and time.monotonic() > deadline:
-                raise WaitTimeout(f"it is not done within {timeout.total_seconds():g} s")
+                raise WaitTimeout(f"the collective is not done within {timeout.total_seconds():g} s")
         self._waited = True  # some of gloo's works never count as completed
         if self._messages is not None:
             self._messages.discard(self._mark)
@@ -267,11 +268,11 @@ class GlooWork(dist.Work):
         return future if self._dtype is None else future.then(lambda done: self._typed(done.value()))
 
     def is_completed(self) -> bool:
-        """Return whether it has ended, however it did."""
+        """Return whether the collective has ended, with or without an error."""
         return self._waited or bool(self._inner.is_completed())
 
     def is_success(self) -> bool:
-        """Return whether it has ended well."""
+        """Return whether the collective has ended without an error."""
         return bool(self._inner.is_success())
 
     def exception(self) -> Any:
@@ -286,7 +287,7 @@ class GlooWork(dist.Work):
         return value if self._dtype is None else typed(value, self._dtype)
 
     def source_rank(self) -> int:
-        """Return the rank that sent what `recv_anysource` received."""
+        """Return the rank that sent the message received by `recv_anysource`."""
         return int(self._inner._source_rank())
 
     _source_rank = source_rank

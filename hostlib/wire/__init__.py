@@ -28,9 +28,9 @@ KIND_GRADIENT: Final = 1
 KIND_RESULT: Final = 2
 KIND_STATUS: Final = 3
 KIND_PARTIAL: Final = 4
-"""A contribution, or a sum of several, to the fallback server."""
+"""A contribution, or a sum of several contributions, on its way to the fallback server."""
 KIND_REMINDER: Final = 5
-"""The fallback server requests missing contributions."""
+"""A request by the fallback server for missing contributions."""
 
 FLAG_RESEND: Final = 0x01
 FLAG_QUERY: Final = 0x02
@@ -41,7 +41,7 @@ FLAG_ECN: Final = 0x20
 FLAG_BYPASS: Final = 0x40
 FLAG_RAW: Final = 0x80
 FLAGS_OF_ANSWER: Final = FLAG_RESEND | FLAG_BYPASS
-"""Flags of a contribution to a reminder's sum by a worker that already has the result."""
+"""Flags with which a worker that already has the result answers a reminder."""
 
 NAMES_OF_KINDS: Final = {
     KIND_GRADIENT: "gradient",
@@ -60,7 +60,7 @@ NAMES_OF_FLAGS: Final = {
     FLAG_BYPASS: "bypass",
     FLAG_RAW: "raw",
 }
-"""Names in captures (`hostlib.scapy_ina`, `hostlib.wire.lua_dissector`)."""
+"""Names of flags in dissected captures (`hostlib.scapy_ina`, `hostlib.wire.lua_dissector`)."""
 
 ECN_MASK: Final = 3
 ECN_CONGESTED: Final = 3
@@ -71,7 +71,7 @@ STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
 TARGET_BUT: Final = 0x8000
 """Bit of `target`: all ranks take the result, except the rank in the other bits."""
 TARGET_ALL: Final = 0xFFFF
-"""`target` of a result that every rank takes: all ranks except one that does not exist."""
+"""`target` of a result that every rank takes: as for `TARGET_BUT`, with a rank that does not exist."""
 ROOT_NODE: Final = 0
 VALID_INT32: Final = 0x8000
 """Bit of `valid` in RAW packets: the lanes are int32, not float32."""
@@ -83,7 +83,7 @@ INA_BYTES: Final = 28
 FRAME_PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 
 MAX_FAN_IN: Final = 32
-"""Width of the contribution bitmap: children of one switch."""
+"""Width of the contribution bitmap: most children of one switch."""
 
 LANE_COUNTS: Final = (32, 64, 256)
 """Numbers of lanes per packet for which switch programs can be built."""

@@ -14,7 +14,7 @@ with head room for the sum: a value has the bits of its field minus ceil(log2 ra
 compressed values, as in THC (NSDI'24), whose 31 levels in 8 bits equal block8 with 8 ranks.
 
 Another alternative is one fixed scale for all packets (ATP, NSDI'21). It needs no exponents in advance, but
-has no room for large values: their packets are marked, and summed unscaled elsewhere.
+has no room for large values: their packets are marked, and summed unscaled by the fallback server.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def per_lane(numbers: Encoding) -> int:
 
 
 def most_ranks(numbers: Encoding) -> int:
-    """Return the largest number of ranks for an encoding: block8 127, block4 7."""
+    """Return the largest number of ranks for an encoding: 127 for block8, 7 for block4."""
     return min(MAX_FAN_IN, INT32_MAX >> (32 - width(per_lane(numbers))))
 
 
@@ -100,7 +100,7 @@ def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bo
         exponent: The shared exponent of the packet.
         fan_in: Number of ranks.
         numbers: The encoding.
-        average: Bound the error of the average, which is rounded once more.
+        average: Whether to bound the error of the average, which is rounded once more.
 
     Raises ValueError if there is no room for the sum of this number of ranks.
     """
@@ -135,8 +135,8 @@ def error_bound(exponent: int, fan_in: int, *, average: bool = False, foreseen: 
     Args:
         exponent: The shared exponent of the packet.
         fan_in: Number of ranks.
-        average: Bound the error of the average, which is rounded once more.
-        foreseen: The scale was foreseen, and may lose `SPARE` bits.
+        average: Whether to bound the error of the average, which is rounded once more.
+        foreseen: Whether the scale was foreseen, and may lose `SPARE` bits (`hostlib.core.foresight`).
     """
     largest = fan_in * math.ldexp(1.0, max(exponent, 1) - 126)
     unit = math.ldexp(1.0, (SPARE if foreseen else 0) - scale_log2(exponent, fan_in))
@@ -148,9 +148,10 @@ def error_bound(exponent: int, fan_in: int, *, average: bool = False, foreseen: 
 
 
 def local_error_bound(largest: float, ranks: int) -> float:
-    """Return the largest absolute error of the machines' own sums, where ranks are summed there first.
+    """Return the largest absolute error of the machines' own sums, if each machine sums its ranks first.
 
-    Each sum is rounded to float32 once, by 2**-24 of it, and together they are below ranks * largest.
+    Each sum is rounded to float32 once, by at most 2**-24 of its value; together the sums are below
+    ranks * largest.
     """
     return math.ldexp(ranks * largest, -24)
 
@@ -160,14 +161,14 @@ def hierarchical_error_bound(
 ) -> float:
     """Return the error bound of a sum over machines' own sums, for any placement of the ranks.
 
-    The switch adds m sums of up to ranks - m + 1 ranks, whose exponent is larger by that number's bits: the
-    worst case is many machines, of which one has many ranks.
+    The switch adds the sums of m machines, each of up to ranks - m + 1 ranks, so that exponents can be larger
+    than the inputs' exponents. The bound is the worst case over all m.
 
     Args:
         largest: The largest magnitude among the inputs.
         ranks: Number of ranks.
-        bound: `error_bound`, or `block_error_bound`, of exponent and number of machines.
-        most: Most machines for the encoding.
+        bound: `error_bound` or `block_error_bound`, as a function of exponent and number of machines.
+        most: Largest number of machines for the encoding.
     """
     machines = range(1, min(ranks, most) + 1)
     worst = max(bound(exponent_of((ranks - m + 1) * largest, above=True), m) for m in machines)

@@ -72,7 +72,7 @@ class Tree:
 
     @classmethod
     def of(cls, nodes: Mapping[int, Sequence[int]]) -> Self:
-        """Return the tree with these children, in sequences of any kind."""
+        """Return the tree with these children by node, in sequences of any kind."""
         return cls({node: tuple(children) for node, children in nodes.items()})
 
     @classmethod
@@ -131,7 +131,7 @@ class Tree:
         return tuple(steps)
 
     def ranks_under(self, node: int, bitmap: int | None = None) -> tuple[int, ...]:
-        """Return the ranks below these children of a node (default: all), in order.
+        """Return the ranks below the children of a node in `bitmap` (default: all children), in order.
 
         Bits beyond the node's children, and nodes that are not in the tree, stand for no rank.
         """
@@ -147,9 +147,9 @@ class Tree:
         return tuple(sorted(ranks))
 
     def missing(self, heard: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the ranks, in order, whose contributions are missing in sums with these bitmaps by node.
+        """Return the ranks, in order, whose contributions are missing; `heard`: bitmap of the sum by node.
 
-        For a missing child that is a node, its own bitmap, if given, shows the missing ranks below it.
+        If a missing child is a node with a bitmap in `heard`, that bitmap shows the missing ranks below it.
 
         >>> Tree.of({0: (-1, 2, 3), 1: (0, 1)}).missing({0: 0b100, 1: 0b10})
         (0, 2)

@@ -137,8 +137,8 @@ def test_a_line_recorded_from_another_connection_takes_no_ranks_place(place: Pla
             {"size": 4},
             r"it is of a launch of 4 ranks, this one has 3 and the same identifiers \(.*x/socket\)",
         ),
-        ({"rank": 0}, "rank 0 has come already, or is not expected here"),
-        ({"rank": 3}, "rank 3 has come already, or is not expected here"),
+        ({"rank": 0}, "rank 0 has connected already, or is not expected here"),
+        ({"rank": 3}, "rank 3 has connected already, or is not expected here"),
     ],
 )
 def test_a_rank_that_does_not_belong_here_hears_why(

@@ -146,7 +146,9 @@ def test_a_job_whose_program_cannot_do_it_refuses() -> None:
 
     with SocketSwitch(RANKS) as switch:
         (said, *_) = on_every_rank(switch, body, make)
-    assert said == "broadcast is not for this job: its switch program takes no contributions without lanes"
+    assert said == (
+        "broadcast is not available in this job: its switch program takes no contributions without lanes"
+    )
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_a_call_that_one_rank_alone_waits_for_is_told() -> None:
     with SocketSwitch(2) as switch:
         for outcome in on_ranks(switch, body, SMALL):
             assert isinstance(outcome, ina.RanksDisagree)
-            assert "waiting or number of calls before; call 1 here: sum of 3 float32" in str(outcome)
+            assert "or number of earlier calls; call 1 here: sum of 3 float32" in str(outcome)
 
 
 def test_all_that_was_submitted_fails_with_the_job() -> None:
@@ -429,7 +429,7 @@ def test_a_call_that_one_rank_refused_does_not_shift_the_others() -> None:
         return comm.allreduce_async(np.full(2, 10, np.float32)).wait(60)
 
     messages = all_disagree(body)
-    assert messages[0].endswith("number of calls before; call 2 here: sum of 2 float32")
+    assert messages[0].endswith("number of earlier calls; call 2 here: sum of 2 float32")
 
 
 def test_a_root_that_one_rank_refused_does_not_shift_the_others() -> None:

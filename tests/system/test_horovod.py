@@ -120,7 +120,7 @@ def test_process_sets(ranks: Ranks) -> None:
         assert total == ([1] if rank == 1 else [2])
         assert mean == [1]
         assert gathered == ([1] if rank == 1 else [0, 2])
-        assert refused[0].startswith(f"rank {rank} is not of ProcessSet(")
+        assert refused[0].startswith(f"rank {rank} is not in ProcessSet(")
         assert refused[1] == "there is a process set of ranks [0, 2] already"
         assert refused[2] == "the ranks of the process set are [7], must be from 0 to 2, one at least"
         assert removed == [True, False]
@@ -190,7 +190,7 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
             "sparse async": ("NotSupported", "tensor.to_dense()"),
             "device": ("UnsupportedArray", "pass tensor.cpu()"),
             "splits": ("ValueError", "give splits"),
-            "no tensor": ("TypeError", "this is a float"),
+            "no tensor": ("TypeError", "not a float"),
             "overflow": ("HorovodInternalError", "SumOverflow"),
             "poll": ("ValueError", "is not under way"),
             "shut down": ("ValueError", "use hvd.init()"),
@@ -239,8 +239,8 @@ def test_the_optimizer_refuses_what_it_cannot_average(ranks: Ranks) -> None:
     for (twice, missing, adasum, predivided, lbfgs, sparse), gradient in ranks.results(
         "horovod_optimizer_refusals"
     ):
-        assert twice == "ValueError: names of parameters must differ; there twice: 0.weight"
-        assert "leave out 2 of the optimizer's: (1, 8), (1,)" in missing
+        assert twice == "ValueError: names of parameters must differ; given twice: 0.weight"
+        assert "leave out 2 of the optimizer's parameters, of shapes (1, 8), (1,)" in missing
         assert adasum.startswith("NotSupported: op is")
         assert "op=hvd.Average only" in predivided
         assert "LBFGS cannot be sent" in lbfgs

@@ -132,7 +132,7 @@ def test_several_ranks_on_a_machine_of_several_have_to_be_summed_there(here: Clu
     ]
     for status, _, errors in ends(ranks):
         assert status == 1
-        assert "INA_HIERARCHICAL is 0, and a machine of several has several ranks" in errors
+        assert "INA_HIERARCHICAL is 0, but one of several machines has several ranks" in errors
 
 
 def test_a_rank_with_another_token_is_not_heard(here: Cluster) -> None:
