@@ -1,4 +1,4 @@
-"""A switch program handwritten in C (``by_hand.c``), for packets of one job: an upper bound for comparison."""
+"""A switch program handwritten in C (``by_hand.c``) for packets of one job: the upper bound of speed."""
 
 from __future__ import annotations
 
