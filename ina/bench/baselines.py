@@ -41,7 +41,7 @@ class Library:
 
     def missing(self, name: str) -> str | None:
         """Return the missing requirement and how to install it, or None."""
-        lacking = f"the {name} baseline needs {{}}, which is not installed: {self.install}"
+        lacking = f"the {name} baseline needs {{}}, which is missing: {self.install}"
         if self.launcher and self.path is None:
             return lacking.format(f"{self.launcher[0]} of {self.title}")
         return lacking.format(self.module) if find_spec(self.module) is None else None

@@ -1,4 +1,4 @@
-"""Turns of `ina bench allreduce`: the ranks of one library measure at a time, then those of the next.
+"""Turns of `ina bench allreduce`: the ranks of one library measure, then the ranks of the next library.
 
 All processes run from the beginning, so that other load on the machine affects all libraries equally; between
 their turns they wait in a read, without processor time. A rank connects to a Unix socket, and writes the name
