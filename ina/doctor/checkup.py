@@ -127,7 +127,7 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
         yield Finding(
             machine,
             f"UDP port {INA_UDP_PORT} of {ip} cannot be used: {facts.port_taken}",
-            f"end the process that uses it (ss -ulpn 'sport = {INA_UDP_PORT}' shows it)",
+            f"end the process that uses it (find it with ss -ulpn 'sport = {INA_UDP_PORT}')",
         )
 
 
