@@ -173,7 +173,7 @@ def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession
 
 @contextlib.contextmanager
 def swept(topology: Topology) -> Iterator[None]:
-    """Remove jobs with expired leases from the switches of a cluster file while the context lasts, in a thread.
+    """Remove jobs with expired leases from the switches of a cluster file while the context lasts.
 
     The process that renews a job's lease, its holder, such as ``ina admit``, is on the machine of rank 0, and
     may die with that machine. Other processes remove such jobs only when they admit the next one; the machine

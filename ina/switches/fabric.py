@@ -73,8 +73,8 @@ class SwitchProcess(Protocol):
 class AttachedSwitch:
     """A switch that another process runs.
 
-    Port p is at the address that the switch has reported, the entry p of `told`; without an entry, at UDP
-    port `base` + p of `host`.
+    `told` has the addresses of ports that the switch has reported; any other port p is at UDP port `base` + p
+    of `host`.
     """
 
     host: str
