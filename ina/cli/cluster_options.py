@@ -115,7 +115,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
         if not found or found[2] == "0":
             raise Failure(f"--hosts {entry.strip()!r}: want NAME, NAME:RANKS or NAME slots=RANKS", USAGE)
         if found[1] in slots:
-            raise Failure(f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS once", USAGE)
+            raise Failure(f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS", USAGE)
         slots[found[1]] = int(found[2]) if found[2] else None
     if not slots:
         raise Failure(f"--hosts {text!r}: want names of machines, but there are none", USAGE)
@@ -124,7 +124,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
     elif all(slots.values()):
         room = sum(each or 0 for each in slots.values())
         if workers > room:
-            raise Failure(f"-np {workers}: the machines of --hosts have slots for {room} ranks", USAGE)
+            raise Failure(f"-np {workers}: the machines of --hosts have room for {room} ranks", USAGE)
         counts, left = [], workers
         for each in slots.values():
             counts.append(min(each or 0, left))

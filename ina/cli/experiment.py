@@ -220,7 +220,7 @@ def _check(chosen: Sequence[Experiment], asked: ExperimentSettings) -> Reply:
         except ValueError as error:
             raise Failure(f"{one.name} is stale: {error}") from error
         for each in differences:
-            now = f"{each.column} is {each.now}, but {each.published} in the published row"
+            now = f"{each.column} is {each.now}, but {each.published} is published"
             stale.append(f"{one.name} is stale: {now} ({named(each.labels)})")
         if not differences:
             out.print(f"{one.name}: the shortest row is reproduced")
