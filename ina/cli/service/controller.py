@@ -17,7 +17,7 @@ from ina.quickly import quickly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """A controller: its cluster, its policies, and its users."""
+    """Options of 'ina controller': its state, cluster, address, policies, and how workers start."""
 
     state: Annotated[
         Path | None,
@@ -207,7 +207,7 @@ class ControllerSettings:
     ] = "text"
 
     def check(self) -> None:
-        """Raise Failure for settings that contradict each other, or need another."""
+        """Raise Failure for options that contradict each other, or need another option."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
         if self.cluster is not None and self.testbed is not None:
@@ -221,7 +221,7 @@ class ControllerSettings:
         if self.cluster is None and any(of_cluster.values()):
             option = next(option for option, given in of_cluster.items() if given)
             raise Failure(
-                f"{option} needs --cluster: a testbed's switches are as 'ina topo up' made them", USAGE
+                f"{option} needs --cluster: 'ina topo up' sets it for the switches of a testbed", USAGE
             )
         if self.target not in ("embedded", "bmv2"):
             raise Failure(f"--target {self.target}: want embedded or bmv2", USAGE)
@@ -234,7 +234,7 @@ class ControllerSettings:
 
     @property
     def launched(self) -> str:
-        """Kind of the executor."""
+        """Kind of the executor: the option, or local on a testbed, and ssh on a cluster."""
         return self.executor or ("local" if self.cluster is None else "ssh")
 
 
@@ -243,7 +243,7 @@ def controller(context: typer.Context, asked: ControllerSettings) -> None:
     if context.invoked_subcommand is not None:
         return
     if asked.state is None:
-        raise Failure("give --state DIR, where the controller keeps its state", USAGE)
+        raise Failure("--state is missing: give --state DIR, where the controller keeps its state", USAGE)
     asked.check()
     try:
         with quickly():
