@@ -100,7 +100,7 @@ def _explained(events: Sequence[Event], log: Path) -> Reply:
     missing = library.missing_captures(facts, {(event.place, event.port) for event in events})
     if missing:
         raise Failure(
-            f"no captures of {', '.join(missing)}, which have workers; the captures may be of another run"
+            f"no captures of {', '.join(missing)}, where the workers are; the captures may be of another run"
         )
     verdicts = library.explain(events, sums, facts)
     by_job = {job.name: [each for each in verdicts if each.job == job.name] for job in facts}

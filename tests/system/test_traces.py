@@ -79,7 +79,7 @@ def test_captures_that_are_none_or_of_others_are_one_error(tmp_path: Path, simul
     other.write_bytes(struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 60, 60) + bytes(60))
     with pytest.raises(Failure, match="no INA packets"):
         trace([other])
-    with pytest.raises(Failure, match="the captures hold no slots"):
+    with pytest.raises(Failure, match="the captures show no slots"):
         trace([simulated / "h1.pcapng"], slots=True)
 
 
