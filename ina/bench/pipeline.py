@@ -200,7 +200,7 @@ def lane_count(program: ir.Program) -> int:
     Raises ProgramMismatch if the program has no header named ``lanes``.
     """
     headers: ir.Type = program.hdr
-    if program.tofino:  # both gresses have their own
+    if program.tofino:  # ingress and egress have headers of their own
         headers = dict(program.hdr.fields)["ingress"]
     assert isinstance(headers, ir.Struct)
     lanes = dict(headers.fields).get("lanes")

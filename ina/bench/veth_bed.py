@@ -221,7 +221,7 @@ class RawFrames:
         """Send frames; see `FrameLink.send`."""
         return (
             self._sender.send(frames) if frames >= BATCH else 0
-        )  # fewer would cost the same number of calls
+        )  # fewer frames would cost as many system calls
 
     def arrived(self) -> int:
         """Return the number of arrived frames; see `FrameLink.arrived`."""

@@ -95,7 +95,7 @@ def _run() -> int:
         if os.environ.get("NO_COLOR"):
             from typer import rich_utils
 
-            rich_utils.COLOR_SYSTEM = None  # or help would be in bold
+            rich_utils.COLOR_SYSTEM = None  # otherwise help has bold text
         screen.progress("")
         app()  # ends with SystemExit, also on wrong usage
     except Interrupted as interrupted:

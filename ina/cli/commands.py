@@ -47,7 +47,7 @@ def group(name: str, text: str, epilog: str | None = None) -> typer.Typer:
         help=text,
         epilog=epilog,
     )
-    made.callback()(_nothing)  # or a group of one command would be that command
+    made.callback()(_nothing)  # without a callback, typer replaces a group of one command by this command
     return made
 
 
@@ -136,7 +136,7 @@ def _checked(annotation: Any, context: Any, parameter: Any, value: Any) -> Any:
     for each in value if isinstance(value, list | tuple) else () if value is None else (value,):
         if isinstance(each, float) and math.isnan(each):
             raise typer.BadParameter("'nan' is not a number.", ctx=context, param=parameter)
-        if isinstance(each, Path) and "parser" not in declared.keywords:  # a parser's may name something else
+        if isinstance(each, Path) and "parser" not in declared.keywords:  # with a parser, it may be no path
             check_path(declared, option, each)
     return value
 
@@ -151,7 +151,7 @@ def unfold(docstring: str) -> str:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # a quarter of the start, for one option
+        from importlib.metadata import version  # takes a quarter of the start
 
         print(f"ina {version('ina')}")
         raise typer.Exit

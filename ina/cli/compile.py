@@ -194,7 +194,7 @@ def _compiled(
         metrics["explain"] = asdict(layout)
         parts += _layout(layout)
     if asked.packets:
-        # Imported here, because nothing else that this command does needs a switch.
+        # Imported here, because only --packets needs a switch.
         from ina.bench.frame_loop import packet_times
         from softswitch.stf import parse_script
 

@@ -144,7 +144,9 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
         raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
     if not path.exists() and not there.is_dir():
         raise Failure(f"{option}{path}: {there} is not a directory", USAGE)
-    beside = there.resolve().parent if there.is_file() else there  # a file is replaced by one beside it
+    beside = (
+        there.resolve().parent if there.is_file() else there
+    )  # a new file in the directory replaces a file
     for each in (there, beside):
         if not os.access(each, os.W_OK):
             raise Failure(f"{option}{path}: no permission to write to {each}", USAGE)

@@ -53,12 +53,10 @@ def execute(
             report = _service()(switches, specs, on_output=live.output, on_progress=live.update)
     interrupted, elapsed_s = report.interrupt, time.monotonic() - began_s
     answer = Reply(_result(fabric, specs, switch, report, elapsed_s, unused_keys), _parts(fabric, report))
-    with (
-        contextlib.suppress(OSError) if interrupted else contextlib.nullcontext()
-    ):  # the terminal may be gone
+    with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # terminal may be gone
         print_reply(answer, json=as_json)
     if interrupted is not None and not isinstance(interrupted, Interrupted):
-        raise interrupted  # by none of the signals that ask the command to end
+        raise interrupted  # not one of the signals that end a command
     _fail(report.ends, interrupted, elapsed_s)
 
 

@@ -155,7 +155,7 @@ def _serve_machine(asked: FallbackOptions) -> None:
 
     Raises Failure, BadRun.
     """
-    # Imported here: half of the start of a server that serves one switch, which needs none of it.
+    # Imported here: these imports take half of the start, and a server for one switch needs none of them.
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
     from ina.fallback.service import check_secret, serving, wait_until_ended

@@ -200,7 +200,7 @@ class SimSettings:
     cluster: Annotated[
         Path | None,
         Declared(
-            parser=Path,  # and not looked for: it may name a topology
+            parser=Path,  # the file need not exist: the value may name a topology
             metavar="FILE",
             rich_help_panel=NETWORK,
             help="Read the network from this file, instead of --tree, or name a topology of the testbeds, "
@@ -299,7 +299,7 @@ def sim(asked: SimSettings) -> Reply:
 
         ina sim examples/windows/jobs.toml --cluster leaf-spine:2x4x4 --placement netpack --routing grid
     """
-    # Loaded here, for other commands need none of it.
+    # imported here: slow, and not needed for --help
     from bmv2_topos.testbeds.virtual import VirtualSettings
 
     if asked.plot is not None:

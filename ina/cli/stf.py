@@ -89,7 +89,7 @@ def stf(asked: StfSettings) -> Reply:
             for name in _BACKENDS[asked.backend]
         }
         if asked.bmv2:
-            # Imported here, because a controller and testbeds take longer than most scripts.
+            # Imported here, because importing controller and testbeds takes longer than most scripts.
             from bmv2_topos.testbeds.bmv2 import run_on_bmv2
 
             reports["bmv2"] = run_on_bmv2(path, compiled, statements, defines=defines, include_dirs=include)

@@ -165,7 +165,7 @@ class SwitchFabric:
             return self.fallback
 
     def _fallback_process(self, port: int) -> Fallback:
-        from ina.fallback.process import FallbackProcess  # for jobs that share slots
+        from ina.fallback.process import FallbackProcess  # only jobs with shared slots need it
 
         assert isinstance(self.hosts, PortHosts)
         local, switch = self.hosts.ends(self.root, port)

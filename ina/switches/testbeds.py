@@ -58,7 +58,7 @@ def hosts_for(state: State, workers: int) -> Iterator[list[str]]:
         with (state.folder / ".hosts.lock").open("w") as choosing:
             fcntl.flock(
                 choosing, fcntl.LOCK_EX
-            )  # other processes wait: this one holds more hosts for a moment
+            )  # other processes wait: this process briefly holds all free hosts
             chosen = _choose(state, workers, stack)
         yield chosen
 
@@ -213,7 +213,7 @@ def live_runner(name: str) -> LiveRunner:
 
 
 def _mininet() -> LiveRunner:
-    from bmv2_topos.testbeds import mininet  # which looks for Mininet
+    from bmv2_topos.testbeds import mininet  # imported here: the module looks for Mininet
 
     return Testbed(mininet.up, mininet.find)
 

@@ -142,7 +142,7 @@ def switch(
         ina bench switch --veth --baseline bmv2
     """
     through: VethBench | None = None
-    if veth or baseline:  # first: it may lack something
+    if veth or baseline:  # first, because a requirement may be missing
         through = bench_veth(baseline=baseline is not None, round_s=duration, rounds=VETH_ROUNDS)
     measured = bench_switch(
         exact=exact, lpm=lpm, ternary=ternary, round_s=duration / SWITCH_ROUNDS, rounds=SWITCH_ROUNDS

@@ -129,7 +129,7 @@ def live(asked: LiveSettings) -> Reply:
     policies = Policies(name, allocation, interval_s=asked.asking.interval, retries=asked.asking.retries)
     servers = policies.servers(there)
     policies = replace(policies, settings=inputs.parse_settings(asked.settings, [name]))
-    policies.core(there)  # refuses invalid ones before anything is started
+    policies.core(there)  # raises errors of policies before processes are started
     submissions = read(asked.jobs, servers)
     command = "schedule live" if asked.cluster is None else LIVE
     job_files.note(command, asked.jobs)
