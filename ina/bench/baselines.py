@@ -33,9 +33,9 @@ class Library:
     module: str
     """The Python module that a rank imports."""
     install: str
-    """The command that installs it."""
+    """The command that installs the module."""
     launcher: tuple[str, ...] = ()
-    """The start of its launcher's command, up to the number of ranks; (): ranks are started without one."""
+    """The start of its launcher's command, before the number of ranks; (): ranks need no launcher."""
     shared_object: str = ""
     """File name of the MPI library that mpi4py loads: Open MPI and MPICH may be in one environment."""
 

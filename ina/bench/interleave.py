@@ -98,10 +98,10 @@ class Comparison:
     Attributes:
         offsets: The stage at which each job starts a round: the best order by the first run's profiles.
         predicted_round_s: Seconds per round by equation 3 of the paper.
-        contended_round_s: Equation 3 with the stage times that were measured while the jobs took turns: what
-            it exceeds the prediction by is the interference between stages on different resources.
-        measured_round_s: Mean seconds per iteration of the jobs: what it exceeds the contended round by is
-            the cost of barriers and varying stage times.
+        contended_round_s: Seconds per round by equation 3, with the stage times that were measured while the
+            jobs took turns. The excess over the prediction is the cost of interference between stages.
+        measured_round_s: Mean seconds per iteration of the jobs. The excess over the contended round is the
+            cost of barriers and varying stage times.
         predicted_efficiency: gamma of the predicted round, equation 4.
         measured_efficiency: gamma of the measured round.
         predicted_speedup: Predicted sum over the jobs of the speed in the group relative to the speed alone.
@@ -148,7 +148,7 @@ SETTLED = 2
 """Iterations left out after a change of CPUs: one was in progress, and the new cores' caches are cold."""
 
 MOST_ITERATIONS = 60
-"""Most iterations of a measurement: a turn server keeps only the latest ones
+"""Largest number of iterations of a measurement: a turn server keeps only the latest ones
 (`hostlib.interleave.stages.KEPT`)."""
 
 
@@ -179,7 +179,10 @@ class JobOnCpus:
         self._patience_s = patience_s
 
     def measure(self, cpus: Sequence[int], iterations: int) -> CpuMeasurement:
-        """Bind the job to these CPUs, and measure N `iterations`. Raises CpusNotMeasured."""
+        """Bind the job to these CPUs; return its median times over this number of further iterations.
+
+        Raises CpusNotMeasured.
+        """
         self._wait(1)  # earlier, no worker may have joined the turn server
         bind(self._turns.processes(self._name), cpus)
         begun = self._turns.iterations(self._name)

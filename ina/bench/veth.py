@@ -57,7 +57,7 @@ class VethPassed:
 
 @dataclass(frozen=True, slots=True)
 class VethBench:
-    """The results by case: of each, the round with the median of frames per second."""
+    """The results; of the rounds of each case, the one with the median of frames per second."""
 
     cases: tuple[VethPassed, ...]
 

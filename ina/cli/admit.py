@@ -349,7 +349,7 @@ def _admitted(asked: AdmitSettings) -> JobResult:
         raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
     names = names_of(asked.machine or [",".join(known_as())], len(spec.machines))
     if len(names) > 1 and asked.listen is None:
-        raise Failure("--listen: ranks on several machines need an address of this one to meet at", USAGE)
+        raise Failure("--listen is missing: want an address of this machine for ranks on others", USAGE)
     if any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical:
         raise Failure("several ranks on one machine need --hierarchical", USAGE)
     memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}

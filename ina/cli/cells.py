@@ -206,9 +206,9 @@ def _read(cells: CellReader, register: Register, wanted: tuple[int, ...]) -> lis
         if error.code != _UNIMPLEMENTED:
             raise
         raise Failure(
-            f"the switch at {cells.address} cannot read registers over P4Runtime ({error}), as BMv2 cannot:"
-            " this is optional in P4Runtime; use a counter in the program instead, and read it with"
-            " 'ina counters'"
+            f"the switch at {cells.address} cannot read registers over P4Runtime ({error}): P4Runtime does"
+            " not require it, and BMv2 does not support it; use a counter in the program instead, and read"
+            " it with 'ina counters'"
         ) from error
 
 

@@ -34,7 +34,7 @@ def cluster_of(
 
     Args:
         path: The cluster file.
-        fabric: The switches that `asked` describes; they must be none of its own.
+        fabric: The switches as `asked` describes them, which must be without --switch, --tree and faults.
         asked: The command's options.
         listen: Address of this machine to which ranks connect at their start; None: it is found.
 

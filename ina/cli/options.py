@@ -143,8 +143,7 @@ class FaultOptions:
     def impairments(self, loss: float | None = None) -> str:
         """Return the faults of a port in the notation of ``ina switch --impair``; "" for none.
 
-        Without `loss`, of ports towards workers and the fallback server; otherwise of ports with this loss.
-        Raises Failure.
+        `loss` is the port's probability of loss; None: the value of --loss. Raises Failure.
         """
         from controller.vocabulary.topology import MAX_RATE_BPS
 
@@ -330,7 +329,7 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 def parse_switch(option: str, text: str, *, other: str = "") -> str:
     """Return HOST:PORT or unix:PATH from the ``grpc://host:port`` or ``unix:path`` given to `option`.
 
-    As in files, ``grpc://`` may be left out. Raises Failure; its message begins the valid forms with `other`.
+    As in files, ``grpc://`` may be left out. Raises Failure, whose message names `other` before these forms.
     """
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:

@@ -97,7 +97,7 @@ def say(text: str) -> None:
 
 
 _ROUNDED = 0.9995
-"""A number from this share of a unit on is shown in this unit: with three digits it is rounded to 1."""
+"""Least number that is shown in a unit, as a share of the unit: three digits round it to 1."""
 
 
 def seconds(value: float) -> str:

@@ -261,8 +261,8 @@ class SwitchOptions:
         Declared(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p. Default: the "
-            "addresses that the switch reports by gNMI, or 127.0.0.1:47000.",
+            help="With --switch ADDRESS: send packets for port p of the switch to HOST, UDP port PORT + p. "
+            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:47000.",
         ),
     ] = None
     worker_base: Annotated[
@@ -270,7 +270,7 @@ class SwitchOptions:
         Declared(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p. "
+            help="With --switch ADDRESS: bind the worker at port p of the switch to HOST, UDP port PORT + p. "
             "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:48000.",
         ),
     ] = None

@@ -251,9 +251,9 @@ class ScheduleInputs:
 
 
 def parse_settings(texts: Sequence[str] | None, policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """Return the pairs (name, value) that were given to ``--set``, which these policies must have.
+    """Return the pairs (name, value) that were given to ``--set``.
 
-    Raises Failure.
+    Raises Failure for a parameter that none of these policies has, or an invalid value.
     """
     try:
         chosen = tuple(parse_setting(text) for text in texts or ())

@@ -67,8 +67,8 @@ class EmbeddedSettings:
     arch: Annotated[
         SwitchArchitecture | None,
         Declared(
-            help="Accept only programs for this architecture. Default: any; the file that a program "
-            "includes decides.",
+            help="Accept only programs for this architecture. Default: any; the architecture file that a "
+            "program includes decides.",
             show_default=False,
         ),
     ] = None
@@ -76,9 +76,9 @@ class EmbeddedSettings:
         list[Path] | None,
         Declared(
             metavar="FILE",
-            help="Fill the tables of --program from this file, before any packet: JSON as the "
-            "s1-runtime.json of p4lang/tutorials, or, under any other name, commands of simple_switch_CLI. "
-            "Repeatable.",
+            help="Fill the tables of --program from this file, before any packet: a .json file like "
+            "s1-runtime.json of p4lang/tutorials, or a file with another suffix and commands of "
+            "simple_switch_CLI. Repeatable.",
         ),
     ] = None
     p4runtime: Annotated[
@@ -159,7 +159,7 @@ class EmbeddedSettings:
         Declared("--until-eof", help="Exit when standard input ends, to exit with the parent process."),
     ] = False
     pcap_name: Annotated[
-        str, Declared(rich_help_panel=options.CAPTURES, help="Name the switch in captures.")
+        str, Declared(rich_help_panel=options.CAPTURES, help="Give the switch this name in captures.")
     ] = "s1"
     pcap_notes: Annotated[
         str,

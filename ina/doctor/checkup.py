@@ -111,7 +111,9 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
     if found.ip != ip:
         yield Finding(machine, f"the address {ip} belongs to {having[0].name}, not to {found.name}", lines)
     if found.mac.lower() != mac.lower():
-        yield Finding(machine, f"{found.name} has the MAC address {found.mac}, the file says {mac}", lines)
+        yield Finding(
+            machine, f"{found.name} has the MAC address {found.mac}, but the cluster file says {mac}", lines
+        )
     if not found.up:
         yield Finding(machine, f"{found.name} is down", f"ip link set {found.name} up")
     elif not found.carrier:

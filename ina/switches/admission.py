@@ -85,7 +85,7 @@ def _member(rank: int) -> Member:
 def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Member]:
     """Return the switch's workers, one on each machine.
 
-    Raises BadRun unless there is a machine for each, or if a machine would have several.
+    Raises BadRun if there are more or fewer machines than `spec` names, or several workers on one machine.
     """
     _check_one_each(spec)
     if len(machines) != len(spec.machines):

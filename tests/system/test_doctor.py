@@ -114,7 +114,7 @@ FAULTS = {
         status=0,
     ),
     "another MAC address": Fault(
-        *("h2", "h2-eth0 has the MAC address 02:00:00:00:00:02, the file says 02:00:00:00:00:99"),
+        *("h2", "h2-eth0 has the MAC address 02:00:00:00:00:02, but the cluster file says 02:00:00:00:00:99"),
         file=says("server", "h2", mac="02:00:00:00:00:99"),
     ),
     "an address that no interface has": Fault(

@@ -71,9 +71,9 @@ class AllreduceSettings:
         ),
     ] = False
     block8: Annotated[
-        bool, Declared("--block8", help="Measure 8-bit values, too, of at most 127 workers.")
+        bool, Declared("--block8", help="Measure 8-bit values, too, for up to 127 workers.")
     ] = False
-    block4: Annotated[bool, Declared("--block4", help="Measure 4-bit values, too, of at most 7 workers.")] = (
+    block4: Annotated[bool, Declared("--block4", help="Measure 4-bit values, too, for up to 7 workers.")] = (
         False
     )
     port_kind: Annotated[

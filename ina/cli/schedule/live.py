@@ -51,7 +51,7 @@ class LiveSettings:
         Declared(
             "--jobs",
             metavar="FILE",
-            help="Read the jobs from this file, as for 'ina schedule plan'; each needs a 'command' "
+            help="Read the jobs from this file, in a format of 'ina schedule plan'; each needs a 'command' "
             "for its workers.",
         ),
     ]
@@ -80,8 +80,8 @@ class LiveSettings:
         Declared(
             parser=Path,  # the file need not exist: the value may name a topology
             metavar="FILE",
-            help="Allocate servers, trees and slots of this network to jobs, a file as for 'ina cluster "
-            "simulate'; --gpus is ignored then. Default: no network.",
+            help="Allocate servers, trees and slots of a network to jobs: a file or a topology as for 'ina "
+            "cluster simulate'. Ignores --gpus. Default: no network.",
         ),
     ] = None
     on_cluster: NetworkPolicies

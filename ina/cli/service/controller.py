@@ -107,20 +107,23 @@ class ControllerSettings:
         str | None,
         Declared(
             metavar="NAME",
-            help="Schedule jobs by this policy of 'ina schedule policies'. Default: joint, which also places "
-            "them and chooses trees, up to 32 servers; edf beyond.",
+            help="Schedule jobs by this policy of 'ina schedule policies'. Default: up to 32 servers joint, "
+            "which also places jobs and chooses trees; with more servers, or --placement, edf.",
         ),
     ] = None
     placement: Annotated[
         str | None,
-        Declared(metavar="NAME", help="Place jobs by this policy. Default: the scheduler, or netpack."),
+        Declared(
+            metavar="NAME",
+            help="Place jobs by this policy. Default: netpack; with --scheduler joint, joint places them.",
+        ),
     ] = None
     routing: Annotated[
         str | None,
         Declared(
             metavar="NAME",
-            help="Choose trees by this policy. Default: ecmp-everywhere; with joint shortest-path, which "
-            "leaves trees to it.",
+            help="Choose trees by this policy. Default: ecmp-everywhere; with --scheduler joint, "
+            "shortest-path, which keeps the trees that joint chooses.",
         ),
     ] = None
     memory: Annotated[
@@ -189,7 +192,7 @@ class ControllerSettings:
     ] = 10_000
     keep_days: Annotated[
         float,
-        Declared(metavar="DAYS", help="Keep a job for this long after its end, if --keep-jobs allows."),
+        Declared(metavar="DAYS", help="Keep jobs for this long after their end, the latest --keep-jobs."),
     ] = 30.0
     take_over: Annotated[
         bool,
@@ -293,7 +296,7 @@ for _group, _name, _place, _line in (
         app,
         "backup",
         "service.state:backup",
-        "Copy a state with its tokens into one file, while a controller may use it.",
+        "Copy a state with its tokens into one file, also while a controller uses the state.",
     ),
     (
         app,

@@ -84,7 +84,7 @@ def backup(
     ],
     state: State,
 ) -> None:
-    """Copy a state with its tokens into one file, while a controller may use it.
+    """Copy a state with its tokens into one file, also while a controller uses the state.
 
     Examples:
         ina controller backup ina.backup --state /var/lib/ina
@@ -93,7 +93,9 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, Declared(argument=True, metavar="FILE", help="Restore this file of 'backup'.")],
+    file: Annotated[
+        Path, Declared(argument=True, metavar="FILE", help="Restore from this file, made by 'backup'.")
+    ],
     state: State,
 ) -> None:
     """Replace a state that no controller uses by a backup; the old state is kept beside it.
