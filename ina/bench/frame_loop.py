@@ -208,19 +208,19 @@ def _time(pipeline: Pipeline, groups: dict[int, list[tuple[int, int]]], packet: 
 
 
 class _Frame(ctypes.Structure):
-    """``struct bench_frame``."""
+    """The C type ``struct bench_frame`` of ``frame_loop.c``."""
 
     _fields_ = (("offset", ctypes.c_uint32), ("length", ctypes.c_uint32), ("port", ctypes.c_uint16))
 
 
 class _Replica(ctypes.Structure):
-    """``struct bench_replica``."""
+    """The C type ``struct bench_replica`` of ``frame_loop.c``."""
 
     _fields_ = (("port", ctypes.c_uint16), ("rid", ctypes.c_uint16))
 
 
 class _LoopRun(ctypes.Structure):
-    """``struct bench_run``."""
+    """The C type ``struct bench_run`` of ``frame_loop.c``."""
 
     _fields_ = (
         ("frames", ctypes.c_void_p),
@@ -238,7 +238,7 @@ class _LoopRun(ctypes.Structure):
 
 
 class _Sums(ctypes.Structure):
-    """``struct bench_sums``."""
+    """The C type ``struct bench_sums`` of ``frame_loop.c``."""
 
     _fields_ = (
         ("frames", ctypes.c_void_p),

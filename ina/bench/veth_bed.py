@@ -134,13 +134,13 @@ BATCH = 32
 
 
 class _Part(ctypes.Structure):
-    """``struct iovec``."""
+    """The C type ``struct iovec``, for sendmmsg(2)."""
 
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 class _Header(ctypes.Structure):
-    """``struct msghdr``."""
+    """The C type ``struct msghdr``, for sendmmsg(2)."""
 
     _fields_ = (
         ("name", ctypes.c_void_p),
@@ -154,7 +154,7 @@ class _Header(ctypes.Structure):
 
 
 class _Message(ctypes.Structure):
-    """``struct mmsghdr``."""
+    """The C type ``struct mmsghdr``, for sendmmsg(2)."""
 
     _fields_ = (("header", _Header), ("sent_bytes", ctypes.c_uint32))
 

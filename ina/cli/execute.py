@@ -103,7 +103,7 @@ def _result(
 
 
 def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
-    """Yield the tables for people: one of the jobs; for a tree, one of packets by outcome and switch."""
+    """Yield the tables for people: a table of jobs and, for a tree, a table of packets by switch."""
     results = {end.spec.job.name: end.result for end in report.ends if end.result}
     if not results:
         return

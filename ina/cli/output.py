@@ -52,7 +52,7 @@ def table(
     left: Collection[str] = (),
     folded: str = "",
 ) -> None:
-    """Print a table; the parameters are the fields of `Listing`."""
+    """Print a table; for the parameters, see `Listing`."""
     _table(Listing(title, columns, rows, left, folded))
 
 

@@ -123,9 +123,7 @@ def _only(seen: dict[int, JobOverview], job: int | None) -> int:
 def _life(life: Timeline, seen: dict[int, JobOverview]) -> Reply:
     if not life.steps:
         psns = seen[life.job].psns
-        raise Failure(
-            f"--psn {life.psn}: no such packet was captured of job {life.job}; want {min(psns)} to {max(psns)}"
-        )
+        raise Failure(f"--psn {life.psn}: not in captures of job {life.job}; want {min(psns)} to {max(psns)}")
     steps = [
         asdict(step.event) | {"kind": step.event.kind_name, "flags": step.event.flag_names, "what": step.what}
         for step in life.steps

@@ -59,7 +59,7 @@ def test_numbers_are_there_as_json(simulated: Path, capsys: pytest.CaptureFixtur
     [
         ({"psn": 1}, USAGE, "several jobs were captured: 1, 2, 3; give one as --job"),
         ({"job": 9}, USAGE, "--job 9: want one of 1, 2, 3"),
-        ({"job": 1, "psn": 4_000_000}, 1, "--psn 4000000: no such packet was captured of job 1; want 0 to"),
+        ({"job": 1, "psn": 4_000_000}, 1, "--psn 4000000: not in captures of job 1; want 0 to"),
         ({"slots": True, "psn": 1}, USAGE, "--slots and --psn are mutually exclusive"),
     ],
 )

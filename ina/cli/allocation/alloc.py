@@ -111,8 +111,7 @@ def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
     for job in inputs.jobs:
         if job.due_s is not None and job.due_s <= now:
             raise Failure(
-                f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s: want --now before that, not {now:g}",
-                USAGE,
+                f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s, not after --now {now:g}", USAGE
             )
     settings = AllocationSettings(memory=name, reading=asked.reading, margin=asked.margin)
     allocator = common.decided(inputs, settings, placed=True)

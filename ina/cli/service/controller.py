@@ -56,7 +56,7 @@ class ControllerSettings:
         int | None,
         Declared(
             metavar="COUNT",
-            help="With --cluster: put this many 32-bit values into each packet. Default: as the running "
+            help="With --cluster: put this many 32-bit values into each packet. Default: as in the running "
             "switches.",
         ),
     ] = None
@@ -302,7 +302,7 @@ for _group, _name, _place, _line in (
         app,
         "restore",
         "service.state:restore",
-        "Replace a state that no controller uses by a backup; the old state is kept beside it.",
+        "Replace a state with a backup, while no controller uses it; the old state is kept beside it.",
     ),
     (
         app,

@@ -98,7 +98,7 @@ def restore(
     ],
     state: State,
 ) -> None:
-    """Replace a state that no controller uses by a backup; the old state is kept beside it.
+    """Replace a state with a backup, while no controller uses it; the old state is kept beside it.
 
     Runs that are in the backup continue. The controller's next start ends all other runs. Jobs that may have
     ended since the backup then count as failed: 'ina retry' runs them from their last checkpoint.
