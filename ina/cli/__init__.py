@@ -20,7 +20,7 @@ from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
-"""Commands that are started by others, and so must start fast: their options are parsed without typer."""
+"""Commands that other processes start, and end by a signal: their options are parsed without typer."""
 
 _AGAIN_S = 0.01
 """Delay before a signal is sent again: by then the object that was being destroyed is usually gone."""

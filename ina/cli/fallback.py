@@ -68,8 +68,8 @@ class FallbackOptions:
         bool,
         Declared(
             "--beside-workers",
-            help="With --transport udp: forward packets of workers on this machine, too, which send to "
-            '--local. A job names its worker ("beside": HOST:PORT). --serve sets this if the machine has '
+            help="With --transport udp: also sum packets that workers on this machine send to --local. A job "
+            'names its worker on this machine ("beside": HOST:PORT). --serve sets this if the machine has '
             "workers.",
         ),
     ] = False

@@ -29,7 +29,7 @@ OpenLanes = Annotated[
     int | None,
     Declared(
         help="Put this many values into each packet: 32, 64 or 256.",
-        show_default="256, or as the running program",
+        show_default="256, or as in the running program",
     ),
 ]
 FLOWS = "Send this many flows of ordinary packets beside the jobs, between random hosts."
