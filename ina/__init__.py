@@ -1,4 +1,4 @@
-"""Allreduce and reduce through the switch, the way training code is written.
+"""Allreduce and other collectives through the switch, with the calls that training code makes.
 
 ::
 
@@ -8,8 +8,9 @@
     mean = ina.allreduce(gradient, op="average")
     ina.shutdown()
 
-This is the public interface of the host library (`hostlib`). The packages below compose switch, controller,
-host library and testbeds: `ina.cli` (the command), `ina.service` (runs jobs), `ina.bench`.
+This module has the public names of the host library (`hostlib`). The packages below it combine switch,
+controller, host library and testbeds: `ina.cli` is the command, `ina.service` the controller's service that
+runs jobs, `ina.bench` measures.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Return a name of the host library, imported at first use: a switch process needs none."""
+    """Return an object of the host library by its name.
+
+    The library is imported at the first use, because a switch process does not need it.
+    """
     if not name.startswith("__") or name == "__all__":
         import hostlib
 

@@ -1,15 +1,15 @@
 """Errors of runs, and of the service that runs jobs.
 
 RunError
-├── BadRun             the run is invalid; `setting` names the field that is wrong
+├── BadRun             the settings of a run are invalid; `setting` names the invalid one
 ├── AddressTaken       another process has the UDP address of a host
-├── ProcessFailed      a switch or the fallback server did not start, or has ended; `status` says how
-├── WorkerFailed       a job's worker failed, or its job was lost
-├── GroupFailed        a job of a group failed, and ended the others
+├── ProcessFailed      a switch or the fallback server did not start, or has ended; `exit_code` says how
+├── WorkerFailed       a worker of a job failed, or its job was not admitted or lost its admission
+├── GroupFailed        one job of a group failed, which ended the group's other jobs
 └── StagesNotMeasured  a job ended before its stages could be measured
 
 ServiceError
-├── StoreError         the state's folder cannot be used
+├── StoreError         the folder with the controller's state cannot be used
 ├── Unknown            there is no such job, server or switch
 ├── Conflict           the request contradicts the state
 ├── TooMany            a tenant exceeds its submissions per minute
@@ -21,14 +21,17 @@ from __future__ import annotations
 
 
 class RunError(Exception):
-    """A run of jobs failed, or is impossible."""
+    """A run of jobs failed, or cannot start."""
 
     exit_code = 1
     """Exit code of a command that this error ends."""
 
 
 class BadRun(RunError):
-    """The run is invalid; `setting` names the wrong field of a spec, if there is one."""
+    """The settings of a run are invalid.
+
+    `setting` names the invalid field of a `LaunchSpec` or `FabricSpec`; "": no single field is the reason.
+    """
 
     exit_code = 2
 
@@ -39,13 +42,13 @@ class BadRun(RunError):
         super().__init__(self.told(setting))
 
     def told(self, name: str) -> str:
-        """Return the message with this name for the setting, such as its option."""
+        """Return the message, in which the setting has this name, such as ``--ports``."""
         subject = f"{name} {self._value}".strip()
         return f"{subject}: {self._reason}" if subject else self._reason
 
 
 class AddressTaken(RunError):
-    """Another process has the UDP address of a host; `chosen`: the user asked for it."""
+    """Another process has the UDP address of a host; `chosen`: whether the user gave this address."""
 
     def __init__(self, message: str, *, chosen: bool) -> None:
         super().__init__(message)
@@ -55,8 +58,8 @@ class AddressTaken(RunError):
 class ProcessFailed(RunError):
     """A switch or the fallback server did not start, or has ended.
 
-    `status` is its own exit status, after which it has printed the reason, and then the command's exit
-    status; None if it was killed.
+    `status` is the process's exit status, which the command then exits with, too; the process has printed the
+    reason. None: it was killed, or has no exit status.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -65,11 +68,11 @@ class ProcessFailed(RunError):
 
 
 class WorkerFailed(RunError):
-    """A worker of a job failed, or the job was lost."""
+    """A worker of a job failed, or the job was not admitted, or lost its admission."""
 
 
 class GroupFailed(RunError):
-    """A job of a group failed, and ended the others."""
+    """One job of a group failed, which ended the group's other jobs."""
 
 
 class StagesNotMeasured(RunError):
@@ -77,13 +80,13 @@ class StagesNotMeasured(RunError):
 
 
 class ServiceError(Exception):
-    """The service cannot fulfil a request."""
+    """The controller's service cannot fulfil a request."""
 
     exit_code = 1
 
 
 class StoreError(ServiceError):
-    """The state's folder cannot be used: it is damaged, of another version, full or not writable."""
+    """The folder with the controller's state is damaged, of another version, full or not writable."""
 
 
 class Unknown(ServiceError):
@@ -91,7 +94,7 @@ class Unknown(ServiceError):
 
 
 class Conflict(ServiceError):
-    """The request contradicts the state: a name is taken, a job is over."""
+    """The request contradicts the state: for example, a name is taken, or a job has ended already."""
 
 
 class TooMany(ServiceError):

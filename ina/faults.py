@@ -1,4 +1,4 @@
-"""Points between the steps of effects at which a test can kill the daemon."""
+"""Points in the controller's service, after steps with an outside effect, at which a test can kill it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ POINTS = (
     *("stopped", "one removed", "removed", "let go", "forgotten"),
     *("stray stopped", "stray forgotten", "log removed", "asked to end"),
 )
-"""All points, in the order of a job's life: one after each call with an outside effect."""
+"""Names of all points, in the order of a job's life: one after each call with an outside effect."""
 VARIABLE = "INA_SERVICE_DIE_AT"
-"""``POINT:N``: the process kills itself at the Nth time at this point."""
+"""Environment variable with ``POINT:N``: the process kills itself when it reaches POINT for the Nth time."""
 
 _left = dict[str, int]()
 if text := os.environ.get(VARIABLE):
@@ -26,11 +26,11 @@ if text := os.environ.get(VARIABLE):
 
 
 hook: Callable[[str], None] | None = None
-"""Called with the name of each point; a test in virtual time sets it."""
+"""Function that is called with the name of each point that is reached; set by tests in virtual time."""
 
 
 def fault_point(name: str) -> None:
-    """Do nothing, or kill the process here for a test."""
+    """Mark a point; kill the process here if a test asks for it by `VARIABLE`."""
     if hook is not None:
         hook(name)
     if _left and name in _left:

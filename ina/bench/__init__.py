@@ -1,11 +1,10 @@
 """Measurements of the switch and of collectives, for `ina bench` and `ina schedule interleave`.
 
-- `pipeline`, `switch`: packets through a compiled program, in memory, and through a switch process (`veth`);
-- `allreduce`, `baselines`, `turns`: the program of its ranks, other libraries' processes, their turns;
-- `interleave`, `cpu_counts`: groups of real jobs beside their predictions, and a job on more or fewer CPUs.
+- `pipeline`, `switch`: packets through a compiled program in memory; `veth`: frames through a switch process;
+- `allreduce`: the program that each rank of `ina bench allreduce` runs; `baselines`: processes of other
+  libraries, for comparison; `turns`: lets the libraries measure in turns;
+- `interleave`: groups of real jobs compared with predictions, and a job on more or fewer CPUs.
 
-A composing package: it runs the other packages by their public modules (docs/explanations/architecture.md).
-Nothing here
-prints; the commands do. Pages of many runs, and all other measurements, are made in ``benchmarks/``, which is
-not installed.
+This package uses the other packages through their public modules (docs/explanations/architecture.md). It
+prints nothing; the commands print. All other measurements are in ``benchmarks/``, which is not installed.
 """

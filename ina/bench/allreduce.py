@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 
 
 class Operation(StrEnum):
-    """The collectives."""
+    """Collectives that can be measured."""
 
     ALLREDUCE = "allreduce"
     REDUCE_SCATTER = "reduce-scatter"
@@ -44,17 +44,17 @@ CHUNK = 1 << 16  # elements
 
 @dataclass(frozen=True, slots=True)
 class LibraryRanks:
-    """The ranks of a library."""
+    """This process as a rank of a library: its number, the number of ranks, and the library's calls."""
 
     rank: int
     size: int
     barrier: Callable[[], object]
     run: Callable[[Data], object]
-    """Runs the data's collective."""
+    """Runs the collective that is `Data.operation`."""
 
 
 def gloo(store: str, rank: int, size: int) -> LibraryRanks:
-    """Join the ranks of torch.distributed's gloo, which meet in a file."""
+    """Join torch.distributed's gloo as a rank; the ranks find each other through the file `store`."""
     import torch
     import torch.distributed as dist
 
@@ -78,7 +78,7 @@ def gloo(store: str, rank: int, size: int) -> LibraryRanks:
 
 
 def mpi() -> LibraryRanks:
-    """Return the ranks that an MPI launcher has started."""
+    """Return this process as a rank of MPI's world, whose processes an MPI launcher has started."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -98,7 +98,7 @@ def mpi() -> LibraryRanks:
 
 
 def by_switch() -> LibraryRanks:
-    """Join the ranks of this job."""
+    """Join this rank's INA job, whose collectives go through the switch."""
     ina.init()
 
     def run(data: Data) -> object:
@@ -132,17 +132,20 @@ class Data:
         dtype: Dtype = Dtype.FLOAT32,
         operation: Operation = Operation.ALLREDUCE,
     ) -> None:
-        """Make an array of `elements` elements, of all shards together; of shards, a multiple of `size`."""
+        """Make an array of `elements` elements, which is all shards together, and a shard for this rank.
+
+        For a collective with shards, `elements` is a multiple of `size`.
+        """
         self._rank, self._size = rank, size
         self.operation = operation
         self.array: Array = np.empty(elements, dtype)
         self.shard: Array = np.empty(elements // size, dtype)
-        """Result of reduce-scatter at this rank, and input of all-gather there."""
+        """This rank's result of reduce-scatter, or its input of all-gather."""
         largest = 1_000_000 if dtype is Dtype.INT32 else 1
         self._base = np.linspace(-largest, largest, elements, dtype=dtype)
 
     def fill(self) -> None:
-        """Fill with values for which the collective's result is known."""
+        """Fill array and shard with input for which the collective's result is known."""
         factor = self.array.dtype.type(self._rank + 1)
         match self.operation:
             case Operation.ALLREDUCE | Operation.REDUCE_SCATTER:
@@ -155,7 +158,10 @@ class Data:
                 np.multiply(self._base, factor if self._rank == 0 else 0, out=self.array)
 
     def check(self, bound: float) -> None:
-        """Raise unless the collective's result of every rank's `fill` is right within `bound`."""
+        """Raise SystemExit if an element of the collective's result differs by more than `bound`.
+
+        All ranks have called `fill` before the collective.
+        """
         total = self._size * (self._size + 1) // 2
         match self.operation:
             case Operation.ALLREDUCE:
@@ -169,7 +175,7 @@ class Data:
                 self._compare(self.array, self._base, 1, 0.0)
 
     def _own(self, rank: int, whole: Array | None = None) -> Array:
-        """Return a rank's shard of an array, or of the first rank's fill."""
+        """Return a rank's shard of the array `whole`; without `whole`, of rank 0's input."""
         part = slice(rank * self.shard.size, (rank + 1) * self.shard.size)
         return self._base[part] if whole is None else whole[part]
 
@@ -189,7 +195,7 @@ def _in_blocks(array: Array, block: Block) -> Contender:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One implementation of the collective."""
+    """One implementation of the collective, such as a library, or ina with 8-bit values."""
 
     run: Callable[[], object]
     bound: float
@@ -197,9 +203,9 @@ class Contender:
 
 
 def measure(contender: Contender, data: Data, barrier: Callable[[], object]) -> tuple[float, float]:
-    """Time one collective on freshly filled data, all ranks starting together.
+    """Fill the data, wait for all ranks at a barrier, and run and check the collective.
 
-    Returns seconds, and seconds of processor time of all threads of this process.
+    Returns its elapsed time, and the processor time of all threads of this process, in seconds.
     """
     data.fill()
     barrier()
@@ -211,7 +217,7 @@ def measure(contender: Contender, data: Data, barrier: Callable[[], object]) -> 
 
 
 def main() -> None:
-    """Measure at each turn of this rank."""
+    """Join the library's ranks, and run one measurement each time it is this rank's turn."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--turns", required=True)

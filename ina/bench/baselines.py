@@ -1,4 +1,7 @@
-"""Libraries beside ina in `ina bench allreduce --baseline`: gloo, Open MPI and MPICH, in own processes."""
+"""Libraries that `ina bench allreduce --baseline` compares with ina: gloo, Open MPI and MPICH.
+
+Each runs in processes of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from hostlib.launch import command_line
 
 END_S: Final = 5.0
 _ANY_NUMBER: Final = ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none")
-"""More ranks than cores."""
+"""Options of Open MPI's launcher that allow more ranks than cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +31,33 @@ class Library:
 
     title: str
     module: str
-    """Python's module for it."""
+    """The Python module that a rank imports."""
     install: str
-    """The command that installs it."""
+    """The command that installs the module."""
     launcher: tuple[str, ...] = ()
-    """Its launcher of processes, before the number of ranks; (): ranks are processes of this one."""
+    """The start of its launcher's command, before the number of ranks; (): ranks need no launcher."""
     shared_object: str = ""
-    """Its MPI library, for mpi4py: both can be in one environment, but the launchers' usual names collide."""
+    """File name of the MPI library that mpi4py loads: Open MPI and MPICH may be in one environment."""
 
     def missing(self, name: str) -> str | None:
         """Return the missing requirement and how to install it, or None."""
-        lacking = f"the {name} baseline needs {{}}, which is not here: {self.install}"
+        lacking = f"the {name} baseline needs {{}}, which is missing: {self.install}"
         if self.launcher and self.path is None:
             return lacking.format(f"{self.launcher[0]} of {self.title}")
         return lacking.format(self.module) if find_spec(self.module) is None else None
 
     @property
     def path(self) -> str | None:
-        """The path of its launcher, beside this interpreter or on PATH; None: it is not here."""
+        """The path of its launcher, beside this interpreter or on PATH; None: it is not installed."""
         beside = Path(sys.executable).with_name(self.launcher[0])
         return str(beside) if beside.exists() else shutil.which(self.launcher[0])
 
     def command(self, ranks: int) -> list[str]:
-        """Return the launcher's command up to the command of a rank."""
+        """Return the launcher's command for `ranks` ranks, to which a rank's command is appended."""
         return [str(self.path), *self.launcher[1:], "-np", str(ranks)] if self.launcher else []
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of its launcher."""
+        """Return the environment variables for its launcher, or for its ranks if it has no launcher."""
         if not self.launcher:
             return dict(os.environ)
         library = Path(sysconfig.get_path("data")) / "lib" / self.shared_object
@@ -74,7 +77,7 @@ LIBRARIES: Final[Mapping[str, Library]] = {
         "MPICH", "mpi4py", "pip install 'ina[mpi]'", ("mpiexec.hydra", "-bind-to", "none"), "libmpi.so.12"
     ),
 }
-"""By the name that ``--baseline`` takes."""
+"""The libraries, by their names as values of ``--baseline``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +89,18 @@ class HostPlace:
 
     @property
     def prefix(self) -> list[str]:
-        """Prefix of a command that runs there."""
+        """Start of a command line that runs a command in this namespace."""
         return ["ip", "netns", "exec", self.namespace, "env", f"GLOO_SOCKET_IFNAME={self.interface}"]
 
 
 class Baselines:
-    """Processes of libraries that take turns with ina's."""
+    """Running ranks of other libraries, which measure in turns with ina's ranks."""
 
     def __init__(self) -> None:
         self._running: list[tuple[str, subprocess.Popen[bytes], IO[bytes]]] = []
 
     def failed(self) -> str | None:
-        """Return the reason for which one failed, with its first line of output; None if none failed."""
+        """Return how a process failed, with its first line of output; None if none failed."""
         for title, process, output in self._running:
             if process.poll():
                 output.seek(0)
@@ -114,14 +117,14 @@ class Baselines:
         folder: Path,
         places: Sequence[HostPlace] = (),
     ) -> Iterator[None]:
-        """Run libraries' ranks for the time of the block.
+        """Start the ranks of libraries, and end them after the block.
 
         Args:
             names: The libraries.
             ranks: Number of ranks of each.
-            words: Arguments of ``ina.bench.allreduce`` for a rank, without its library.
-            folder: A folder for files with which ranks meet.
-            places: The host of each rank; (): they are here.
+            words: Arguments of ``ina.bench.allreduce`` for a rank, without ``--library``.
+            folder: A folder for the file through which gloo's ranks find each other.
+            places: The host of each of gloo's ranks; (): this machine, outside of testbeds.
         """
         with contextlib.ExitStack() as stack:
             for name in names:

@@ -1,4 +1,4 @@
-"""A program in C by hand for the packets of one job (``by_hand.c``): a ceiling for comparison."""
+"""A switch program handwritten in C (``by_hand.c``) for packets of one job: the upper bound of speed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from softswitch.engine.build import build_c
 
 @dataclass(frozen=True, slots=True)
 class HandWorker:
-    """The source of a rank's contributions, and the destination of its results."""
+    """A rank's switch port and addresses: the source of its contributions, the destination of its results."""
 
     port: int
     mac: str
@@ -26,16 +26,16 @@ class HandWorker:
 
 
 class ByHand:
-    """One job at its root, its slots, and frames that go through them again and again."""
+    """The handwritten program with the entries and the slots of one job, whose root is this switch."""
 
     def __init__(self, job: int, workers: Sequence[HandWorker], *, lanes: int, slots: int) -> None:
         """Admit a job.
 
         Args:
-            job: Its number.
-            workers: Its workers, by rank; up to 32.
-            lanes: Values in a packet.
-            slots: Its slots.
+            job: The job's number.
+            workers: The job's workers, by rank; up to 32.
+            lanes: Number of values in a packet.
+            slots: Number of the job's slots.
 
         Raises MemoryError, NoCompiler.
         """
@@ -51,14 +51,20 @@ class ByHand:
             library.by_hand_member(self._state, job, rank, worker.port, *addresses, wire.INA_UDP_PORT)
 
     def process(self, frame: bytes, port: int) -> list[bytes]:
-        """Return the copies of a frame's result, by rank; empty: there is no result yet."""
+        """Process a frame that arrived at a port.
+
+        Returns the result packets, one for each rank, if this frame completed a sum; empty if it did not.
+        """
         out = ctypes.create_string_buffer(self._copies * len(frame))
         length = self._library.by_hand_process(self._state, frame, len(frame), port, self._copies, out)
         each = length // self._copies
         return [out.raw[at : at + each] for at in range(0, length, each)] if length else []
 
     def run_s(self, loop: FrameLoop, passes: int) -> float:
-        """Return the processor time in seconds of some passes over the frames of a loop, numbered by PSN."""
+        """Process all frames of a loop `passes` times; the loop's frame numbers must be their PSNs.
+
+        Returns the processor time in seconds.
+        """
         return float(self._library.by_hand_run(self._state, *loop.memory, passes, self._copies)) * 1e-9
 
 

@@ -1,7 +1,7 @@
 """Drives frames through a pipeline in memory at full speed: any program, any frames.
 
-`FrameLoop` does so in C, on one core without queues in between; `frames_per_s` makes one pass from Python,
-with any pipeline, for comparison; `packet_times` measures the packets of a script.
+`FrameLoop` drives them from C, on one core, without queues; `frames_per_s` makes one pass from Python, with
+any pipeline, for comparison; `packet_times` measures each packet of an STF script.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Frames = Sequence[tuple[bytes, int]]
 
 @dataclass(frozen=True, slots=True)
 class LoopPass:
-    """Cost of some passes over the frames: `packets` count on the way in, `copies` on the way out."""
+    """Cost of several passes over the frames: `packets` entered the pipeline, `copies` left it."""
 
     packets: int
     copies: int
@@ -36,10 +36,10 @@ class LoopPass:
 
 
 class FrameLoop:
-    """Frames that go through a compiled pipeline again and again, each with a number that grows.
+    """Frames that go through a compiled pipeline in several passes; a number in each grows with every pass.
 
-    Every frame goes through ingress; each copy that leaves goes through egress: one for every replica if the
-    program multicasts the packet, to whichever group.
+    Every frame goes through ingress. Each copy that leaves goes through egress: one copy, or one for each of
+    the replicas if the program multicasts the packet, to any group.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class FrameLoop:
         """Prepare the loop.
 
         Args:
-            pipeline: a compiled one, its tables filled.
+            pipeline: a compiled pipeline with filled tables.
             frames: in the order in which they arrive.
             replicas: port and replication id of each copy of a multicast.
-            number_offset: offset of each frame's 32-bit number, big endian, in bytes.
+            number_offset: offset in bytes of the 32-bit, big-endian number in each frame, such as the PSN.
             number_step: increment of that number from pass to pass.
 
         Raises:
@@ -67,7 +67,7 @@ class FrameLoop:
             raise PipelineError(f"the loop in C needs a compiled pipeline, not {type(pipeline).__name__}")
         self._pipeline = pipeline
         self._library = _library()
-        # one after the other at multiples of 64 bytes, as in a receive ring
+        # frames lie one after the other, at multiples of 64 bytes, as in a receive ring
         memory, table = bytearray(), []
         for frame, port in frames:
             table.append(_Frame(len(memory), len(frame), port))
@@ -87,11 +87,11 @@ class FrameLoop:
 
     @property
     def memory(self) -> tuple[Any, Any, int, int]:
-        """The frames, their table (``struct bench_frame``), their count, and the step of their numbers."""
+        """Buffer of the frames, their descriptors (``struct bench_frame``), their count, and number_step."""
         return self._frames, self._table, len(self._table), self._run.number_step
 
     def run(self, passes: int, *, one_by_one: bool = False) -> LoopPass:
-        """Process the frames `passes` times; `one_by_one`: fetch nothing ahead of a frame's turn.
+        """Process the frames `passes` times; `one_by_one`: without prefetching entries for later frames.
 
         Raises PipelineError if there is no memory for a packet.
         """
@@ -105,7 +105,7 @@ class FrameLoop:
     def run_sums(
         self, passes: int, *, values_offset: int, lanes: int, slots: int, contributors: int
     ) -> float:
-        """Return the processor time in seconds of the sums alone: the lower bound of all programs.
+        """Return the processor time in seconds of additions and copies alone: a lower bound for any program.
 
         The values of each frame, 32 bits and big endian, are added to a slot's values; the frame's number
         selects the slot; every sum of `contributors` frames is copied out `contributors` times.
@@ -140,7 +140,7 @@ _RECIRCULATED = 4
 
 
 def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[int, int]]) -> float:
-    """Return the frames per second through any pipeline, called from Python, in one pass."""
+    """Send the frames through a pipeline of any kind, from Python, once; return the frames per second."""
     copies = [Copy(egress_port=port, egress_rid=rid) for port, rid in replicas]
     started = time.perf_counter()
     for frame, port in frames:
@@ -170,7 +170,7 @@ _TURNS = 5
 
 @dataclass(frozen=True, slots=True)
 class PacketTime:
-    """A packet of a script: processor time in ns from parser to deparser, and the copies that left."""
+    """A packet of a script: its processor time in ns, parser to deparser, and the number of copies sent."""
 
     line: int
     port: int
@@ -180,11 +180,11 @@ class PacketTime:
 
 
 def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[PacketTime]:
-    """Return the time of each packet of a script, with all of its entries and groups.
+    """Return the time of each packet of an STF script, with all the script's table entries and groups.
 
-    Each is processed by the program some thousand times, one after the other, and the fastest turn counts: so
-    registers hold the packet's own values, and all data is in the processor's caches. A resubmitted,
-    recirculated or cloned packet is counted up to there. Raises ScriptError, NoCompiler.
+    The program processes each packet in five rounds of 2000 times, and the fastest round counts. So registers
+    hold values from earlier runs of the same packet, and all data is in the processor's caches. For a packet
+    that is resubmitted, recirculated or cloned, the time ends there. Raises ScriptError, NoCompiler.
     """
     pipeline = load(program, backend="compiled")
     with Switch({}) as switch:
@@ -208,19 +208,19 @@ def _time(pipeline: Pipeline, groups: dict[int, list[tuple[int, int]]], packet: 
 
 
 class _Frame(ctypes.Structure):
-    """``struct bench_frame``."""
+    """The C type ``struct bench_frame`` of ``frame_loop.c``."""
 
     _fields_ = (("offset", ctypes.c_uint32), ("length", ctypes.c_uint32), ("port", ctypes.c_uint16))
 
 
 class _Replica(ctypes.Structure):
-    """``struct bench_replica``."""
+    """The C type ``struct bench_replica`` of ``frame_loop.c``."""
 
     _fields_ = (("port", ctypes.c_uint16), ("rid", ctypes.c_uint16))
 
 
 class _LoopRun(ctypes.Structure):
-    """``struct bench_run``."""
+    """The C type ``struct bench_run`` of ``frame_loop.c``."""
 
     _fields_ = (
         ("frames", ctypes.c_void_p),
@@ -238,7 +238,7 @@ class _LoopRun(ctypes.Structure):
 
 
 class _Sums(ctypes.Structure):
-    """``struct bench_sums``."""
+    """The C type ``struct bench_sums`` of ``frame_loop.c``."""
 
     _fields_ = (
         ("frames", ctypes.c_void_p),

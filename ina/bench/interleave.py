@@ -1,7 +1,7 @@
 """Jobs and groups of `ina schedule interleave`, with predicted and measured speeds.
 
-The jobs are `hostlib.demos.four_stages` with different options, so that each is long in another stage, like
-the four models of the paper (Muri, SIGCOMM'22, table 1).
+The jobs are `hostlib.demos.four_stages` with different options, so that each spends most of its time in a
+different stage, like the four models of the paper (Muri, SIGCOMM'22, table 1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from hostlib.launch import command_line
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """A kind of job: bytes per record, records per worker, views, dropout masks and width of the network."""
+    """A kind of job, as options of `hostlib.demos.four_stages`.
+
+    Attributes:
+        record: Bytes of a training record.
+        batch: Records per worker and iteration.
+        views: Augmented views of each record, which the CPU computes.
+        masks: Dropout masks per iteration, which set the length of the computing stage.
+        hidden: Width of the neural network, which determines the size of the gradients.
+    """
 
     record: int
     batch: int
@@ -31,7 +39,7 @@ class JobKind:
     hidden: int
 
     def command(self, data: Path, iterations: int, cores: str) -> list[str]:
-        """Return the command of its workers."""
+        """Return the command that starts a worker of such a job."""
         options = {
             "data": data,
             "iterations": iterations,
@@ -53,7 +61,7 @@ KINDS: Mapping[str, JobKind] = {
     "wide": JobKind(record=4096, batch=16, views=1, masks=1, hidden=384),
     "even": JobKind(record=1 << 18, batch=128, views=24, masks=16, hidden=96),
 }
-"""Long in storage, CPU, GPU, network; and in none."""
+"""The kinds of jobs: longest in storage, CPU, GPU and network, in this order, and evenly long in all."""
 
 GROUPS = (
     "load+deep",
@@ -70,33 +78,34 @@ GROUPS = (
 
 
 def steady(ranks: Ranks) -> Ranks:
-    """Leave out the first two iterations and the last.
+    """Return the measurements of each rank without the first two iterations and the last one.
 
-    The first ones include one-time costs, and a group's jobs begin one by one; in the last some have ended.
+    The first two include one-time costs, and the jobs of a group start one after the other; during the last
+    one some jobs have ended already.
     """
     return [measured[2:-1] for measured in ranks]
 
 
 def pool(runs: Sequence[Ranks]) -> Ranks:
-    """Combine the iterations of several runs of a job."""
+    """Return the iterations of several runs of a job, joined for each rank."""
     return [[each for measured in of_rank for each in measured] for of_rank in zip(*runs, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A group as predicted from its jobs' profiles, and as measured.
+    """Predicted and measured speed of a group; the prediction is made from its jobs' profiles alone.
 
     Attributes:
         offsets: The stage at which each job starts a round: the best order by the first run's profiles.
-        predicted_round_s: Equation 3 of the paper.
-        contended_round_s: Equation 3 with the stage times that were measured while the members took turns:
-            its excess over the prediction is the interference between stages on different resources.
-        measured_round_s: The members' mean seconds per iteration: its excess over the contended round is the
+        predicted_round_s: Seconds per round by equation 3 of the paper.
+        contended_round_s: Seconds per round by equation 3, with the stage times that were measured while the
+            jobs took turns. The excess over the prediction is the cost of interference between stages.
+        measured_round_s: Mean seconds per iteration of the jobs. The excess over the contended round is the
             cost of barriers and varying stage times.
-        predicted_efficiency: gamma, equation 4.
-        measured_efficiency: The same with the measured round.
-        predicted_speedup: The sum of the jobs' speeds together, each relative to its speed alone.
-        measured_speedup: The same measured (the normalised throughput of the paper's table 2).
+        predicted_efficiency: gamma of the predicted round, equation 4.
+        measured_efficiency: gamma of the measured round.
+        predicted_speedup: Predicted sum over the jobs of the speed in the group relative to the speed alone.
+        measured_speedup: Measured sum of these relative speeds (normalised throughput, table 2).
     """
 
     offsets: tuple[int, ...]
@@ -112,7 +121,13 @@ class Comparison:
 def compare(
     alone: Sequence[StageProfile], together: Sequence[StageProfile], offsets: Sequence[int]
 ) -> Comparison:
-    """Compare the prediction for a group with these offsets with the measurements."""
+    """Return the predicted and the measured speed of a group.
+
+    Args:
+        alone: Profile of each job without the others.
+        together: Profile of each job in the group.
+        offsets: The stage at which each job starts a round.
+    """
     stages = [each.stages_s for each in alone]
     predicted_s = round_s(stages, offsets)
     measured_s = sum(each.iteration_s for each in together) / len(together)
@@ -130,10 +145,10 @@ def compare(
 
 POLL_S = 0.01
 SETTLED = 2
-"""Iterations that do not count after a change: one was in progress, and caches of other cores are cold."""
+"""Iterations left out after a change of CPUs: one was in progress, and the new cores' caches are cold."""
 
 MOST_ITERATIONS = 60
-"""Most iterations of a measurement: a turn server keeps few more
+"""Largest number of iterations of a measurement: a turn server keeps only the latest ones
 (`hostlib.interleave.stages.KEPT`)."""
 
 
@@ -143,17 +158,16 @@ class CpusNotMeasured(ControllerError):
 
 @dataclass(frozen=True, slots=True)
 class CpuMeasurement:
-    """An iteration with `cpus` CPUs: medians over `profile.iterations` iterations."""
+    """Times of an iteration on `cpus` CPUs: medians over `profile.iterations` iterations."""
 
     cpus: int
     profile: StageProfile
 
 
 class JobOnCpus:
-    """A job under a turn server, with changeable CPUs.
+    """A running job that reports its iterations to a turn server, and can be bound to CPUs.
 
-    `ended` returns why there will be no more iterations, None while it runs. The limit for each iteration is
-    `patience_s`, from its start on.
+    `ended` returns how the job ended, None while it runs. Each iteration must end within `patience_s`.
     """
 
     def __init__(
@@ -165,8 +179,11 @@ class JobOnCpus:
         self._patience_s = patience_s
 
     def measure(self, cpus: Sequence[int], iterations: int) -> CpuMeasurement:
-        """Bind the job to these CPUs and return the time of these iterations. Raises CpusNotMeasured."""
-        self._wait(1)  # before, no worker may have joined
+        """Bind the job to these CPUs; return its median times over this number of further iterations.
+
+        Raises CpusNotMeasured.
+        """
+        self._wait(1)  # earlier, no worker may have joined the turn server
         bind(self._turns.processes(self._name), cpus)
         begun = self._turns.iterations(self._name)
         self._wait(begun + SETTLED + iterations)
@@ -174,7 +191,7 @@ class JobOnCpus:
         return CpuMeasurement(len(cpus), job_profile(latest))
 
     def _wait(self, number: int) -> None:
-        """Return when the job has done `number` iterations."""
+        """Wait until the job has done `number` iterations. Raises CpusNotMeasured."""
         seen, since_s = -1, time.monotonic()
         while (done := self._turns.iterations(self._name)) < number:
             if done > seen:
@@ -205,7 +222,7 @@ def _threads(processes: Iterable[int]) -> Iterator[int]:
 
 
 NO_STORAGE = Dataset(samples=1, sample_mb=1e-9)
-"""A data set that every cache holds."""
+"""A data set so small that any cache holds it: storage is no limit."""
 
 
 def profile_job(
@@ -217,16 +234,16 @@ def profile_job(
     dataset: Dataset = NO_STORAGE,
     bandwidth_mbps: float = 1.0,
 ) -> tuple[SensitivityProfile, list[CpuMeasurement]]:
-    """Return the matrix of a running job, in iterations per second, and its measurements.
+    """Return the sensitivity matrix of a running job, in iterations per second, and its measurements.
 
     Args:
         job: The running job.
-        cpus: Ids of CPUs; the job is bound to the first ones, as many as
-            `controller.policies.scheduling.synergy.profiling` requests.
+        cpus: Ids of CPUs; for a measurement with N CPUs, the job is bound to the first N.
+            `controller.policies.scheduling.synergy.profiling` chooses the numbers N.
         iterations: Iterations of each measurement.
         memory_gb: The memory sizes of the matrix, in GB.
-        dataset: The data set, counted in iterations as samples.
-        bandwidth_mbps: Rate of storage, which serves the misses of the cache.
+        dataset: The data set; a sample is the data of one iteration.
+        bandwidth_mbps: Rate of storage in MB/s, from which data is read that the cache does not hold.
 
     Raises CpusNotMeasured.
     """

@@ -1,10 +1,10 @@
 """Throughput of a compiled program in aggregation packets per second, in memory, on one core.
 
-The traffic of ``exclusive.p4`` is one job's, with `contributors` workers: bursts of consecutive packets from
-one worker after the other, with ever increasing sequence numbers. In ``shared.p4`` several such jobs take
-turns on one array of slots, with different priorities; some contributions collide, and stranded partial sums
-are evicted by age or rank. Every packet goes through ingress; each one that completes a sum goes through
-egress once per worker, each one forwarded to the fallback server once.
+``exclusive.p4`` gets the traffic of one job with `contributors` workers: bursts of consecutive packets from
+one worker after the other, with ever increasing sequence numbers. ``shared.p4`` gets the traffic of several
+such jobs with different priorities, which alternate on one array of slots: some packets collide, and partial
+sums that will not complete are evicted because of their age or priority. Every packet goes through ingress. A
+packet that completes a sum goes through egress once per worker; a packet for the fallback server, once.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ FIRST_JOB = 7
 REPORTED = ("completed", "collided", "evicted")
 
 COMPLETED_SHARE = 0.8
-"""Least share of completed sums of a valid run."""
+"""Least share of the sums that a valid run of ``shared.p4`` completes."""
 
 UPLINK_PORT = 100
 MAX_AGE_PASSES = 2
 PSN_APART = 1_001_097
-"""Distance between the jobs' sequence numbers: with 2048 shared slots, the packets of successive jobs overlap
-in a tenth of a burst's slots."""
+"""Distance between the PSNs of successive jobs: with 2048 shared slots, the bursts of two successive jobs
+have a tenth of their slots in common."""
 
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineBench:
-    """The rates of one program; `packets` count on the way in, `copies` on the way out."""
+    """The rates of one program; packets are counted at ingress, copies at egress."""
 
     program: str
     lanes: int
@@ -62,22 +62,22 @@ class PipelineBench:
     median_packets_per_s: float
     ns_per_packet: float
     bare_ns_per_packet: float
-    """Time of the same additions and copies of the same frames by themselves, best round."""
+    """Time per packet of additions and copies alone, without parsing and tables, in the best round."""
     by_hand_ns_per_packet: float | None
-    """Time of the same packets through a program by hand in C, best round; None: there is none for these."""
+    """Time per packet of the handwritten C program, best round; None for a shared or Tofino program."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float
-    """Part of the possible sums that were completed in a slot."""
+    """Share of the possible sums that were completed in a slot, 0 to 1."""
     collided_share: float
-    """Part of the packets that found their slot taken."""
+    """Share of the packets that found their slot taken by another sum."""
     evicted_share: float
-    """Part of the packets that took another sum's slot."""
+    """Share of the packets that took a slot from another sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Input: `burst` packets of each worker of each job, all jobs on the same slots."""
+    """The measured traffic: `burst` packets of each worker of each job, with the same slots for all jobs."""
 
     jobs: int
     contributors: int
@@ -85,7 +85,7 @@ class Traffic:
     burst: int
 
     def frames(self, lanes: int) -> list[tuple[bytes, int]]:
-        """Return one burst of each worker of each job in turn, with the input ports."""
+        """Return the frames with their input ports: a burst of each job's worker 0, then of worker 1, ..."""
         return [
             (_frame(lanes, self.contributors, job, rank, job * PSN_APART + psn), self.port(job, rank))
             for rank in range(self.contributors)
@@ -98,7 +98,7 @@ class Traffic:
         return job * self.contributors + rank + 1
 
     def replicas(self) -> list[tuple[int, int]]:
-        """Return port and replication id of each copy of a result."""
+        """Return port and replication id of each copy of a multicast result."""
         return [(rank + 1, rank + 1) for rank in range(self.contributors)]
 
 
@@ -122,10 +122,10 @@ def bench_pipeline(
         contributors: Workers of each job.
         burst: Consecutive packets of one worker.
         rounds: Number of measurements.
-        round_s: Approximate processor time of each, in seconds.
+        round_s: Approximate processor time of a measurement, in seconds.
 
-    Raises PipelineError if the packets were not aggregated, ProgramMismatch if it is not a program for
-    aggregation, NoCompiler if there is nothing to measure.
+    Raises PipelineError if too few sums were completed, ProgramMismatch if `program` cannot aggregate,
+    NoCompiler if there is no C compiler.
     """
     shared = is_shared(program)
     lanes = lane_count(program)
@@ -165,7 +165,7 @@ def bench_pipeline(
     shares = {outcome: share(outcome) for outcome in REPORTED}
     completed = shares["completed"] * contributors
     if completed < (COMPLETED_SHARE if shared else 1):
-        raise PipelineError(f"the pipeline completed {completed:.1%} of the sums: this measures nothing")
+        raise PipelineError(f"only {completed:.1%} of the sums were completed: no valid measurement")
     rates = [each.packets / each.cpu_s for each in measured]
     compiler, flags = compiler_and_flags()
     interpreter = softswitch.load(program, backend="interpreter")
@@ -195,12 +195,12 @@ def bench_pipeline(
 
 
 def lane_count(program: ir.Program) -> int:
-    """Return the number of lanes that the packets of a program for aggregation carry.
+    """Return the number of lanes in a packet of an aggregating program.
 
-    Raises ProgramMismatch if its header of lanes has another name.
+    Raises ProgramMismatch if the program has no header named ``lanes``.
     """
     headers: ir.Type = program.hdr
-    if program.tofino:  # both gresses have their own
+    if program.tofino:  # ingress and egress have headers of their own
         headers = dict(program.hdr.fields)["ingress"]
     assert isinstance(headers, ir.Struct)
     lanes = dict(headers.fields).get("lanes")
@@ -210,12 +210,12 @@ def lane_count(program: ir.Program) -> int:
 
 
 def is_shared(program: ir.Program) -> bool:
-    """Return whether jobs compete for the slots. Raises ProgramMismatch if it cannot aggregate."""
+    """Return whether jobs compete for the program's slots. Raises ProgramMismatch if it cannot aggregate."""
     return capabilities(objects(softswitch.p4info(program)), f"the program {program.name}").shared
 
 
 def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
-    """Install the table entries of all jobs: worker r is child r of the root, which is this switch."""
+    """Install the table entries of all jobs: this switch is the root, and worker r is its child r."""
     program = pipeline.program
     described = objects(softswitch.p4info(program))
     with softswitch.Switch({}) as switch:
@@ -258,7 +258,10 @@ def _admission(traffic: Traffic, index: int, *, shared: bool) -> Admission:
 
 
 def _on_tofino(admission: Admission, traffic: Traffic) -> Iterator[TableEntry]:
-    """Yield a job's rows where results are addressed by port: for the ports of `replicas`, too."""
+    """Yield a job's table rows for Tofino, where the egress port selects the addresses of a result.
+
+    Rows for a worker's port are repeated for the port of `Traffic.replicas` to which its results are sent.
+    """
     ports = {
         member.port: port for member, (port, _) in zip(admission.members, traffic.replicas(), strict=True)
     }
@@ -270,7 +273,7 @@ def _on_tofino(admission: Admission, traffic: Traffic) -> Iterator[TableEntry]:
 
 
 def admit_by_hand(traffic: Traffic, lanes: int) -> ByHand:
-    """Return the program by hand with the first job's entries."""
+    """Return the handwritten C program with the first job's entries."""
     workers = [
         HandWorker(traffic.port(0, rank), _worker_mac(0, rank), _worker_ip(0, rank))
         for rank in range(traffic.contributors)

@@ -1,8 +1,8 @@
-"""The embedded switch as a switch: forwarding in memory, look-ups in large tables, table writes.
+"""The embedded switch without aggregation: forwarding in memory, look-ups in large tables, table writes.
 
-The program forwards by an exact table of MAC addresses or, of IP packets, by a ternary table of filters and
-the longest prefix. Frames hit random entries, too many for the nearer caches; times are the thread's, for a
-whole packet: parser, look-up, ingress, egress, deparser.
+The program forwards frames by an exact table of MAC addresses, and IP packets by a ternary table of filters
+and a table of longest prefixes. Frames hit random entries, of which there are too many for the first levels
+of cache. Times are processor times of the thread for a whole packet, from parser to deparser.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
 LEAST_FRAMES, MOST_FRAMES = 4096, 1 << 19
-"""Limits of the frames in a round: four for each entry, within these."""
+"""Least and largest number of frames in a round, which has four for each entry."""
 
 WRITES_PER_BATCH = 1000
 
 PORTS = 512
-"""Ports of the entries, in turn: all of v1model's, so that tables have equally many different actions."""
+"""Number of ports that table entries use in turn: all ports of v1model, so that actions vary."""
 
 PROGRAM = """
 #include <core.p4>
@@ -99,14 +99,14 @@ class Case:
     entries: int
     ns_per_packet: float
     one_by_one_ns_per_packet: float
-    """Time in turns, without fetching entries ahead of a packet's turn."""
+    """A packet's time if entries are not prefetched for later packets."""
     forwarded: float
-    """Fraction of the packets that left."""
+    """Share of the packets that were forwarded, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchBench:
-    """Times per packet, and table writes a second: by one batch of P4Runtime after the other."""
+    """Times per packet, and table entries written per second, in successive P4Runtime batches."""
 
     cases: tuple[Case, ...]
     writes_per_s: float
@@ -122,7 +122,7 @@ def bench_switch(
         lpm: Entries of the longest-prefix table.
         ternary: Entries of the ternary table.
         round_s: Approximate time of a round, in seconds.
-        rounds: Number of rounds; the best counts.
+        rounds: Number of rounds; the fastest one counts.
         writes: Number of entries written over P4Runtime.
     """
     texts: dict[str, str] = {}
@@ -151,7 +151,10 @@ def bench_switch(
 
 
 def _best_ns(loop: FrameLoop, round_s: float, rounds: int) -> tuple[float, float]:
-    """Return the least time per packet in nanoseconds, in the switch's way and one by one, in turns."""
+    """Return the least time per packet in ns, with prefetching of table entries, and without.
+
+    Rounds with and without prefetching alternate.
+    """
     passes, once = 1, loop.run(1)
     if once.cpu_s > 0:
         passes = max(1, int(round_s / once.cpu_s))
@@ -185,7 +188,10 @@ def _exact(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _lpm(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
-    """Return prefixes of 8 to 32 bits, most of them 24 as in tables of the Internet."""
+    """Insert random prefixes of 16 to 32 bits, most of them of 24 as in the Internet's routing tables.
+
+    Returns frames to random addresses in these prefixes.
+    """
     prefixes: set[tuple[int, int]] = set()
     while len(prefixes) < count:
         length = rng.choice((*range(16, 25), *[24] * 8, *range(25, 33)))
@@ -200,7 +206,10 @@ def _lpm(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _ternary(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
-    """Return filters by destination that pass known frames, among many that match nothing."""
+    """Insert filters, each of which passes one destination, and a default route.
+
+    Returns frames to random ones of these destinations.
+    """
     full = (1 << 32) - 1
     for number in range(count):
         patterns = (ir.Pattern("any"), ir.Pattern("mask", number, full), ir.Pattern("mask", 17, 0xFF))
@@ -211,7 +220,10 @@ def _ternary(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _writes_per_s(text: str, count: int) -> float:
-    """Return entries inserted per second over P4Runtime on loopback, in one process with the server."""
+    """Return the number of entries inserted per second of processor time, client and server together.
+
+    They run in one process, and P4Runtime goes over loopback.
+    """
     with softswitch.Switch({0: softswitch.parse_port("memory")}) as switch:
         service = softswitch.serve(switch, source=text)
         try:

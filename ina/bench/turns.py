@@ -1,9 +1,9 @@
-"""Turns of `ina bench allreduce`: ranks of several libraries, in their own processes, measure one by one.
+"""Turns of `ina bench allreduce`: the ranks of one library measure, then the ranks of the next library.
 
 All processes run from the beginning, so that other load on the machine affects all libraries equally; between
-their turns they wait in a read, without processor time. A rank connects to a Unix socket, and writes its
-library and number. For each line with the name of a contender it measures that, and answers with seconds and
-seconds of processor time; at the end of the file it ends.
+their turns they wait in a read, without processor time. A rank connects to a Unix socket, and writes the name
+of its library. For each line with the name of a contender, the rank measures this contender, and answers with
+the elapsed time and the processor time, in seconds. It ends when the connection is closed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class ContenderTimes:
     """Measurements of a contender, one entry for each iteration, in seconds."""
 
     times_s: list[float] = field(default_factory=list)
-    """Of the slowest rank."""
+    """Elapsed time of the slowest rank."""
     processor_s: list[float] = field(default_factory=list)
     """Processor time of all ranks together."""
     switch_s: list[float] = field(default_factory=list)
-    """Processor time of the switches, from the turn's beginning to its end."""
+    """Processor time of the switches during the turn."""
 
 
 def processor_s(processes: Iterable[int]) -> float:
-    """Return the processor time that all running threads of processes have used, in seconds."""
+    """Return the processor time that the running threads of these processes have used, in seconds."""
     total = 0
     for process in processes:
         for thread in Path(f"/proc/{process}/task").iterdir():
@@ -54,11 +54,11 @@ def machine_kind() -> dict[str, object]:
 
 
 class MeasuringTurns:
-    """Gives all ranks their turns, in a thread; a context manager that ends with them.
+    """Gives the ranks their turns, in a thread; a context manager that exits after the last turn.
 
     Attributes:
         found: The measurements, by contender.
-        failure: The reason for which it was not completed; None if it was.
+        failure: Why the measurements were not completed; None if they were.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class MeasuringTurns:
         iterations: int,
         failed: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Listen.
+        """Listen on a Unix socket for the ranks.
 
         Args:
             path: The path of the socket.
-            contenders: Libraries, and names of their measurements, in the order of the turns.
+            contenders: Library and name of each contender, in the order of the turns.
             ranks: Number of ranks of each library.
             iterations: Number of measurements of each contender, after one that does not count.
             failed: Returns why a library's processes failed; None if they did not.
@@ -81,7 +81,7 @@ class MeasuringTurns:
         self.found = {name: ContenderTimes() for _, name in contenders}
         self.failure: str | None = None
         self.switches: Sequence[int] = ()
-        """Processes whose time counts as the switches'."""
+        """Ids of the switch processes, whose processor time is `ContenderTimes.switch_s`."""
         self._contenders, self._ranks, self._iterations, self._failed = contenders, ranks, iterations, failed
         self._closing = False
         self._connections: list[socket.socket] = []
@@ -92,14 +92,14 @@ class MeasuringTurns:
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the thread that waits for the ranks and gives them their turns."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End, even before all have had their turns."""
+        """Wait for the last turn; after an error, disconnect the ranks instead."""
         self._closing = kind is not None
         for connection in self._connections if self._closing else ():
             with contextlib.suppress(OSError):
@@ -151,12 +151,12 @@ def joined(path: str, library: str) -> Iterator[tuple[Iterator[str], Callable[[f
     """Join the turns as a rank.
 
     Args:
-        path: The socket.
+        path: Path of the Unix socket.
         library: The library of this rank.
 
-    Returns:
-        The contenders to measure, in turn, and a function that reports the seconds and seconds of processor
-        time of each.
+    Yields:
+        The names of the contenders to measure, each at its turn, and a function that reports the elapsed time
+        and the processor time of a measurement, in seconds.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)

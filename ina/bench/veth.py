@@ -1,6 +1,6 @@
-"""The switch between veth interfaces: frames one by one, superframes, and the same beside BMv2.
+"""Speed of the switch between veth interfaces: single frames, superframes, and a comparison with BMv2.
 
-Host ``h1`` keeps a window of frames in flight to host ``h2``; frames that arrive there make room for more. So
+Host ``h1`` keeps a window of frames in flight to host ``h2``, and sends more when frames arrive there. So
 the switch is never flooded with frames that it must drop. A time per frame is the processor time of the
 switch's process, in user and kernel mode: other load on the machine affects it less than frames per second.
 """
@@ -46,7 +46,7 @@ class VethPassed:
 
     @property
     def bits_per_s(self) -> float:
-        """Bits of these frames, per second."""
+        """Bits of the frames that arrived, per second."""
         return 8 * self.frame_bytes * self.frames_per_s
 
     @property
@@ -57,19 +57,19 @@ class VethPassed:
 
 @dataclass(frozen=True, slots=True)
 class VethBench:
-    """The median round of each case, by frames per second."""
+    """The results; of the rounds of each case, the one with the median of frames per second."""
 
     cases: tuple[VethPassed, ...]
 
     def times_baseline(self, value: Callable[[VethPassed], float]) -> dict[str, float]:
-        """Return, by case, our `value` as a multiple of BMv2's; empty without the baseline."""
+        """Return our switch's `value` divided by BMv2's, by case; empty if BMv2 was not measured."""
         theirs = {case.name: value(case) for case in self.cases if case.switch == "bmv2"}
         ours = {case.name: value(case) for case in self.cases if case.switch == "ina"}
         return {name: ours[name] / theirs[name] for name in theirs if theirs[name]}
 
 
 def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
-    """Measure our switch and, for a `baseline`, BMv2 with the same program and frames, in turns.
+    """Measure our switch and, with `baseline`, BMv2 with the same program and frames, in alternating runs.
 
     Raises NetnsError (MissingRequirement: this machine lacks a requirement) or ControllerError.
     """
@@ -96,7 +96,7 @@ def _raw(kind: Kind, on: VethBed, frame_bytes: int, duration_s: float) -> VethPa
 
 
 def _beside(on: VethBed, another: VethBed, duration_s: float) -> VethPassed:
-    """Measure one of two switch processes that are busy at the same time."""
+    """Measure our switch while a second switch process is equally busy."""
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(_raw, "ina", another, FRAME, duration_s)
         found = _raw("ina", on, FRAME, duration_s)
@@ -122,7 +122,7 @@ def keep_full(link: FrameLink, window: int, duration_s: float, clock: Callable[[
     """Send with at most `window` frames in flight; return the numbers of frames that arrived and were lost.
 
     Args:
-        link: The path from host to host.
+        link: The path from host ``h1`` to host ``h2``.
         window: Most frames in flight.
         duration_s: Time of sending, in seconds.
         clock: Returns the time in seconds.

@@ -1,6 +1,6 @@
-"""A switch process between two hosts: a testbed of network namespaces, for the time of a block.
+"""A testbed for `ina bench switch --veth`: a switch process between two hosts in network namespaces.
 
-Both kinds of switches forward by MAC address, with entries that are written over P4Runtime.
+The embedded switch and BMv2 forward by MAC address, with entries that are written over P4Runtime.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ V1Switch(P(), Verify(), I(), E(), Compute(), D()) main;
 """
 
 FROM, TO, SWITCH = "h1", "h2", "s1"
-"""The hosts, at ports 1 and 2 of the switch."""
+"""Names of the sending host at port 1, the receiving host at port 2, and the switch."""
 _PREFIX = "ina-bench-"
 _number = itertools.count()
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -70,12 +70,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class VethBed:
-    """The testbed."""
+    """A running testbed of two hosts and a switch."""
 
     state: State
 
     def cpu_s(self) -> float:
-        """Return the processor time of the switch, its own and the kernel's for it, in s."""
+        """Return the processor time of the switch's process, in user and kernel mode, in seconds."""
         fields = Path(f"/proc/{self.state.switches[SWITCH]}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -99,10 +99,10 @@ def check(kinds: Sequence[Kind]) -> None:
 
 @contextlib.contextmanager
 def bed(kind: Kind, *, offload: bool) -> Iterator[VethBed]:
-    """Make a testbed with a filled table; remove it after the block.
+    """Start a testbed whose switch has its table entries; remove it after the block.
 
-    With `offload` hosts leave segmentation and checksums to their interfaces, so that superframes reach the
-    switch; without, only frames of their MTU do.
+    With `offload`, hosts leave segmentation and checksums to their interfaces, so that superframes reach the
+    switch; without it, no frame exceeds the hosts' MTU.
 
     Raises NetnsError or ControllerError, with nothing left behind.
     """
@@ -134,13 +134,13 @@ BATCH = 32
 
 
 class _Part(ctypes.Structure):
-    """``struct iovec``."""
+    """The C type ``struct iovec``, for sendmmsg(2)."""
 
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 class _Header(ctypes.Structure):
-    """``struct msghdr``."""
+    """The C type ``struct msghdr``, for sendmmsg(2)."""
 
     _fields_ = (
         ("name", ctypes.c_void_p),
@@ -154,14 +154,14 @@ class _Header(ctypes.Structure):
 
 
 class _Message(ctypes.Structure):
-    """``struct mmsghdr``."""
+    """The C type ``struct mmsghdr``, for sendmmsg(2)."""
 
     _fields_ = (("header", _Header), ("sent_bytes", ctypes.c_uint32))
 
 
 @dataclass(slots=True)
 class FrameSender:
-    """Sends copies of a frame by a packet socket that is bound to an interface."""
+    """Sends copies of a frame through a packet socket that is bound to an interface."""
 
     at: socket.socket
     frame: bytes
@@ -187,11 +187,11 @@ class FrameSender:
 
 
 PAYLOAD = 1024
-"""Bytes of a datagram."""
+"""Payload of a datagram, in bytes."""
 FRAME = PAYLOAD + 42
-"""Bytes of its frame, with headers."""
+"""Bytes of a frame that carries one datagram, with headers."""
 SUPERFRAME = 60
-"""Datagrams of a superframe: as many as fit into 64 KiB."""
+"""Number of datagrams in a superframe; they fit into 64 KiB together."""
 
 _UDP_SEGMENT, _UDP_GRO, _SO_RCVBUFFORCE = 103, 104, 33
 _PORT = 7800
@@ -199,7 +199,7 @@ _NOBODYS_TYPE = b"\x90\x00"  # Ethernet's configuration testing: the receiving k
 
 
 class FrameLink(Protocol):
-    """A path from host to host. Both counts are of frames."""
+    """A path from the sending to the receiving host, which counts frames."""
 
     def send(self, frames: int) -> int:
         """Send at most `frames` frames; return the number sent."""
@@ -209,7 +209,7 @@ class FrameLink(Protocol):
 
 
 class RawFrames:
-    """Frames one by one from a packet socket of one host, counted at the interface of the other."""
+    """Single frames from a packet socket of the sending host, counted at the receiving host's interface."""
 
     def __init__(self, on: VethBed, frame_bytes: int) -> None:
         self._socket = inside(on.at(FROM), _packet_socket)
@@ -221,10 +221,10 @@ class RawFrames:
         """Send frames; see `FrameLink.send`."""
         return (
             self._sender.send(frames) if frames >= BATCH else 0
-        )  # fewer would cost the same number of calls
+        )  # fewer frames would cost as many system calls
 
     def arrived(self) -> int:
-        """Return the arrivals; see `FrameLink.arrived`."""
+        """Return the number of arrived frames; see `FrameLink.arrived`."""
         self._counters.seek(0)
         line = self._counters.read().partition(interface(TO).encode() + b":")[2]
         return int(line.split(maxsplit=2)[1])
@@ -236,7 +236,7 @@ class RawFrames:
 
 
 class Superframes:
-    """Datagrams of a UDP socket that are sent, and received, sixty at a time."""
+    """Superframes of 60 UDP datagrams, each sent by one system call (UDP GSO) and received likewise (GRO)."""
 
     def __init__(self, on: VethBed) -> None:
         udp = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)
@@ -262,7 +262,7 @@ class Superframes:
         return SUPERFRAME
 
     def arrived(self) -> int:
-        """Return the arrivals; see `FrameLink.arrived`."""
+        """Return the number of arrived frames; see `FrameLink.arrived`."""
         return self._bytes // PAYLOAD
 
     def close(self) -> None:
@@ -289,5 +289,5 @@ def _packet_socket() -> socket.socket:
 
 
 def _interface_counters() -> FileIO:
-    """Return a file of this namespace's counters that can be read from any namespace."""
+    """Open the interface counters of the current namespace; the file can be read from any namespace."""
     return Path("/proc/thread-self/net/dev").open("rb", buffering=0)

@@ -1,6 +1,6 @@
 """The ``ina`` command: one module per subcommand, which parses, calls the libraries and renders.
 
-The rooms of `ina` compose softswitch, controller and hostlib, which do not import each other.
+The subpackages of `ina` combine softswitch, controller and hostlib, which do not import each other.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
-"""Commands that run until a signal ends them."""
+"""Commands that other processes start, and end by a signal: their options are parsed without typer."""
 
 _AGAIN_S = 0.01
-"""After which an object that was being destroyed is gone; if it is not, there is another try."""
+"""Delay before a signal is sent again: by then the object that was being destroyed is usually gone."""
 
 _KEPT = ("INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
-"""Environment variables that the command keeps, besides `SETTINGS`: sudo has an environment of its own."""
+"""Environment variables that are passed on through sudo, besides `SETTINGS`: sudo clears the environment."""
 
 
 def main() -> None:
-    """Run the command line and exit with its code; a signal that ends it exits with 128 plus its number."""
+    """Run the command line, and exit with its exit code; 128 plus its number if a signal ends the command."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup asks for that
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, _unwind)
     sys.unraisablehook = _unraisable
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, all our children end with status 0
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null for closed standard streams: the next opened file would take their number."""
+    """Open /dev/null in place of closed standard streams: the next opened file would take their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -53,13 +53,13 @@ def _open_standard_streams() -> None:
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
-    """Exit as from an error, so that workers, switches and admitted jobs are stopped; then at once."""
+    """Raise Interrupted, so that workers, switches and jobs are stopped; a second signal ends the process."""
     signal.signal(number, signal.SIG_DFL)
     raise Interrupted(number)
 
 
 def _unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Send a signal again that came while an object was destroyed: Python drops exceptions raised there."""
+    """Send a signal again if it came while an object was destroyed: Python drops exceptions raised then."""
     if not isinstance(lost.exc_value, Interrupted):
         sys.__unraisablehook__(lost)
         return
@@ -95,7 +95,7 @@ def _run() -> int:
         if os.environ.get("NO_COLOR"):
             from typer import rich_utils
 
-            rich_utils.COLOR_SYSTEM = None  # or help would be in bold
+            rich_utils.COLOR_SYSTEM = None  # otherwise help has bold text
         screen.progress("")
         app()  # ends with SystemExit, also on wrong usage
     except Interrupted as interrupted:
@@ -119,7 +119,7 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning to the user: without a line of our source."""
+    """Show a Python warning to the user, without file and source line."""
     _complain(f"warning: {message}", FAILED)
 
 
@@ -145,9 +145,9 @@ def _complain(message: str, code: int) -> int:
 
 
 def _again_as_root(why: str) -> str:
-    """Replace this process by the same command, run by root; return the reason if that fails.
+    """Replace this process by the same command, run by root with sudo; return the reason if that fails.
 
-    This interpreter runs the command, whatever root's search path is.
+    The command runs with this Python interpreter, whatever root's PATH is.
     """
     import shlex
     import shutil

@@ -48,12 +48,12 @@ _ONE_EACH = (
 )
 
 AGAIN_S = 30.0
-"""Time for which the switches wait for another job of the same ranks, which leave and join again."""
+"""Time for which the command waits with --repeat for the next job of the same ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitSettings:
-    """A job, and the switches and machines, or the controller, that serve it."""
+    """Options of 'ina admit': a job, and the switches and machines, or the controller, that serve it."""
 
     workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")]
     memory: MemoryOptions
@@ -103,7 +103,7 @@ class AdmitSettings:
         Declared(
             metavar="IP",
             rich_help_panel=MACHINES,
-            help="Set the IP address at which these machines reach the switch.",
+            help="With --host: set the IP address at which these machines reach the switch.",
         ),
     ] = SWITCH_IP
     given: Annotated[
@@ -111,16 +111,17 @@ class AdmitSettings:
         Declared(
             "--given",
             rich_help_panel=MACHINES,
-            help="Serve the job of the environment variable INA_GIVEN, which a controller has admitted and "
-            "will remove. Machines are given with --machine.",
+            help="Serve a job that a controller has admitted and will remove: the environment variable "
+            "INA_GIVEN describes it. Give its machines with --machine.",
         ),
     ] = False
     again: Annotated[
         bool,
         Declared(
             "--repeat",
-            help="Without --controller and --given: wait up to 30 s after the job for the line 'again' on "
-            "standard input, and admit another job like it on the same switches. Repeat until no line comes.",
+            help="Without --controller and --given: when the job is over, wait up to 30 s for the line "
+            "'again' on standard input, and admit a job like it on the same switches. Repeat until no line "
+            "comes.",
         ),
     ] = False
     listen: Annotated[
@@ -128,8 +129,8 @@ class AdmitSettings:
         Declared(
             metavar="IP",
             rich_help_panel=MACHINES,
-            help="Set the address of this machine at which the ranks meet. Default: a loopback "
-            "address, which other machines cannot reach.",
+            help="Set the address of this machine to which the ranks connect at their start. Default: a "
+            "loopback address, which other machines cannot reach.",
         ),
     ] = None
     at: ControllerOptions
@@ -139,19 +140,23 @@ class AdmitSettings:
             metavar="SECONDS",
             min=0,
             rich_help_panel=CONTROLLER,
-            help="Wait up to this long for the job's admission. Ranks of launchers wait 300 s at most.",
+            help="Wait up to this long for the controller to admit the job. Ranks that a launcher has "
+            "started wait 300 s at most.",
         ),
     ] = 240.0
     job: JobOptions
 
     def spec(self) -> LaunchSpec:
-        """Return how the job is launched. Raises Failure."""
+        """Return the job and its launch, as these options describe them. Raises Failure."""
         job = self.memory.job(self.workers)
         return self.times.of(LaunchSpec(job=job, machines=self.ranks, hierarchical=self.hierarchical))
 
     @property
     def ranks(self) -> tuple[tuple[int, ...], ...]:
-        """Ranks of each machine, from ``0,1/2,3``; by default one machine with all. Raises Failure."""
+        """The ranks of each machine, read from ``0,1/2,3``; without --machines, all ranks on one machine.
+
+        Raises Failure.
+        """
         text, workers = self.machines, self.workers
         try:
             machines = tuple(tuple(map(int, part.split(","))) for part in text.split("/")) if text else ()
@@ -173,9 +178,12 @@ def admit(asked: AdmitSettings) -> None:
     configurations contain the job's token: keep them out of logs. Serves the job until all ranks have left,
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
 
-    With --controller, a controller finds the machines in its cluster, chooses tree and slots, and has the
-    switches serve the job, which 'ina jobs' and 'ina explain' then show. --cluster, --switch and --tree take
+    With --controller, a controller finds the machines in its cluster, chooses tree and slots, and admits the
+    job to the switches; 'ina jobs' and 'ina explain' then show it. --cluster, --switch and --tree take
     precedence over INA_CONTROLLER.
+
+    A program that uses hostlib runs this command by itself if torchrun, mpirun or srun has started it. It
+    takes the options from INA_CLUSTER, INA_SWITCH, INA_CONTROLLER and INA_OPTIONS.
 
     Examples:
         ina admit -np 4
@@ -185,18 +193,12 @@ def admit(asked: AdmitSettings) -> None:
         ina admit -np 4 --switch grpc://127.0.0.1:9559
 
         ina admit -np 4 --machines 0,1/2,3 --hierarchical --switch grpc://10.1.0.9:9559 --listen 10.1.0.1
-        --host
-        1=10.0.0.1/02:00:00:00:00:01 --host 2=10.0.0.2/02:00:00:00:00:02
+        --host 1=10.0.0.1/02:00:00:00:00:01 --host 2=10.0.0.2/02:00:00:00:00:02
 
         ina admit -np 4 --machines 0,1/2,3 --hierarchical --cluster lab.yaml --machine node1 --machine node2
 
         ina admit -np 4 --machines 0,1/2,3 --hierarchical --controller https://lab:9580 --machine node1
-        --machine
-        node2 --listen 10.1.0.1
-
-        Programs that use hostlib start it by themselves where torchrun, mpirun or srun has started them;
-        INA_CLUSTER,
-    INA_SWITCH, INA_CONTROLLER and INA_OPTIONS hold its options then.
+        --machine node2 --listen 10.1.0.1
     """
     with _telling():
         if asked.given:
@@ -208,7 +210,7 @@ def admit(asked: AdmitSettings) -> None:
 
 
 def _serve_on_switches(asked: AdmitSettings) -> None:
-    """Serve the job on started or running switches, then each further job that is requested."""
+    """Start or find switches, and serve the job on them; with --repeat, then further jobs."""
     fabric = asked.fabric.fabric(cluster=asked.cluster is not None)
     running = cluster_of(asked.cluster, fabric, asked.fabric) if asked.cluster else None
     spec, listen = asked.spec(), asked.listen
@@ -235,13 +237,13 @@ def _serve_on_switches(asked: AdmitSettings) -> None:
 
 
 def _asked_again() -> bool:
-    """Return whether another job is requested in time, on the same switches."""
+    """Wait up to `AGAIN_S`; return whether standard input requests another job on the same switches."""
     ready, _, _ = select.select([sys.stdin], [], [], AGAIN_S)
     return bool(ready) and os.read(sys.stdin.fileno(), 4096).decode(errors="replace").strip() == AGAIN
 
 
 def _serve_given(asked: AdmitSettings) -> JobResult:
-    """Serve a job that a controller has admitted to the machines of these ranks."""
+    """Serve the job of INA_GIVEN, which a controller has admitted, on the machines that the options name."""
     from ina.launch.runner import given_job
 
     text = os.environ.get("INA_GIVEN", "")
@@ -253,7 +255,7 @@ def _serve_given(asked: AdmitSettings) -> JobResult:
 
 @contextlib.contextmanager
 def _telling() -> Iterator[None]:
-    """Print errors, too, for the ranks of other machines, which do not see our messages."""
+    """Print errors as JSON to standard output, too: ranks on other machines do not see standard error."""
     try:
         yield
     except Exception as error:
@@ -262,12 +264,12 @@ def _telling() -> Iterator[None]:
 
 
 def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:
-    """Return the names of the ranks' machines. Raises Failure, BadRun."""
+    """Return the names of the ranks' machines in the cluster file. Raises Failure, BadRun."""
     return tuple(machine_hosts.identified(topology, names) for names in names_of(given, machines))
 
 
 def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:
-    """Return the running switch, with the machines at its ports. Raises Failure."""
+    """Return the running switch, with the machines that --host names at its ports. Raises Failure."""
     if fabric.attached is None:
         raise Failure(_ONE_EACH, exit_code=USAGE)
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
@@ -293,7 +295,7 @@ def _print(message: object) -> None:
 
 
 def _input_ended() -> bool:
-    """Return whether standard input has ended; its content is ignored."""
+    """Return whether standard input has ended; drop its content."""
     ready, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
 
@@ -307,7 +309,7 @@ ATTENDANCE = Attendance(_announce, _input_ended)
 def _asks_controller(asked: AdmitSettings) -> bool:
     """Return whether a controller admits the job: options that name switches override INA_CONTROLLER.
 
-    Raises Failure if --controller is given beside them.
+    Raises Failure if --controller is given together with such an option.
     """
     given = {
         "--cluster": asked.cluster,
@@ -323,7 +325,10 @@ def _asks_controller(asked: AdmitSettings) -> bool:
 
 
 def _admitted(asked: AdmitSettings) -> JobResult:
-    """Ask a controller to admit the job; hold it until its ranks have left. Raises Failure, WorkerFailed."""
+    """Ask a controller to admit the job, and serve it until its ranks have left.
+
+    Raises Failure, WorkerFailed.
+    """
     switches = asked.fabric.switches
     given = {
         "--program": asked.fabric.program,
@@ -336,15 +341,15 @@ def _admitted(asked: AdmitSettings) -> JobResult:
     }
     for option, value in given.items():
         if value:
-            raise Failure(f"{option}: the switches are the controller's, as is their program", USAGE)
+            raise Failure(f"{option}: the controller decides this for its switches; leave it out", USAGE)
     spec = asked.spec()
     try:
         from ina.service.holder import ExternalJob, hold
     except ImportError as error:
-        raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
+        raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
     names = names_of(asked.machine or [",".join(known_as())], len(spec.machines))
     if len(names) > 1 and asked.listen is None:
-        raise Failure("--listen: ranks on several machines need an address of this one to meet at", USAGE)
+        raise Failure("--listen is missing: want an address of this machine for ranks on others", USAGE)
     if any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical:
         raise Failure("several ranks on one machine need --hierarchical", USAGE)
     memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}

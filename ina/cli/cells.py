@@ -1,4 +1,4 @@
-"""``ina counters`` and ``ina registers``: the cells of a running program, by name."""
+"""``ina counters`` and ``ina registers``: read counters and registers of a running program by name."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _UNIMPLEMENTED = "UNIMPLEMENTED"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedCells:
-    """CellReader of a running switch."""
+    """Options of 'ina counters' and 'ina registers': a running switch, and the cells to read."""
 
     name: Annotated[
         str | None,
         Declared(
             argument=True,
             metavar="[NAME]",
-            help="Read only the one with this name in the P4 program; the last parts of the name suffice.",
+            help="Read the counter or register with this name in the P4 program; the last parts of the name "
+            "suffice. Default: list all.",
             show_default=False,
         ),
     ] = None
@@ -40,7 +41,7 @@ class WantedCells:
     running: options.RunningSwitch
 
     def open(self) -> CellReader:
-        """Return the switch's counters and registers. Raises Failure for wrong options; ControllerError."""
+        """Connect to the switch, to read its cells. Raises Failure for wrong options; ControllerError."""
         from controller.p4runtime_shim.client import P4RuntimeClient  # gRPC takes its time to load
 
         address = options.parse_switch("--switch", self.running.switch)
@@ -48,31 +49,38 @@ class WantedCells:
         return CellReader(P4RuntimeClient(address, device_id=self.running.device_id, tls=tls))
 
     def indices(self, name: str, size: int) -> tuple[int, ...]:
-        """Return the numbers of ``--index``; none: all. Raises Failure."""
+        """Return the cell numbers that ``--index`` selects; empty for all.
+
+        Args:
+            name: Name of the counter or register, for messages.
+            size: Number of its cells.
+
+        Raises Failure for numbers beyond `size`.
+        """
         if self.index is None:
             return ()
         found = options.parse_numbers("--index", self.index)
         if max(found) >= size:
-            raise Failure(f"--index {self.index}: {name} has cells 0 to {size - 1}", exit_code=USAGE)
+            raise Failure(f"--index {self.index}: want cells of {name}, 0 to {size - 1}", exit_code=USAGE)
         return found
 
     def check_list(self) -> None:
-        """Raise Failure for options that need a name."""
+        """Raise Failure if ``--index`` or ``--all`` is given without a name."""
         if self.index is not None or self.everything:
             option = "--all" if self.index is None else f"--index {self.index}"
-            raise Failure(f"{option} needs a name; leave the option out for a list", exit_code=USAGE)
+            raise Failure(f"{option} needs a NAME; leave the option out to list all names", exit_code=USAGE)
 
     def answer(
         self, command: str, of: Mapping[str, object], cells: Mapping[str, object], table: Listing, read: int
     ) -> Reply:
-        """Return the answer about one counter or register.
+        """Return the reply about one counter or register.
 
         Args:
             command: Name of the command.
-            of: What it is.
-            cells: Values of the cells that are shown, by their numbers, under the name of the values.
-            table: The same for people.
-            read: Number of cells that were read; others are zero.
+            of: Facts about the counter or register, such as its name.
+            cells: One entry: "counts" or "values", and a dictionary of the shown cells by number.
+            table: The shown cells as a table for people.
+            read: Number of cells that were read; those that are not shown are zero.
         """
         zeros = read - len(table.rows)
         result = Result(
@@ -148,7 +156,7 @@ def _list_counters(cells: CellReader, switch: str) -> Reply:
 
 
 def _meaning(counter: Counter, each: CounterReading) -> dict[str, int | str]:
-    """Return the row of a job and the outcome for which a cell counts; {} for other counters."""
+    """Return the job's row and the outcome that a cell of `OUTCOMES` counts; {} for other counters."""
     if counter.name != names.OUTCOMES or not isinstance(each.at, int):
         return {}
     row, column = divmod(each.at, COLUMNS)
@@ -198,9 +206,9 @@ def _read(cells: CellReader, register: Register, wanted: tuple[int, ...]) -> lis
         if error.code != _UNIMPLEMENTED:
             raise
         raise Failure(
-            f"the switch at {cells.address} does not let registers be read ({error}): P4Runtime leaves that"
-            " to the switch, and BMv2 does not support it; use a counter in the program instead, and read it"
-            " with 'ina counters'"
+            f"the switch at {cells.address} cannot read registers over P4Runtime ({error}): P4Runtime does"
+            " not require it, and BMv2 does not support it; use a counter in the program instead, and read"
+            " it with 'ina counters'"
         ) from error
 
 
@@ -220,7 +228,10 @@ def _list_registers(cells: CellReader, switch: str) -> Reply:
 
 
 def _kind(register: Register) -> tuple[str, int, int]:
-    """Return a register's name without its last number, and its sizes: registers of lanes are one row."""
+    """Return a register's name without its last number, its cells and its bits.
+
+    Registers with the same key, such as the registers of all lanes, are one row of the list.
+    """
     return re.sub(r"\d+$", "", register.name), register.size, register.bits
 
 

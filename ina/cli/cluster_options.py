@@ -1,4 +1,4 @@
-"""The options of commands that use running switches and machines of a cluster file."""
+"""Options of commands that use the running switches and the machines of a cluster file."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ ClusterFile = Annotated[
 def cluster_of(
     path: Path, fabric: FabricSpec, asked: FabricOptions, listen: str | None = None
 ) -> ClusterSpec:
-    """Return the running switches and the machines of a file.
+    """Return the running switches and the machines of a cluster file.
 
     Args:
-        path: The file.
-        fabric: The switches that the options name.
-        asked: These options.
-        listen: Address at which ranks meet; None: it is found.
+        path: The cluster file.
+        fabric: The switches as `asked` describes them, which must be without --switch, --tree and faults.
+        asked: The command's options.
+        listen: Address of this machine to which ranks connect at their start; None: it is found.
 
-    Raises Failure, BadSpec.
+    Raises Failure for options that contradict the file; BadSpec.
     """
     if fabric.attached or fabric.tree:
         raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
@@ -57,7 +57,10 @@ def cluster_of(
 
 
 def required(path: Path | None, option: str) -> Path:
-    """Return the cluster file that an option needs: the given one, or INA_CLUSTER's. Raises Failure."""
+    """Return the cluster file that `option` needs: `path`, else the path in INA_CLUSTER.
+
+    Raises Failure if neither is given.
+    """
     found = path or os.environ.get("INA_CLUSTER")
     if not found:
         raise Failure(f"{option} needs a cluster file: give --cluster, or set INA_CLUSTER", exit_code=USAGE)
@@ -65,9 +68,9 @@ def required(path: Path | None, option: str) -> Path:
 
 
 def names_of(given: Sequence[str], machines: int) -> list[list[str]]:
-    """Return the names and addresses of each machine of ``--machine``, one for each of the ranks' machines.
+    """Split the values of ``--machine`` into the names and addresses of each machine.
 
-    Raises Failure.
+    Raises Failure unless there is a value for each of the ranks' machines.
     """
     if len(given) != machines:
         raise Failure(
@@ -97,11 +100,11 @@ class RanksOn:
 
 
 def ranks_on(text: str, workers: int | None) -> RanksOn:
-    """Return the machines of ``--hosts`` and their ranks, consecutive on each.
+    """Return the machines of ``--hosts``, and the ranks of each, which are consecutive.
 
     Args:
         text: ``h1,h2:2``, or a file with a line for each machine: ``h1``, ``h1:2`` or ``h1 slots=2``.
-        workers: Number of ranks; None: one on each machine, or as many as the text says.
+        workers: Number of all ranks; None: for each machine as many as `text` says, by default one.
 
     Raises Failure.
     """
@@ -115,7 +118,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
             raise Failure(f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS", USAGE)
         slots[found[1]] = int(found[2]) if found[2] else None
     if not slots:
-        raise Failure(f"--hosts {text!r}: names no machine", USAGE)
+        raise Failure(f"--hosts {text!r}: want names of machines, but there are none", USAGE)
     if workers is None:
         counts = [each or 1 for each in slots.values()]
     elif all(slots.values()):

@@ -1,7 +1,7 @@
-"""All commands of ``ina`` in the order of its help, and how typer gets them.
+"""All commands of ``ina`` in the order of its help, and their translation for typer.
 
-They are registered by name and one line of help, and imported when they run: an import can take up to a
-second, for which other commands should not wait.
+Each command is registered with its name and one line of help, and imported only when it runs: an import can
+take up to a second, for which other commands should not wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Group(TyperGroup):
     """A group of subcommands that were registered with `register`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Import the subcommand that `args` name."""
+        """Return the subcommand that `args` name, after its import."""
         name, command, rest = super().resolve_command(ctx, args)
         if name and command and command.callback:
             command = load(name, inspect.unwrap(command.callback).place)
@@ -36,7 +36,7 @@ class Group(TyperGroup):
 
 
 def group(name: str, text: str, epilog: str | None = None) -> typer.Typer:
-    """Return a group of subcommands with this help."""
+    """Return a group of subcommands; `text` and `epilog` are its help."""
     made = typer.Typer(
         name=name,
         cls=Group,
@@ -47,37 +47,37 @@ def group(name: str, text: str, epilog: str | None = None) -> typer.Typer:
         help=text,
         epilog=epilog,
     )
-    made.callback()(_nothing)  # or a group of one command would be that command
+    made.callback()(_nothing)  # without a callback, typer replaces a group of one command by this command
     return made
 
 
 def _nothing() -> None:
-    """Do nothing before a subcommand."""
+    """Do nothing: typer calls this before a subcommand of a group."""
 
 
 def register(
     app: typer.Typer, name: str, place: str | typer.Typer, line: str, *, panel: str | None = None
 ) -> None:
-    """Add a subcommand.
+    """Add a subcommand, which is imported only when it runs.
 
     Args:
-        app: the group it belongs to.
-        name: its name on the command line.
-        place: ``module:function`` or ``module:group`` in this package, or a group; a function's whole help is
-            its docstring.
-        line: its line on the group's help page: the first paragraph of that docstring.
-        panel: the heading under which that page lists it.
+        app: the group to which the subcommand belongs.
+        name: name of the subcommand on the command line.
+        place: ``module:function`` or ``module:group`` in this package, or a group; a function's docstring is
+            the subcommand's help.
+        line: the subcommand's line on the group's help page: the first paragraph of its docstring.
+        panel: the heading on that page under which the line is.
     """
 
     def later() -> None:
-        """Stand for the command until it is imported."""
+        """Do nothing: a placeholder for the command until it is imported."""
 
     later.place = place  # type: ignore[attr-defined]
     app.command(name, help=line, rich_help_panel=panel)(later)
 
 
 def found_at(place: str | typer.Typer) -> Any:
-    """Return the function or the group of a place; see `register`."""
+    """Import and return the function or group that `place` names; see `register`."""
     if isinstance(place, typer.Typer):
         return place
     module, _, attribute = place.partition(":")
@@ -87,7 +87,10 @@ def found_at(place: str | typer.Typer) -> Any:
 
 
 def load(name: str, place: str | typer.Typer) -> Any:
-    """Return the command or the group of a place as typer runs it; its options are checked as declared."""
+    """Import the function or group that `place` names, and return it as a command of typer.
+
+    Its options are checked as their `Declared` says.
+    """
     app = found_at(place)
     if isinstance(app, typer.Typer):
         call = None if app.registered_callback is None else app.registered_callback.callback
@@ -105,7 +108,7 @@ def load(name: str, place: str | typer.Typer) -> Any:
 
 
 def for_typer(command: Callable[..., Any]) -> Callable[..., None]:
-    """Return a command whose parameters are typer's options and arguments."""
+    """Return a function that calls the command, with annotations from which typer makes options."""
     call = flattened(command)
     signature = inspect.signature(call)
     parameters = [p.replace(annotation=_translated(p.annotation)) for p in signature.parameters.values()]
@@ -124,19 +127,22 @@ def _translated(annotation: Any) -> Any:
 
 
 def _checked(annotation: Any, context: Any, parameter: Any, value: Any) -> Any:
-    """Refuse paths that cannot be used, and NaN, which passes every comparison with a limit."""
+    """Return an option's value. Raises Failure for unusable paths, and BadParameter for NaN.
+
+    NaN would pass typer's comparisons with limits.
+    """
     *_, declared = get_args(annotation)
     option = f"{parameter.opts[0]} " if parameter.param_type_name == "option" else ""
     for each in value if isinstance(value, list | tuple) else () if value is None else (value,):
         if isinstance(each, float) and math.isnan(each):
             raise typer.BadParameter("'nan' is not a number.", ctx=context, param=parameter)
-        if isinstance(each, Path) and "parser" not in declared.keywords:  # a parser's may name something else
+        if isinstance(each, Path) and "parser" not in declared.keywords:  # with a parser, it may be no path
             check_path(declared, option, each)
     return value
 
 
 def unfold(docstring: str) -> str:
-    """Return a docstring without the line breaks of the source: a terminal has its own."""
+    """Return a docstring with each paragraph on one line, because terminals break lines themselves."""
     paragraphs = inspect.cleandoc(docstring).replace("Examples:\n", "Examples:\n\n").split("\n\n")
     return "\n\n".join(
         ("  " if paragraph.startswith(" ") else "") + " ".join(paragraph.split()) for paragraph in paragraphs
@@ -145,7 +151,7 @@ def unfold(docstring: str) -> str:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # a quarter of the start, for one option
+        from importlib.metadata import version  # takes a quarter of the start
 
         print(f"ina {version('ina')}")
         raise typer.Exit

@@ -1,4 +1,4 @@
-"""``ina compile``: P4 in; C, P4Info or any pass's result out."""
+"""``ina compile``: compiles P4, and writes C, P4Info or the output of any compiler pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ina.cli.plain import Listing, Reply, Result, plural, print_json, say
 
 
 class CompilerPass(StrEnum):
-    """Passes that ``--dump`` can show."""
+    """Compiler passes whose output ``--dump`` can show."""
 
     PREPROCESS = "preprocess"
     LEX = "lex"
@@ -30,7 +30,7 @@ class CompilerPass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """How the source of a program is read."""
+    """Options for reading the source of a P4 program: lanes, macros, include directories."""
 
     lanes: options.Lanes = 256
     define: options.Defines = None
@@ -41,14 +41,14 @@ class SourceOptions:
     undefined: options.Undefined = None
 
     def of(self, program: str) -> tuple[Path, dict[str, str]]:
-        """Return the file of a program, and its macros. Raises Failure, NoSuchProgram."""
+        """Return the source file of a program, and the macros to define. Raises Failure, NoSuchProgram."""
         path, defines = source_of(program, self.lanes)
         return path, defines | options.parse_defines(self.define or [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileSettings:
-    """A program, and the output of its compilation."""
+    """Options of 'ina compile': a program, and the outputs of its compilation."""
 
     source: Annotated[str, Declared(argument=True, help="Compile this .p4 file, or this program of p4src/.")]
     of_source: SourceOptions
@@ -94,7 +94,7 @@ class CompileSettings:
         bool,
         Declared(
             "--explain",
-            help="Show how registers lie in memory, how tables are looked up, and how lanes are repeated.",
+            help="Show the memory layout of registers, how tables are looked up, and the loops over lanes.",
         ),
     ] = False
     packets: Annotated[
@@ -130,7 +130,7 @@ def compile_(asked: CompileSettings) -> Reply | None:
     if asked.dump and asked.json:
         raise Failure("--dump and --json are mutually exclusive: --dump prints text", exit_code=USAGE)
     if asked.packets and not asked.explain:
-        raise Failure("--packets needs --explain, which measures them: give both", exit_code=USAGE)
+        raise Failure("--packets needs --explain, which measures the packets: give both", exit_code=USAGE)
     include = asked.of_source.include or ()
     if asked.check_undefined:
         with _told_as_json(path, asked.json):
@@ -176,7 +176,7 @@ def _compiled(
     setup: Mapping[str, object],
     shared_object: str | None,
 ) -> Reply:
-    """Return a program's size, as `softswitch.compile_file` gives it, and the other requested results."""
+    """Return the reply: the numbers of a program's tables, actions and so on, and the requested results."""
     facts = {
         "tables": len(program.tables),
         "actions": len(program.actions),
@@ -194,7 +194,7 @@ def _compiled(
         metrics["explain"] = asdict(layout)
         parts += _layout(layout)
     if asked.packets:
-        # Imported here, because nothing else that this command does needs a switch.
+        # Imported here, because only --packets needs a switch.
         from ina.bench.frame_loop import packet_times
         from softswitch.stf import parse_script
 
@@ -209,7 +209,7 @@ def _compiled(
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file, and make directories that are missing. Raises OSError."""
+    """Write a file, and make missing directories for it. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
@@ -223,13 +223,13 @@ def _layout(layout: softswitch.Explanation) -> list[Listing | str]:
     return [
         Listing("registers that lie together", columns, rows),
         Listing("tables", ["", "bits of key", "entries", "look-up"], tables),
-        f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors",
+        f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them vectorized",
     ]
 
 
 @contextmanager
 def script_errors(script: Path) -> Iterator[None]:
-    """Name the line of an STF script that is wrong. Raises Failure."""
+    """Turn a ScriptError inside the context into a Failure that names the script and the line."""
     from softswitch.stf import ScriptError
 
     try:
@@ -239,7 +239,7 @@ def script_errors(script: Path) -> Iterator[None]:
 
 
 def _undefined(path: Path, found: Sequence[softswitch.Finding]) -> Reply:
-    """Return the findings of the checker; any is a failure."""
+    """Return the reply of ``--check-undefined``: a failure if there are findings."""
     shown = [
         {"file": it.pos.file, "line": it.pos.line, "column": it.pos.column, "message": it.message}
         for it in found
@@ -255,7 +255,7 @@ def _undefined(path: Path, found: Sequence[softswitch.Finding]) -> Reply:
 
 @contextmanager
 def _told_as_json(path: Path, json: bool) -> Iterator[None]:
-    """Print the compiler's errors as JSON, too, if requested: for editors and other tools."""
+    """Print the compiler's errors as JSON, too, if `json` is set: for editors and other tools."""
     try:
         yield
     except softswitch.CompileError as error:

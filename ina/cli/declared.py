@@ -1,15 +1,14 @@
-"""Settings of commands, from which options, help and a parser without other libraries follow.
+"""Declarations of options, from which typer's options, help, and a parser without typer are made.
 
-A command is a function. Its parameters are options, or *settings*: frozen dataclasses whose fields are
-options, defined once for all commands that have them; settings may contain further ones. On the command line
-the fields stand in the place of the settings. A field has a type, a default and, as `Declared`, names
-and help:
+A command is a function. Each of its parameters is an option, or *settings*: a frozen dataclass whose fields
+are options. Several commands can share settings, and settings can contain other settings. An option has a
+type, a default and, as `Declared`, names and help:
 
     loss: Annotated[float, Declared(help="Lose each frame with this probability.")] = 0.0
 
-`call` reads the command lines of commands that ranks start (`ina.cli.SERVERS`): there typer may be missing,
-of another version, or slow to load. All other command lines, and all help, are typer's (`ina.cli.commands`),
-from the same declarations.
+`call` parses the options of commands that other processes start (`ina.cli.SERVERS`): there typer may be
+missing, of another version, or slow to load. For all other commands, and for all help, `ina.cli.commands`
+passes the same declarations to typer.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class Declared:
-    """An option, or with ``argument=True`` an argument: names and keywords of typer's."""
+    """Names and keywords with which typer makes an option, or, with ``argument=True``, an argument."""
 
     def __init__(self, *names: str, **keywords: Any) -> None:
         self.names, self.keywords = names, keywords
@@ -44,9 +43,10 @@ Json = Annotated[bool, Declared("--json", help="Print one JSON object instead of
 
 
 def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
-    """Return a command whose parameters are its options, all of them keywords.
+    """Return a function with a keyword parameter for each option of a command, without settings.
 
-    The answer that a command returns is printed. Such a command gets the option ``--json``, unless it has it.
+    It calls the command, and prints the `Reply` that the command returns. A command that returns a `Reply`
+    gets the option ``--json``, unless it declares this option itself.
     """
     parameters = _options(command)
     if _hints(command)["return"] is Reply and all(each.name != "json" for each in parameters):
@@ -68,7 +68,7 @@ def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
 
 
 def print_reply(reply: Reply, *, json: bool) -> None:
-    """Print a command's reply: the object or the parts. Raises Failure."""
+    """Print a reply, as a JSON object or as its parts. Raises Failure if the reply has a `failure`."""
     if json:
         print_json(reply.found)
     else:
@@ -81,24 +81,24 @@ def print_reply(reply: Reply, *, json: bool) -> None:
 
 @functools.cache
 def _hints(of: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of a command's parameters or of settings' fields; reading them is slow."""
+    """Return the annotations of a command's parameters or of settings' fields; cached, because it is slow."""
     return get_type_hints(of, include_extras=True)
 
 
 def _options(of: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the options of a command or of settings, in their order."""
+    """Return all options of a command or of settings, in the order of declaration."""
     found = []
     for parameter in inspect.signature(of).parameters.values():
         kind = _hints(of)[parameter.name]
         if dataclasses.is_dataclass(kind):
-            found += _options(kind)  # type: ignore[arg-type]  # the class, which makes one
+            found += _options(kind)  # type: ignore[arg-type]  # a class is callable
         else:
             found.append(parameter.replace(kind=_KEYWORD, annotation=kind))
     return found
 
 
 def _arguments(of: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a command or of settings, from the values of all options."""
+    """Return the arguments with which to call a command or a settings class, from all options' values."""
     hints = _hints(of)
     return {
         name: hints[name](**_arguments(hints[name], given))
@@ -112,15 +112,15 @@ def _arguments(of: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_path(declared: Declared, option: str, path: Path) -> None:
-    """Raise Failure if a file or directory cannot be used: before the work, that is wrong usage.
+    """Raise Failure, as for wrong usage, if the path that an option names cannot be used.
 
-    An option that writes declares that its path is `writable`, and one of a directory has the metavar DIR;
-    the paths of all other options and arguments must exist.
+    An output path is declared with `writable`, and an output directory has the metavar DIR. All other paths
+    must exist.
 
     Args:
-        declared: The option.
-        option: Its name and a space, or nothing for an argument.
-        path: Its value.
+        declared: The option's declaration.
+        option: The option's name and a space, or "" for an argument.
+        path: The option's value.
     """
     if not declared.keywords.get("writable"):
         try:
@@ -132,7 +132,10 @@ def check_path(declared: Declared, option: str, path: Path) -> None:
 
 
 def check_output(option: str, path: Path, *, directory: bool = False) -> None:
-    """Raise Failure if `path` cannot become a file, or a directory of files. `option` ends in a space."""
+    """Raise Failure if `path` cannot be written as a file, or as a directory of files.
+
+    `option` is the option's name and a space, for messages.
+    """
     try:
         if path.exists() and path.is_dir() != directory:
             raise Failure(f"{option}{path}: {'not a directory' if directory else 'a directory'}", USAGE)
@@ -141,7 +144,9 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
         raise Failure(f"{option}{path}: {error.strerror}", USAGE) from error
     if not path.exists() and not there.is_dir():
         raise Failure(f"{option}{path}: {there} is not a directory", USAGE)
-    beside = there.resolve().parent if there.is_file() else there  # a file is replaced by one beside it
+    beside = (
+        there.resolve().parent if there.is_file() else there
+    )  # a new file in the directory replaces a file
     for each in (there, beside):
         if not os.access(each, os.W_OK):
             raise Failure(f"{option}{path}: no permission to write to {each}", USAGE)
@@ -152,17 +157,17 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """A parameter of a command, as its option is read."""
+    """An option of a command, as the parser reads it."""
 
     name: str
     kind: Any
-    """Type of a value, without None."""
+    """Type of one value, without None."""
     many: bool
     declared: Declared
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Parameter:
-        """Read the declarations of a flattened command."""
+        """Return the option that a parameter of a flattened command declares."""
         kind, declared = get_args(parameter.annotation)
         if get_origin(kind) in (types.UnionType, Union):
             (kind,) = [each for each in get_args(kind) if each is not types.NoneType]
@@ -171,13 +176,13 @@ class _Parameter:
 
     @property
     def words(self) -> dict[str, bool]:
-        """What stands for it on a command line, and the value of a flag that does."""
+        """The option's words on a command line; for a flag, with the value that each word sets."""
         own = f"--{self.name.replace('_', '-')}"
         names = self.declared.names or (f"{own}/--no-{own[2:]}" if self.kind is bool else own,)
         return {word: not at for name in names for at, word in enumerate(name.split("/"))}
 
     def value(self, word: str, text: str) -> Any:
-        """Convert a value. Raises Failure."""
+        """Convert `text`, the value given to the option `word`. Raises Failure if it is invalid."""
         try:
             value = self.kind(text)
         except ValueError:
@@ -196,13 +201,16 @@ class _Parameter:
 
 
 def call(command: Callable[..., None], line: Sequence[str]) -> None:
-    """Read a command's options, and call it. Raises Failure for wrong usage, and the command's errors."""
+    """Parse the options in `line`, and call the command. Raises Failure for wrong usage, and its errors."""
     flat = flattened(command)
     flat(**read(flat, line))
 
 
 def read(command: Callable[..., None], line: Sequence[str]) -> dict[str, Any]:
-    """Return the values of all parameters of a flattened command. Raises Failure for wrong usage."""
+    """Parse `line`; return the values of all parameters of a flattened command.
+
+    Raises Failure for wrong usage.
+    """
     signature = inspect.signature(command).parameters
     parameters = [_Parameter.of(each) for each in signature.values()]
     by_word = {word: each for each in parameters for word in each.words}

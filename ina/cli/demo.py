@@ -1,4 +1,4 @@
-"""``ina demo``: the main job on real input, and the proof that its sums are right."""
+"""``ina demo``: trains a network with sums in the switch, and compares the weights with a single process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def demo(
 
     The single process computes the same shards of the same batches and averages them in double precision.
     Fails if the weights differ by more than quantisation allows. The digits come with scikit-learn (pip
-    install 'ina[examples]'); without it they are drawn.
+    install 'ina[examples]'); without it, generated digits are used.
 
     Examples:
         ina demo
@@ -73,7 +73,7 @@ def _launch(command: Sequence[str], workers: int) -> LaunchSpec:
 
 
 def _run_here(spec: LaunchSpec, live: Live) -> None:
-    # as many threads as in the workers: the same sums in the same order
+    # as many threads as in the workers, so that NumPy adds in the same order
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment()}
     assert spec.job.command is not None
     with subprocess.Popen(spec.job.command, env=environment, stdout=subprocess.PIPE) as process:
@@ -89,7 +89,7 @@ def _run_here(spec: LaunchSpec, live: Live) -> None:
 
 
 def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
-    """Compare two saved networks: accuracies, largest weight difference, allowed difference."""
+    """Return the accuracies of two saved networks, their largest weight difference, and the allowed one."""
     with np.load(switch_file) as switch, np.load(alone_file) as alone:
         names = [name for name in alone.files if name.startswith("arr_")]
         difference = max(float(np.abs(switch[name] - alone[name]).max()) for name in names)

@@ -1,4 +1,4 @@
-"""Failures of commands: exit codes and the one line that says why.
+"""Failures of commands: exit codes, and the one-line message for the user.
 
 ===  =====================================================
 0    done
@@ -43,9 +43,9 @@ class Interrupted(SystemExit):
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
-    """Return the message for the user, in terms of the command, and the exit code.
+    """Return the message for the user, which names the command's options, and the exit code.
 
-    Unexpected errors are internal ones.
+    An unexpected error is reported as an internal error, with its traceback.
     """
     match error:
         case FileNotFoundError(filename=None) if _folder_is_gone():
@@ -64,8 +64,8 @@ def verdict(error: BaseException) -> tuple[str, int]:
 
 
 def _told(error: Exception) -> str:
-    """Return the message of one of our errors, in terms of the command."""
-    # Loaded when something has gone wrong: `ina --help` needs none of it.
+    """Return the message of an error of our packages, with the options that would help."""
+    # Imported only after an error: `ina --help` needs none of it.
     from controller.errors import OtherProgram, TlsFailure
     from ina.errors import AddressTaken, BadRun
 
@@ -88,20 +88,20 @@ def _other_protobuf(error: ImportError) -> str:
 
     return (
         f"protobuf {version('protobuf')} in {sys.prefix} does not fit the other packages there ({error}):"
-        " 'pip install --upgrade protobuf' mends it; a package that needs an older one, as p4runtime-shell,"
-        " needs an environment of its own"
+        " run 'pip install --upgrade protobuf'; install a package that needs an older one, such as"
+        " p4runtime-shell, in another environment"
     )
 
 
 def _given(name: str) -> bool:
     """Return whether the command line names this file, by itself or as ``--option=FILE``."""
-    path = os.path.abspath(name)  # noqa: PTH100 - pathlib is not at hand
+    path = os.path.abspath(name)  # noqa: PTH100 - pathlib is not imported
     return any(os.path.abspath(each.rpartition("=")[2]) == path for each in sys.argv[1:])  # noqa: PTH100
 
 
 def _folder_is_gone() -> bool:
     try:
-        os.getcwd()  # noqa: PTH109 - pathlib asks the same, and is not at hand
+        os.getcwd()  # noqa: PTH109 - pathlib is not imported
     except FileNotFoundError:
         return True
     return False

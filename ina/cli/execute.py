@@ -32,15 +32,15 @@ def execute(
 ) -> None:
     """Run the jobs and print the summary.
 
-    If jobs fail, or the command is interrupted, fails with the exit code of the first failure.
-
     Args:
         fabric: The switches.
         specs: The jobs.
-        switch: The user's name of the switch.
+        switch: The switch as the user named it, for messages and the result.
         as_json: Print one JSON object instead of tables.
-        opened: Switches to use instead of starting `fabric`'s.
+        opened: Switches to use; None: the switches of `fabric` are started, or connected to.
         unused_keys: See `Result`.
+
+    Raises Failure with the exit code of the first job that failed, or of the signal that interrupted the run.
     """
     began_s = time.monotonic()
     if opened is None:
@@ -53,15 +53,18 @@ def execute(
             report = _service()(switches, specs, on_output=live.output, on_progress=live.update)
     interrupted, elapsed_s = report.interrupt, time.monotonic() - began_s
     answer = Reply(_result(fabric, specs, switch, report, elapsed_s, unused_keys), _parts(fabric, report))
-    with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
+    with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # terminal may be gone
         print_reply(answer, json=as_json)
     if interrupted is not None and not isinstance(interrupted, Interrupted):
-        raise interrupted  # by none of the signals that ask the command to end
+        raise interrupted  # not one of the signals that end a command
     _fail(report.ends, interrupted, elapsed_s)
 
 
 def _service() -> Callable[..., RunReport]:
-    """Import and return the function that runs jobs: while the switches start, and not for --help."""
+    """Import and return the function that runs jobs.
+
+    The slow import is made while the switches start, and is not needed for --help.
+    """
     from ina.service.live import run
 
     return run
@@ -100,7 +103,7 @@ def _result(
 
 
 def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
-    """Yield the tables for people: of jobs, and of the packets at each switch of a tree by outcome."""
+    """Yield the tables for people: a table of jobs and, for a tree, a table of packets by switch."""
     results = {end.spec.job.name: end.result for end in report.ends if end.result}
     if not results:
         return
@@ -112,7 +115,7 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
 
 
 def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
-    """Report the jobs that failed, and fail as the first of them; also report an interrupt."""
+    """Print a message for each failed job but the first, and raise Failure for the first or an interrupt."""
     from ina.launch.group_run import first_failure
 
     first = first_failure([end for end in ends if not end.interrupted])
@@ -175,11 +178,11 @@ def _setup(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str) -> dict
 
 WHERE: Final = {"switch": "in the switch", "fallback": "fallback", "refused": "of no job"}
 MOMENTARY: Final = {"fallback_entries", "fallback_unfinished", "fallback_pieces"}
-"""Gauges of the end, which most users do not need."""
+"""Metrics about the last moment of a run, which are not in the table: most users do not need them."""
 
 
 def summary(jobs: Mapping[str, Metrics]) -> Listing:
-    """Return the table of these jobs; the column of each is headed by its name."""
+    """Return the summary of a run as a table with a column for each job."""
     columns = list(jobs.values())
     rows: list[Sequence[str]] = []
 
@@ -195,7 +198,7 @@ def summary(jobs: Mapping[str, Metrics]) -> Listing:
         "packets sent, sent again",
         lambda of: f"{count(of['sent_packets'])}, {count(of['resent_packets'])}",
     )
-    # In the order in which they first turn up.
+    # keys in the order of their first appearance
     keys = dict.fromkeys(key for of in columns for key, value in of.items() if value and key not in MOMENTARY)
     for where, words in WHERE.items():
         for key in keys:

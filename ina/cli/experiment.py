@@ -1,4 +1,4 @@
-"""``ina experiment``: a sweep that a file describes: whole, in short, or one row as a check."""
+"""``ina experiment``: runs the experiment that a Python file defines, all of it or a short version."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ from ina.cli.plain import Reply, plural, say, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSettings:
-    """Experiments, the choice of their runs, and the place of their rows."""
+    """Options of 'ina experiment': experiments, which of their runs to make, and where the rows are."""
 
     files: Annotated[
         list[str],
         Declared(
             argument=True,
             metavar="FILE...",
-            help="Name Python files or modules that define EXPERIMENT: own.py, package.module.",
+            help="Run the EXPERIMENT that each of these Python files or modules defines: own.py, "
+            "package.module.",
         ),
     ]
     quick: Annotated[bool, Declared("--quick", help="Make few and short runs, as a trial.")] = False
@@ -86,11 +87,11 @@ class ExperimentSettings:
     ] = False
 
     def folder(self, one: Experiment) -> Path:
-        """Return where the page, the rows and the plots of an experiment are."""
+        """Return the folder with the page, the rows and the plots of an experiment."""
         return Path(one.name) if self.output is None else self.output
 
     def as_given(self) -> list[str]:
-        """Return the options that choose runs, as a command line has them."""
+        """Return the given options that choose runs, as words of a command line."""
         numbered = ["--seeds", str(self.seeds)] if self.seeds is not None else []
         of_runner = ["--runner", self.runner] if self.runner is not None else []
         return ["--quick"] * self.quick + numbered + of_runner
@@ -170,7 +171,7 @@ def _scenarios(one: Experiment, asked: ExperimentSettings) -> Sequence[Run]:
         why = "; ".join(dict.fromkeys(scenario.missing for scenario in scenarios if scenario.missing))
         if not possible:
             raise Failure(
-                f"{one.name}: none of the {len(scenarios)} runs can be run here: {why}", exit_code=USAGE
+                f"{one.name}: none of the {len(scenarios)} runs can be made here: {why}", exit_code=USAGE
             )
         say(f"{one.name}: {len(scenarios) - len(possible)} of {len(scenarios)} runs are left out: {why}")
     return possible

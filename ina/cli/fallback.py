@@ -19,13 +19,13 @@ from ina.cli.options import parse_address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackOptions:
-    """A fallback server: its addresses, and how much it holds."""
+    """Options of 'ina fallback': addresses of the server and of its switch, memory, and times."""
 
     switch: Annotated[
         str | None,
         Declared(
             metavar="HOST:PORT",
-            help="Connect to the root switch at this address, its port for the fallback server. "
+            help="Exchange packets with the root switch at this address: its port for the fallback server. "
             "Required without --serve.",
         ),
     ] = None
@@ -34,9 +34,9 @@ class FallbackOptions:
         Declared(
             "--serve",
             rich_help_panel=MACHINES,
-            help="Serve the jobs of other machines, until interrupted. A process that admits a job asks over "
-            "TCP, at the machine's address and fallback_port in the cluster file, and proves that it knows "
-            "INA_TOKEN.",
+            help="Serve the jobs of other machines, until interrupted. Processes that admit jobs connect "
+            "over TCP to this machine's address and fallback_port in the cluster file, and prove that they "
+            "know INA_TOKEN.",
         ),
     ] = False
     cluster: ClusterFile = None
@@ -45,8 +45,8 @@ class FallbackOptions:
         Declared(
             metavar="NAME",
             rich_help_panel=MACHINES,
-            help="With --serve: name this machine in the cluster file. Default: the one that has this "
-            "machine's host name, or an address of it.",
+            help="With --serve: give the name of this machine in the cluster file. Default: the machine with "
+            "this machine's host name, or with one of its addresses.",
         ),
     ] = None
     lanes: options.Lanes = 256
@@ -68,31 +68,33 @@ class FallbackOptions:
         bool,
         Declared(
             "--beside-workers",
-            help="With --transport udp: serve workers of this machine, too, at --local. Jobs name theirs "
-            '("beside": HOST:PORT). --serve sets this where the machine has workers.',
+            help="With --transport udp: also sum packets that workers on this machine send to --local. A job "
+            'names its worker on this machine ("beside": HOST:PORT). --serve sets this if the machine has '
+            "workers.",
         ),
     ] = False
     capacity: Annotated[
         int,
         Declared(
             metavar="PACKETS",
-            help="Hold at most this many packets in memory. Jobs share it; a job is refused if each one's "
-            "share would be smaller than the ranks, or the switches that sum, of any.",
+            help="Hold at most this many packets in memory, shared equally by the jobs. A job is refused if "
+            "the share would be smaller than the number of ranks or of summing switches of any job.",
         ),
     ] = 65536
     remind: Annotated[
         float,
         Declared(
             metavar="SECONDS",
-            help="Wait at least this long before a reminder, and between two replays of a result; "
-            "about one round trip.",
+            help="Wait at least this long before asking for missing packets, and between two replays of a "
+            "result; about one round trip.",
         ),
     ] = 0.002
     held: Annotated[
         bool,
         Declared(
             "--held",
-            help="Share --local with the parent process, which holds it so that no other user can take it.",
+            help="Share --local with the parent process, which keeps it bound so that no other user can "
+            "take it.",
         ),
     ] = False
 
@@ -100,9 +102,9 @@ class FallbackOptions:
 def fallback(asked: FallbackOptions) -> None:
     """Run the fallback server, which sums packets without a slot, until standard input ends.
 
-    Also replays lost results. Add and remove jobs with lines of JSON on standard input. The first line on
-    standard output says where the server listens; the next ones answer the commands; the last one holds the
-    statistics. All are JSON.
+    Also replays lost results. Add and remove jobs with lines of JSON on standard input. Each line on standard
+    output is JSON, too: the first has the server's address, further ones answer the commands, and the last
+    has the statistics.
 
     Examples:
         ina fallback --switch 127.0.0.1:47009 --lanes 256
@@ -149,11 +151,11 @@ def fallback(asked: FallbackOptions) -> None:
 
 
 def _serve_machine(asked: FallbackOptions) -> None:
-    """Serve the jobs of all machines until a signal comes, or the server has ended for good.
+    """Serve the jobs of all machines until a signal arrives, or the server cannot be restarted.
 
     Raises Failure, BadRun.
     """
-    # Imported here: half of the start of a server that serves one switch, which needs none of it.
+    # Imported here: these imports take half of the start, and a server for one switch needs none of them.
     from controller.vocabulary import read_topology
     from hostlib.io.interfaces import known_as
     from ina.fallback.service import check_secret, serving, wait_until_ended

@@ -1,4 +1,4 @@
-"""Files of jobs and clusters, as commands read them: one line names the keys that are not used."""
+"""Reading of job and cluster files for commands, which report keys of these files that they do not use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def jobs(
     Args:
         path: The file.
         command: Name of the command.
-        on: If given, all jobs must fit on it.
+        on: The topology on which all jobs must fit; None: it is not checked.
         require: Keys that the command needs in every job.
 
     Raises BadSpec.
@@ -41,7 +41,10 @@ def jobs(
 
 
 def topology(text: str, command: str) -> Topology:
-    """Return the topology of a file, or of the catalog, and report unused keys. Raises BadSpec."""
+    """Return the topology of a file, or the topology of the catalog with this name. Raises BadSpec.
+
+    Reports the keys of a file that the command does not use.
+    """
     if Path(text).suffix not in documents.FORMATS:
         return named(text)
     document = documents.read(Path(text))
@@ -51,7 +54,7 @@ def topology(text: str, command: str) -> Topology:
 
 
 def say_unused(document: Document, command: str) -> None:
-    """Print a line about keys of a file that a command does not use, and one for each unusual value."""
+    """Print one line with the keys of a file that a command does not use, and one for each unusual value."""
     for sentence in unusual(document):
         print(f"{document.path}: warning: {sentence}", file=sys.stderr)
     if keys := unused(document, command):
@@ -59,7 +62,10 @@ def say_unused(document: Document, command: str) -> None:
 
 
 def unused_keys(command: str, *paths: Path | None) -> list[str]:
-    """Return the keys of these files that a command does not use, each once; none for other formats."""
+    """Return the keys of these files that a command does not use, each once.
+
+    Files in other formats than .toml, .json and .yaml have none.
+    """
     keys: dict[str, None] = {}
     for document in _ours(paths):
         keys |= dict.fromkeys(unused(document, command))
@@ -67,14 +73,17 @@ def unused_keys(command: str, *paths: Path | None) -> list[str]:
 
 
 def note(command: str, *paths: Path | None) -> list[str]:
-    """Report and return, each once, the keys that a command does not use of files that it reads itself."""
+    """Report and return, each once, the keys of these files that a command does not use.
+
+    For commands that read the files themselves.
+    """
     for document in _ours(paths):
         say_unused(document, command)
     return unused_keys(command, *paths)
 
 
 def _ours(paths: Sequence[Path | None]) -> Iterator[Document]:
-    """Yield the documents among files that a command could read: a public log may be JSON, too."""
+    """Yield the files that are documents of our formats: public traces may be JSON, too, and are left out."""
     for path in paths:
         if path is not None and path.suffix in documents.FORMATS:
             with contextlib.suppress(BadSpec):

@@ -1,4 +1,4 @@
-"""Output while jobs run: the lines of workers, above one line of progress on a terminal."""
+"""Output while jobs run: the output of workers and, on a terminal, a line of progress below it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ina.launch.spec import LaunchSpec, Reports
 
 
 def print_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-    """Print the output of a benchmark's worker, which is an error message.
+    """Print the output of a worker of a benchmark, which prints only errors, to standard error.
 
     Args:
         spec: The worker's job.
         rank: The worker's rank.
         data: The output.
-        is_error: It is from standard error.
+        is_error: Whether the worker wrote it to standard error; ignored.
     """
     for line in data.decode(errors="replace").splitlines():
         say(f"[{spec.job.name}:{rank}] {line}")
@@ -29,7 +29,7 @@ class Live:
     """Shows the output of workers and the progress of their jobs; a context manager."""
 
     def __init__(self, workers: Mapping[str, int], *, quiet: bool = False) -> None:
-        """`workers` is the size of each job, by name; `quiet` keeps standard output free."""
+        """Prepare to show jobs with these numbers of workers; `quiet`: print to standard error alone."""
         self._workers = workers
         self._quiet = quiet
         self._began = time.monotonic()
@@ -42,7 +42,7 @@ class Live:
             spec: The worker's job.
             rank: The worker's rank.
             data: The output.
-            is_error: It is from standard error.
+            is_error: Whether the worker wrote it to standard error.
         """
         several, job = len(self._workers) > 1, spec.job
         prefix = f"[{job.name}:{rank}] " if several else f"[{rank}] " if job.workers > 1 else ""
@@ -50,7 +50,7 @@ class Live:
         screen.forward(source, prefix.encode(), data, to_stderr=is_error or self._quiet)
 
     def doing(self, what: str) -> None:
-        """Show the present step before there is any progress to show."""
+        """Show a step of the preparation as the line of progress."""
         self._done = what
         screen.progress(f"{what} …")
 

@@ -1,4 +1,4 @@
-"""``ina host`` and ``ina doctor``: the machines of a cluster file, and whether jobs can run there."""
+"""``ina host`` and ``ina doctor``: describe a machine for a cluster file; check whether jobs can run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ina.launch.spec import SSH
 
 
 class Format(StrEnum):
-    """Formats of the lines."""
+    """Formats of a cluster file."""
 
     TOML = "toml"
     YAML = "yaml"
@@ -28,7 +28,7 @@ def host(
     *,
     switch: Annotated[
         str | None,
-        Declared(metavar="NAME", help="Name the switch that this machine is plugged into."),
+        Declared(metavar="NAME", help="Give the name of the switch that this machine is plugged into."),
     ] = None,
     port: Annotated[int | None, Declared(min=1, max=510, help="Give the port of that switch.")] = None,
     interface: Annotated[
@@ -47,8 +47,8 @@ def host(
 ) -> Reply:
     """Print this machine's lines of a cluster file: its name, interface and addresses.
 
-    Append them to the file, and fill in the switch and its port there, which the machine cannot know, unless
-    --switch and --port give them.
+    Append the lines to the file. Add the switch and its port to which the machine is connected, or give them
+    with --switch and --port: the machine cannot know them.
 
     Examples:
         ina host --switch s1 --port 3 >> cluster.toml
@@ -96,16 +96,17 @@ def doctor(
     ] = None,
     launch_with: Annotated[
         str,
-        Declared(metavar="TEMPLATE", help="Start on a machine with this command, as 'ina run --hosts'."),
+        Declared(metavar="TEMPLATE", help="Start processes on a machine with this command."),
     ] = SSH,
     json: Json = False,
     tls: options.TlsOptions,
 ) -> Reply:
     """Examine a cluster, and report each problem with its remedy.
 
-    Asks every switch, and every machine for its interfaces, clock, version and limits. Then sums on each
-    machine, on all together, and in the fallback server, and reports how far packets get at each failure.
-    Exits with 1 if jobs cannot run. Needs INA_TOKEN, as 'ina fallback --serve' has it.
+    Asks every switch for its program, and every machine for its interfaces, clock, version and limits. Then
+    runs small jobs on each machine, on all machines, and with the fallback server, and reports how far the
+    packets of a failing job get. Exits with status 1 if jobs cannot run. Needs the INA_TOKEN of
+    'ina fallback --serve'.
 
     Examples:
         ina doctor --cluster lab.yaml
@@ -126,7 +127,7 @@ def doctor(
         "goodputs_bps": found.goodputs_bps,
     }
     lines = [f"{machine}: sums {rate(goodput)}" for machine, goodput in found.goodputs_bps.items()]
-    lines += [f"{each.where}: {each.what}\n    to mend it: {each.remedy}" for each in found.findings]
+    lines += [f"{each.where}: {each.what}\n    remedy: {each.remedy}" for each in found.findings]
     broken = sum(not each.harmless for each in found.findings)
     failure = "" if found.healthy else f"{plural(broken, 'problem')} that prevent jobs from running"
     return Reply(report, lines, failure)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time t
 FAULTS = "Link faults"
 TLS = "TLS"
 SOCKET_PATH_BYTES = 107
-"""Longest path that a Unix socket's address has room for."""
+"""Largest number of bytes in the path of a Unix socket."""
 
 Lanes = Annotated[
     int, Declared(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
@@ -29,7 +29,7 @@ OpenLanes = Annotated[
     int | None,
     Declared(
         help="Put this many values into each packet: 32, 64 or 256.",
-        show_default="256, or as the running program",
+        show_default="256, or as in the running program",
     ),
 ]
 FLOWS = "Send this many flows of ordinary packets beside the jobs, between random hosts."
@@ -99,7 +99,7 @@ Seed = Annotated[int, Declared(rich_help_panel=FAULTS, help="Seed the random num
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOptions:
-    """Faults of the links of switches that are started."""
+    """Options for faults of the links of switches that a command starts."""
 
     loss: Loss = 0.0
     duplicate: Annotated[
@@ -141,9 +141,9 @@ class FaultOptions:
     seed: Seed = 0
 
     def impairments(self, loss: float | None = None) -> str:
-        """Return the impairments of ports in the notation of ``ina switch --impair``; "" for none.
+        """Return the faults of a port in the notation of ``ina switch --impair``; "" for none.
 
-        These are ports towards workers and the fallback server, or those with another `loss`. Raises Failure.
+        `loss` is the port's probability of loss; None: the value of --loss. Raises Failure.
         """
         from controller.vocabulary.topology import MAX_RATE_BPS
 
@@ -171,7 +171,7 @@ class FaultOptions:
         return ",".join([*given, f"queue={self.queue}"] if self.rate_bps else given)
 
     def link_impairments(self) -> str:
-        """Return the impairments of ports between switches. Raises Failure."""
+        """Return the faults of a port between switches; see `impairments`. Raises Failure."""
         if self.link_loss is not None:
             check_chance("--link-loss", self.link_loss)
         return self.impairments(self.link_loss)
@@ -183,7 +183,7 @@ MOST_SNAP = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcapOptions:
-    """Where captures are written, and their limits."""
+    """Options for captures: where they are written, and their limits."""
 
     pcap: Annotated[
         Path | None,
@@ -210,7 +210,7 @@ class PcapOptions:
     ] = MOST_SNAP
 
     def limit(self) -> int:
-        """Return the limit in bytes. Raises Failure."""
+        """Return the largest size of a capture, in bytes. Raises Failure."""
         try:
             return parse_size(self.pcap_limit)
         except ValueError as error:
@@ -218,7 +218,7 @@ class PcapOptions:
 
 
 def make_folder(pcap: Path | None) -> None:
-    """Make the folder of ``--pcap``, if there is one to make. Raises Failure."""
+    """Make the folder that ``--pcap`` names, if the option is given. Raises Failure."""
     if pcap is not None:
         try:
             pcap.mkdir(parents=True, exist_ok=True)
@@ -228,14 +228,14 @@ def make_folder(pcap: Path | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskingOptions:
-    """When a scheduling policy is asked, and how often a failed job is retried."""
+    """Options for when a scheduling policy decides, and how often a failed job is retried."""
 
     interval: Annotated[
         float,
         Declared(
             metavar="SECONDS",
             min=0,
-            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
+            help="Let the policy decide only at multiples of this many seconds; 0: whenever jobs change.",
         ),
     ] = 0.0
     retries: Annotated[
@@ -250,7 +250,7 @@ class AskingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """Options of the connection to a running switch."""
+    """TLS options of the connection to a running switch."""
 
     tls_ca: Annotated[
         Path | None,
@@ -277,7 +277,7 @@ class TlsOptions:
     ] = None
 
     def tls(self, address: str) -> Tls | None:
-        """Return the options of a connection to `address`; None if none is given. Raises Failure."""
+        """Return the TLS settings of a connection to `address`; None without TLS. Raises Failure."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Failure("--tls-cert and --tls-key need each other: give both or neither", exit_code=USAGE)
         if self.tls_ca is not None:
@@ -298,7 +298,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSwitch(TlsOptions):
-    """A running switch, and how to connect to it."""
+    """Options of commands for one running switch: its address, its device id, and TLS."""
 
     switch: Annotated[
         str,
@@ -309,7 +309,7 @@ class RunningSwitch(TlsOptions):
     ] = 0
 
     def connect(self) -> SwitchSession:
-        """Return its controller. Raises Failure for invalid options; ControllerError."""
+        """Connect to the switch. Raises Failure for invalid options; ControllerError."""
         from controller import connect
 
         address = parse_switch("--switch", self.switch)
@@ -327,9 +327,9 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 
 
 def parse_switch(option: str, text: str, *, other: str = "") -> str:
-    """Return the address in the ``grpc://host:port`` or ``unix:path`` given to `option`.
+    """Return HOST:PORT or unix:PATH from the ``grpc://host:port`` or ``unix:path`` given to `option`.
 
-    As in files, ``grpc://`` may be left out. Raises Failure, which also names the `other` valid forms.
+    As in files, ``grpc://`` may be left out. Raises Failure, whose message names `other` before these forms.
     """
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
@@ -346,7 +346,7 @@ def parse_switch(option: str, text: str, *, other: str = "") -> str:
 
 
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Read ``1-8,12``, which was given to `option`. Raises Failure."""
+    """Return the numbers in a list such as ``1-8,12``, which was given to `option`. Raises Failure."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -361,7 +361,7 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def parse_defines(texts: list[str]) -> dict[str, str]:
-    """Read ``NAME`` and ``NAME=VALUE``. Raises Failure."""
+    """Return macros by name from texts ``NAME`` and ``NAME=VALUE``. Raises Failure."""
     defines = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -378,7 +378,7 @@ def check_chance(option: str, value: float) -> None:
 
 
 def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:
-    """Return the choice for a program's undefined values; None: the fastest."""
+    """Return the compiler's choice for values that P4 leaves undefined; None: whatever is fastest."""
     import softswitch
 
     return None if undefined is None else softswitch.Choice(undefined)

@@ -19,8 +19,8 @@ from ina.cli.screen import visible
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console that prints text verbatim, also markup in names: "[bold]", ":100:"."""
-    # By itself rich takes NO_COLOR for the colours alone, and leaves bold in.
+    """Return a console that prints text unchanged, also text that rich would take for markup: "[bold]"."""
+    # With NO_COLOR, rich by default drops colours alone, and keeps bold.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     if width is None and os.environ.get("COLUMNS") == "0":  # "not known"; rich would print nothing
         width = shutil.get_terminal_size().columns
@@ -34,7 +34,7 @@ err = console(stderr=True)
 
 
 def show(parts: Iterable[Listing | str]) -> None:
-    """Print the parts of an answer: tables and lines."""
+    """Print the parts of a reply, tables and lines; an `Aside` to standard error."""
     for part in parts:
         if isinstance(part, Listing):
             _table(part)
@@ -52,12 +52,12 @@ def table(
     left: Collection[str] = (),
     folded: str = "",
 ) -> None:
-    """Print a table; see `Listing`."""
+    """Print a table; for the parameters, see `Listing`."""
     _table(Listing(title, columns, rows, left, folded))
 
 
 def _table(of: Listing) -> None:
-    """Print a table without truncation: a narrow terminal folds one column, or wraps all."""
+    """Print a table without truncation: on a narrow terminal, its `folded` column or its rows are wrapped."""
     out.print(visible(of.title), style="bold", soft_wrap=True)
     if not of.columns:
         return
@@ -79,7 +79,7 @@ def _table(of: Listing) -> None:
 
 
 def check_plots(option: str, path: Path | None = None) -> None:
-    """Check before the run that a plot can be drawn: its format, and that matplotlib is installed."""
+    """Raise Failure if a plot cannot be drawn: the file's format is unknown, or matplotlib is missing."""
     from controller.figures import FORMATS, PlotsMissing, check
 
     if path is not None and path.suffix not in FORMATS:
@@ -91,7 +91,7 @@ def check_plots(option: str, path: Path | None = None) -> None:
 
 
 class Bars(Progress):
-    """Progress bars, on a terminal only: one for each task, or one for all together."""
+    """Progress bars on a terminal: one for each task, or, with the title `together`, one for all tasks."""
 
     def __init__(self, names: Sequence[str] = ("starting",), *, together: str = "") -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -102,7 +102,7 @@ class Bars(Progress):
 
     @property
     def reports(self) -> Callable[[int, float], None] | None:
-        """Shows the finished share of a task, 0 to 1; None if nothing is shown."""
+        """Function (number of a task, finished share 0 to 1) that updates a bar; None without a terminal."""
         return None if self.disable else self._report
 
     def _report(self, number: int, share: float) -> None:
@@ -111,5 +111,5 @@ class Bars(Progress):
         self.update(self.task_ids[number if alone else 0], completed=share if alone else sum(self._parts))
 
     def show(self, share: float, text: str) -> None:
-        """Show the finished share of the only task, 0 to 1, with a text."""
+        """Show the finished share of the only task, 0 to 1, and a text beside the bar."""
         self.update(self.task_ids[0], completed=share, description=text)

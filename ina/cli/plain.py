@@ -1,4 +1,4 @@
-"""Answers of commands, and output that needs no layout: JSON objects, whole lines, numbers with units."""
+"""Replies of commands, and output without layout: JSON objects, lines, numbers with units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a command: `metrics` is flat, with SI units in the keys; so are each job and each switch."""
+    """Result of a command for programs.
+
+    `metrics` are flat, as are the metrics of each job and each switch: values by name, with the SI unit in
+    the name.
+    """
 
     name: str
     setup: Mapping[str, object]
@@ -24,10 +28,10 @@ class Result:
     jobs: Mapping[str, Mapping[str, object]] | None = None
     switches: Mapping[str, Mapping[str, object]] | None = None
     unused_keys: Sequence[str] | None = None
-    """Unused keys of the files that the command read; None: it reads no such files."""
+    """Keys in the command's input files that it does not use; None: the command reads no files with keys."""
 
     def document(self) -> dict[str, object]:
-        """Return the JSON object of ``--json``."""
+        """Return the result as the JSON object that ``--json`` prints."""
         setup = dict(self.setup)
         if self.unused_keys is not None:
             setup["unused_keys"] = list(self.unused_keys)
@@ -42,8 +46,8 @@ class Result:
 class Listing:
     """A table for people, or its title alone if it has no columns.
 
-    The first column and the columns of `left` align left, the others right. A narrow terminal folds the
-    column `folded`. A cell may have several lines.
+    The first column and the columns named in `left` are aligned left, all others right. On a narrow terminal,
+    cells of the column `folded` are wrapped. A cell may have several lines.
     """
 
     title: str
@@ -54,16 +58,16 @@ class Listing:
 
 
 class Aside(str):
-    """A line beside the result, for standard error."""
+    """A line of a reply that is printed to standard error, because it is not part of the result."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Reply of a command: an object for programs, or the same in parts for people.
+    """Reply of a command: a result for programs, and the same result as tables and lines for people.
 
-    A part is a table or a line. `failure` says why the command fails nevertheless; "": it does not.
+    `failure` says why the command fails after it has printed the reply; "": it does not fail.
     """
 
     found: Result | Mapping[str, object]
@@ -72,13 +76,13 @@ class Reply:
 
 
 def print_json(found: Result | Mapping[str, object]) -> None:
-    """Print the JSON object of ``--json``."""
+    """Print a result as JSON; infinite numbers and NaN become null."""
     document = found.document() if isinstance(found, Result) else found
     print(json.dumps(_finite(document), indent=2, allow_nan=False, default=str))
 
 
 def _finite(value: object) -> object:
-    """Return a value with null for infinite numbers and NaN, which JSON does not have."""
+    """Return a value with None in place of infinite numbers and NaN, which JSON does not have."""
     if isinstance(value, Mapping):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -93,7 +97,7 @@ def say(text: str) -> None:
 
 
 _ROUNDED = 0.9995
-"""From this share of a unit on, three digits round to the whole unit."""
+"""Least number that is shown in a unit, as a share of the unit: three digits round it to 1."""
 
 
 def seconds(value: float) -> str:
@@ -105,7 +109,7 @@ def seconds(value: float) -> str:
 
 
 def rate(bits_per_second: float) -> str:
-    """Format a bit rate for people; an infinite one is unlimited."""
+    """Format a bit rate for people; an infinite rate as "unlimited"."""
     if bits_per_second == math.inf:
         return "unlimited"
     for limit, unit in ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")):
@@ -115,29 +119,29 @@ def rate(bits_per_second: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Return three digits, or all digits of a larger whole number; never an exponent."""
+    """Format a number with three digits, or, from 1000 on, as a whole number; never with an exponent."""
     return f"{value:,.0f}" if abs(value) >= 1000 * _ROUNDED else f"{value:.3g}"
 
 
 def count(value: float) -> str:
-    """Format a number with thousands separated."""
+    """Format a number as a whole number with commas between thousands."""
     return f"{value:,.0f}"
 
 
 def plural(number: float, noun: str) -> str:
-    """Format a number of things; the noun gets an -s unless the number is 1."""
+    """Format a number with a noun, which gets -s or -es unless the number is 1."""
     if number == 1:
         return f"{count(number)} {noun}"
     return f"{count(number)} {noun}" + ("es" if noun.endswith("s") else "s")
 
 
 def parse_size(text: str) -> int:
-    """Turn ``64MB``, ``4KB``, ``1GiB`` or ``1000`` into bytes.
+    """Return the number of bytes that a text such as ``64MB``, ``4KB``, ``1GiB`` or ``1000`` stands for.
 
-    KB, MB and GB are powers of 1024 here, as collective benchmarks use them (NCCL tests, OSU).
+    KB, MB and GB are powers of 1024, as in benchmarks of collectives (NCCL tests, OSU).
 
     Raises:
-        ValueError: not a positive number with one of these units.
+        ValueError: the text is not a positive number with one of these units.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or not float(match["number"]):

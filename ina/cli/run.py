@@ -1,4 +1,4 @@
-"""``ina run``: training jobs, their gradients summed in switches."""
+"""``ina run``: runs training jobs whose gradients are summed in switches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ina.switches.programs import settled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFabric(FabricOptions):
-    """The switches of 'ina run'."""
+    """Options of 'ina run' for switches, with its own help for --program."""
 
     program: Annotated[
         str | None,
@@ -34,7 +34,7 @@ class RunFabric(FabricOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """Jobs, and the switches and machines on which they run."""
+    """Options of 'ina run': jobs, and the switches and machines on which they run."""
 
     workers: Annotated[
         int | None,
@@ -57,9 +57,9 @@ class RunSettings:
         Declared(
             metavar="NAME,…|FILE",
             rich_help_panel=MACHINES,
-            help="Run the ranks on these machines of the file --cluster (or INA_CLUSTER): h1,h2, with "
-            "numbers of ranks h1:2,h2:2, or a file with a line for each: h1 slots=2. The switches of the "
-            "cluster file must run. With -np, ranks are spread over the machines.",
+            help="Run the ranks on these machines of the file --cluster (or INA_CLUSTER): h1,h2; with "
+            "numbers of ranks, h1:2,h2:2; or a file with a line for each machine: h1 slots=2. The switches "
+            "of the cluster file must run. With -np, ranks are spread over the machines.",
         ),
     ] = None
     launch_with: Annotated[
@@ -76,15 +76,15 @@ class RunSettings:
         Declared(
             metavar="IP",
             rich_help_panel=MACHINES,
-            help="With --hosts: meet the ranks at this address of this machine. Default: the one by which it "
-            "reaches the first machine.",
+            help="With --hosts: set the address of this machine to which the ranks connect at their start. "
+            "Default: the address from which it reaches the first machine.",
         ),
     ] = None
     fabric: RunFabric
     captures: options.PcapOptions
 
     def captured(self) -> Captures | None:
-        """Return where and how packets are captured; None: they are not. Raises Failure."""
+        """Return the folder and the limits of captures; None: nothing is captured. Raises Failure."""
         if self.captures.pcap is None:
             return None
         return Captures(self.captures.pcap.absolute(), self.captures.limit(), self.captures.pcap_snap)
@@ -93,10 +93,10 @@ class RunSettings:
 def run(asked: RunSettings) -> None:
     """Run training jobs whose gradients are summed inside P4 switches.
 
-    Starts the switches, or uses a running one, and starts a fallback server for the shared program. Admits
+    Starts the switches, or uses a running one, and, for the program shared, starts a fallback server. Admits
     the jobs, starts their workers, each with its configuration in the environment variable INA_JOB, and stops
-    everything at the end. If a job fails, the others go on. If the command is interrupted, it prints the
-    summary so far. Options override the file of --jobs.
+    all processes at the end. If a job fails, the other jobs go on. If the command is interrupted, it prints
+    the summary so far. Options override the file of --jobs.
 
     Examples:
         ina run -np 4 -- python examples/digits.py
@@ -127,12 +127,12 @@ def run(asked: RunSettings) -> None:
         fabric = replace(fabric, topology=job_files.topology(str(asked.cluster), "run"))
     entries = asked.run.entries(asked.workers)
     if entries is None:
-        workers = math.prod(fabric.tree) if asked.workers is None else asked.workers  # of no tree, 1
+        workers = math.prod(fabric.tree) if asked.workers is None else asked.workers  # 1 without a tree
         entries = [asked.run.alone(workers)]
     check(fabric, [LaunchSpec(job=entry) for entry in entries])
     fabric, offers = settled(fabric)  # after all checks that need no switch
     specs = asked.run.launches(entries, offers)
-    options.make_folder(asked.captures.pcap)  # a bad one is one error, before anything starts
+    options.make_folder(asked.captures.pcap)  # fail once, before any process starts
     unused_keys = _unused(asked) if asked.json else None
     execute(fabric, specs, switch=asked.fabric.switches.switch, as_json=asked.json, unused_keys=unused_keys)
 
@@ -144,7 +144,7 @@ def _unused(asked: RunSettings) -> list[str]:
 
 
 def _run_on_machines(asked: RunSettings, fabric: FabricSpec, hosts: str) -> None:
-    """Run a command on machines of a cluster file whose switches run."""
+    """Run COMMAND on the machines `hosts` of a cluster file, with the running switches of that file."""
     if asked.run.jobs or asked.run.log or not asked.run.command:
         raise Failure("--hosts needs -- COMMAND..., and excludes --jobs and --log", exit_code=USAGE)
     from ina.switches import cluster_fabric  # also loads the agents

@@ -1,4 +1,4 @@
-"""The options of ``ina run``, by topic."""
+"""Options of ``ina run`` that other commands share: memory, time-outs, jobs, switches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PortKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
-    """Shares of the switches' memory, and how workers use them; None: as in the job file."""
+    """Options for slots, windows, priorities and encodings; None: as in the job file, or the default."""
 
     slots: Annotated[
         int | None,
@@ -89,18 +89,21 @@ class MemoryOptions:
         Encoding | None,
         Declared(
             rich_help_panel=MEMORY,
-            help="Encode float32 values with one exponent per packet (exponent), the same with 16, 8 or 4 "
-            "bits per value (block16; block8, up to 127 workers; block4, up to 7), or a fixed scale (fixed). "
-            "Default: exponent.",
+            help="Encode float32 values with one exponent per packet and 32 bits per value (exponent), or "
+            "16, 8 or 4 bits per value (block16; block8, up to 127 workers; block4, up to 7), or with a "
+            "fixed scale (fixed). Default: exponent.",
         ),
     ] = None
 
     def overrides(self) -> Overrides:
-        """Return the given options, which override a job file."""
+        """Return the options that are given, as overrides of the jobs in a file."""
         return Overrides(**asdict(self))
 
     def job(self, workers: int, command: Sequence[str] = ()) -> Job:
-        """Return the job of a command line without a job file. Raises Failure for fewer than one worker."""
+        """Return the job that a command line describes without a job file.
+
+        Raises Failure for fewer than one worker.
+        """
         if workers < 1:
             raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
         return self.overrides().of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
@@ -108,31 +111,31 @@ class MemoryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long workers wait for each other."""
+    """Options for how long workers wait for each other."""
 
     timeout: Annotated[
         float,
-        Declared(min=0.1, metavar="SECONDS", help="Give up after this long without a packet, in seconds."),
+        Declared(min=0.1, metavar="SECONDS", help="Fail if no packet arrives for this long, in seconds."),
     ] = 8.0
     straggler_timeout: Annotated[
         float,
         Declared(
             min=0.1,
             metavar="SECONDS",
-            help="Give up after this long without progress while the slow rank still sends signs "
-            "of life, in seconds; at least --timeout.",
+            help="Fail if a slow rank makes no progress for this long, in seconds, although it still sends "
+            "signs of life; at least --timeout.",
         ),
     ] = 600.0
 
     def of(self, spec: LaunchSpec) -> LaunchSpec:
-        """Return how a job is launched with these limits."""
+        """Return `spec` with these time-outs."""
         straggler_timeout_s = max(self.timeout, self.straggler_timeout)
         return replace(spec, timeout_s=self.timeout, straggler_timeout_s=straggler_timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsToRun:
-    """The jobs of a run: a command, or the jobs of a file."""
+    """Options for the jobs of a run: a command, or the jobs of a file."""
 
     command: Annotated[
         list[str] | None,
@@ -160,9 +163,9 @@ class JobsToRun:
     times: Timeouts
 
     def entries(self, workers: int | None) -> list[Job] | None:
-        """Return the jobs of ``--jobs``; None: COMMAND runs, with `workers` as ``-np``.
+        """Return the jobs of the file ``--jobs``; None if COMMAND is given instead.
 
-        Raises Failure unless either a file or the others are given.
+        `workers` is the value of ``-np``. Raises Failure if neither is given, or both.
         """
         if self.jobs is None:
             if not self.command:
@@ -170,7 +173,7 @@ class JobsToRun:
             return None
         if self.command or workers is not None or self.name != NAMELESS:
             raise Failure(
-                "--jobs FILE is mutually exclusive with -np and COMMAND, and with --name: give one of them",
+                "--jobs FILE and COMMAND, with its -np and --name, are mutually exclusive: give one of them",
                 exit_code=USAGE,
             )
         from ina.cli import job_files  # also loads the readers of files
@@ -182,9 +185,13 @@ class JobsToRun:
         return replace(self.memory.job(workers, self.command or ()), name=self.name)
 
     def launches(self, entries: Sequence[Job], offers: SwitchInfo) -> list[LaunchSpec]:
-        """Return how jobs are launched on switches that offer this, and begin their log.
+        """Return how the jobs are launched, and begin the file of --log.
 
-        Raises Failure for features that the switches lack, or a log that cannot be written.
+        Args:
+            entries: The jobs.
+            offers: What the switches' program offers to jobs.
+
+        Raises Failure for features that the program lacks, or a file that cannot be written.
         """
         specs = [LaunchSpec(job=entry) for entry in entries]
         if self.jobs is not None:
@@ -196,7 +203,7 @@ class JobsToRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
-    """The switches of a run: started by it, or already running."""
+    """Options for the switches of a run: started by it, or already running."""
 
     tree: Annotated[
         str | None,
@@ -212,8 +219,8 @@ class SwitchOptions:
         Declared(
             rich_help_panel=SWITCHES,
             help="Connect workers to the started switch through shared memory (shm) or UDP on "
-            "loopback (udp); auto: shm if a C compiler is present, else udp. With udp, jobs that share slots "
-            "go on with another switch if theirs dies.",
+            "loopback (udp); auto: shm if a C compiler is present, else udp. With udp, jobs with shared "
+            "slots continue after their switch dies and is restarted.",
         ),
     ] = PortKind.AUTO
     transit: Annotated[
@@ -236,7 +243,7 @@ class SwitchOptions:
         Declared(
             metavar="[HOST:]PORT",
             rich_help_panel=SWITCHES,
-            help="Serve the started switch's P4Runtime at this address, for others (port 0: any free "
+            help="Serve the started switch's P4Runtime to other processes at this address (port 0: any free "
             "port); further switches of --tree use the next ports. Default: a private socket.",
         ),
     ] = None
@@ -245,8 +252,8 @@ class SwitchOptions:
         Declared(
             "--replace-program",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: load the program even if the switch runs another one, whose "
-            "tables are lost.",
+            help="With --switch ADDRESS: load the program even if the switch runs another program, whose "
+            "table entries are lost.",
         ),
     ] = False
     udp_base: Annotated[
@@ -254,8 +261,8 @@ class SwitchOptions:
         Declared(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p. Default: the "
-            "addresses that the switch reports by gNMI, or 127.0.0.1:47000.",
+            help="With --switch ADDRESS: send packets for port p of the switch to HOST, UDP port PORT + p. "
+            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:47000.",
         ),
     ] = None
     worker_base: Annotated[
@@ -263,7 +270,7 @@ class SwitchOptions:
         Declared(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p. "
+            help="With --switch ADDRESS: bind the worker at port p of the switch to HOST, UDP port PORT + p. "
             "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:48000.",
         ),
     ] = None
@@ -272,7 +279,7 @@ class SwitchOptions:
         Declared(
             metavar="A-B,C",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: use these ports of the switch.",
+            help="With --switch ADDRESS: connect workers to these ports of the switch.",
         ),
     ] = "1-255"
     lease: Annotated[
@@ -282,14 +289,14 @@ class SwitchOptions:
             max=MAX_LEASE_S,
             metavar="SECONDS",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: keep jobs admitted for this many seconds after this command "
-            "was killed.",
+            help="With --switch ADDRESS: if this command is killed, keep its jobs admitted for this many "
+            "seconds.",
         ),
     ] = 60.0
 
     @property
     def fan_outs(self) -> tuple[int, ...]:
-        """Children per switch, level by level; of one switch: none. Raises Failure."""
+        """Children per switch, level by level; empty for a single switch. Raises Failure."""
         return parse_tree(self.tree) if self.tree else ()
 
     def transit_switches(self) -> frozenset[str]:
@@ -303,7 +310,7 @@ class SwitchOptions:
         return names
 
     def listen_address(self) -> str:
-        """Return where the P4Runtime of a switch that is started listens. Raises Failure."""
+        """Return the address at which a started switch serves P4Runtime. Raises Failure."""
         if self.p4runtime is None:
             return PRIVATE
         address = self.p4runtime if ":" in self.p4runtime else f"127.0.0.1:{self.p4runtime}"
@@ -311,9 +318,13 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions, *, cluster: bool) -> Attachment | None:
-        """Return the running switch, or None if switches are started, or come from a `cluster` file.
+        """Return the running switch that --switch names; None if switches are started.
 
-        Raises Failure for options of the other kind of switch; BadRun.
+        Args:
+            tls: The TLS options.
+            cluster: Whether a cluster file names running switches instead.
+
+        Raises Failure for options that do not suit the switches; BadRun.
         """
         connection = tls.tls(self.switch)
         ports = options.parse_numbers("--ports", self.ports)
@@ -331,7 +342,7 @@ class SwitchOptions:
                 "--port-kind is for a switch that is started: give its ports to 'ina switch'", exit_code=USAGE
             )
         if self.tree:
-            raise Failure("--tree starts its switches itself: leave --switch out", exit_code=USAGE)
+            raise Failure("--tree starts switches of its own: leave --switch out", exit_code=USAGE)
         return Attachment(
             address=options.parse_switch("--switch", self.switch, other=f"{EMBEDDED}, "),
             tls=connection,
@@ -345,7 +356,7 @@ class SwitchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricOptions:
-    """The switches of a run, their program and the links' faults."""
+    """Options for the switches of a run, their program and the links' faults."""
 
     program: options.OpenProgram = None
     lanes: options.OpenLanes = None
@@ -354,13 +365,13 @@ class FabricOptions:
     faults: options.FaultOptions
 
     def fabric(self, *, captures: Captures | None = None, cluster: bool = False) -> FabricSpec:
-        """Return the switches that the options ask for.
+        """Return the switches that the options describe.
 
         Args:
-            captures: Captures at the switches' ports; None: none.
-            cluster: A cluster file names the switches, which run.
+            captures: Captures at the switches' ports; None: no captures.
+            cluster: Whether a cluster file names the switches, which run already.
 
-        Raises Failure where the options contradict each other.
+        Raises Failure if options contradict each other.
         """
         fan_outs = self.switches.fan_outs
         if self.faults.link_loss is not None and not fan_outs:
@@ -387,12 +398,12 @@ class FabricOptions:
 
 
 def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
-    """Raise Failure for options and jobs that need a feature which the switches' program lacks."""
+    """Raise Failure if an option or a job needs a feature that the switches' program lacks."""
     if not offers.shared and (memory.preempt or memory.window):
         option = "--preempt" if memory.preempt else f"--window {memory.window}"
         raise Failure(
-            f"{option}: {offers.title} gives each job slots of its own; want one with shared slots, as "
-            "--program shared",
+            f"{option}: {offers.title} gives each job slots of its own; want a program with shared slots, "
+            "such as --program shared",
             exit_code=USAGE,
         )
     check_preempt(memory.preempt, offers, memory.priority)
@@ -405,18 +416,18 @@ def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: Swi
 
 
 def check_preempt(preempt: bool | None, offers: SwitchInfo, priority: int | None = None) -> None:
-    """Raise Failure if preemption or a priority is wanted, and the program does not offer it."""
+    """Raise Failure if preemption or a priority is requested, and the program does not offer it."""
     if (preempt or priority is not None) and Feature.PREEMPTION in offers.lacks:
         option = "--preempt" if preempt else f"--priority {priority}"
         raise Failure(
             f"{option}: {offers.title} has no priorities: it lacks {offers.lacks[Feature.PREEMPTION]}; want "
-            "one that has it, as --program shared",
+            "a program with priorities, such as --program shared",
             exit_code=USAGE,
         )
 
 
 def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
-    """Raise Failure for jobs that no switch could serve; ConfigError for a rule that cannot be used."""
+    """Raise Failure for jobs that no switch could serve; ConfigError for unusable congestion rules."""
     for spec in specs:
         if spec.job.workers < 1 or (not fabric.several and spec.children > MAX_CHILDREN):
             raise Failure(
@@ -432,7 +443,10 @@ def _named(spec: LaunchSpec) -> str:
 
 
 def parse_tree(text: str) -> tuple[int, ...]:
-    """Read ``2x4``: children per switch level by level, the last number hosts. Raises Failure."""
+    """Return the numbers in a text such as ``2x4``: children per switch, level by level, hosts last.
+
+    Raises Failure.
+    """
     parts = text.split("x")
     if not all(part.isascii() and part.isdecimal() and 1 <= int(part) <= MAX_CHILDREN for part in parts):
         raise Failure(

@@ -82,7 +82,7 @@ Format = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadOptions:
-    """Source of the jobs: a trace, or the generator."""
+    """Options for the source of the jobs: a trace, or the generator."""
 
     trace: Annotated[
         Path | None,
@@ -106,16 +106,16 @@ class WorkloadOptions:
     def offered(
         self, policies: Sequence[str], around: SimulationConfig, *, load: float | None = None, seed: int = 0
     ) -> tuple[Source, int]:
-        """Return the source of the policies' jobs, and their number.
+        """Return the source of the jobs, and the number of jobs.
 
-        All jobs are read here, so that errors in them are reported once, before processes are started.
+        Reads all jobs, so that their errors are reported once, before processes are started.
 
         Args:
             policies: Names of the policies.
             around: The configuration of the simulations.
             load: Offered load, or a factor on a trace's arrival rate; None: 1.2 for generated jobs, 1 for a
                 trace.
-            seed: Of generated jobs.
+            seed: Seed of generated jobs.
 
         Raises the errors that `controller.simulator.runs.refusals` handles.
         """
@@ -130,7 +130,7 @@ class WorkloadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """The servers."""
+    """Options for the servers of the cluster."""
 
     nodes: Nodes = 8
     gpus: Annotated[
@@ -166,7 +166,7 @@ class ClusterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """Measurements of models, and expected durations of jobs."""
+    """Options for files with measurements of models, and with expected durations of jobs."""
 
     matrix: Annotated[
         Path | None,
@@ -181,7 +181,7 @@ class ModelOptions:
         Declared(
             metavar="FILE",
             rich_help_panel=PROFILES,
-            help="Read the resource usage of configurations, for lucid policies, from this file.",
+            help="Read the resource usage of model configurations, for lucid policies, from this file.",
         ),
     ] = None
     pairs: Annotated[
@@ -189,8 +189,8 @@ class ModelOptions:
         Declared(
             metavar="FILE",
             rich_help_panel=PROFILES,
-            help="Read the speeds of measured pairs, for lucid and sharing policies, from this file; "
-            "sharing policies also take Gavel's JSON.",
+            help="Read the speeds of pairs of jobs on one GPU, for lucid and sharing policies, from this "
+            "file; sharing policies also read Gavel's JSON.",
         ),
     ] = None
     estimates: Annotated[
@@ -211,8 +211,8 @@ class ModelOptions:
         Args:
             cluster: The servers.
             policies: Names of the policies.
-            settings: Settings, each ``NAME=VALUE``; None: the defaults.
-            seed: Of synthetic data and training.
+            settings: Parameters of the policies, each ``NAME=VALUE``; None: the defaults.
+            seed: Seed of synthetic measurements, and of models that are trained.
 
         Raises Failure.
         """
@@ -227,7 +227,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleInputs:
-    """Jobs, servers and models of simulations."""
+    """Options for the jobs, the servers and the measured models of simulations."""
 
     workload: WorkloadOptions
     cluster: ClusterOptions
@@ -240,18 +240,21 @@ class ScheduleInputs:
         return self.models.config(self.cluster.servers(), policies, self.settings, seed=seed)
 
     def note(self, command: str) -> list[str]:
-        """Report and return the keys of the files that a command does not use."""
+        """Report and return the keys in the files of jobs and servers that `command` does not use."""
         return job_files.note(command, self.workload.trace, self.cluster.cluster)
 
     def keep(self, outcomes: Sequence[SimulationOutcome]) -> None:
-        """Write the rows of the jobs, if that is asked for."""
+        """Write a row for each job if --jobs-csv is given."""
         if self.jobs_csv is not None:
             with whole(self.jobs_csv) as draft:
                 write_rows(draft, outcomes)
 
 
 def parse_settings(texts: Sequence[str] | None, policies: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    """Return the values that were given to ``--set``, for these policies. Raises Failure."""
+    """Return the pairs (name, value) that were given to ``--set``.
+
+    Raises Failure for a parameter that none of these policies has, or an invalid value.
+    """
     try:
         chosen = tuple(parse_setting(text) for text in texts or ())
         check_settings(chosen, policies)
@@ -261,7 +264,7 @@ def parse_settings(texts: Sequence[str] | None, policies: Sequence[str]) -> tupl
 
 
 def parse_policies(text: str) -> list[str]:
-    """Split the names that were given to ``--policy``. Raises Failure."""
+    """Split the names that were given to ``--policy``. Raises Failure if one is unknown or given twice."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise Failure("--policy: no policy given; 'ina schedule policies' lists them", USAGE)
@@ -276,7 +279,7 @@ def parse_policies(text: str) -> list[str]:
 
 
 def parse_policy(text: str) -> str:
-    """Return the one name that was given to ``--policy``. Raises Failure."""
+    """Return the name that was given to ``--policy``. Raises Failure if it is unknown, or one of several."""
     name, *others = parse_policies(text)
     if others:
         raise Failure(f"--policy {text}: want one policy", USAGE)

@@ -1,11 +1,11 @@
-"""Standard output and standard error while jobs run: workers' bytes, our own messages, one line of progress.
+"""Standard output and standard error while jobs run: workers' output, messages, and a line of progress.
 
 Workers' bytes are forwarded unchanged, with a prefix where a line begins. An incomplete line stays open:
-further output of the same worker continues it, output of others begins a new line. The line of progress is
-shown on a terminal only, below everything else, and never while a line is open.
+further output of the same worker continues it; other output begins a new line. The line of progress is shown
+on a terminal only, below everything else, and never while a line is open.
 
-Characters that an output's encoding lacks are replaced: Python's own handlers end the command ("strict") or
-print escapes. Here ``µs`` becomes ``us`` and an arrow ``->``, for all writers, as the streams do it.
+Both streams replace characters that their encoding lacks by similar ones: ``µs`` becomes ``us``, an arrow
+``->``. Python's own error handlers would end the command ("strict") or print escapes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from collections.abc import Hashable, Iterator
 from io import TextIOWrapper
 from typing import Final, TextIO, TypeGuard
 
-# Where a line begins (again), if something follows. Most output has no carriage returns.
+# The ends of lines that have something behind them. Most output has no carriage returns.
 _AGAIN: Final = re.compile(rb"(?:\n|\r(?!\n))(?!\Z)")
 _ERASE: Final = "\r\x1b[2K"
 
 
 class Screen:
-    """Both streams of this process; thread-safe."""
+    """Writes to standard output and standard error of this process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -39,10 +39,10 @@ class Screen:
         """Write the output of a worker.
 
         Args:
-            source: Identifies the worker's stream.
-            prefix: Goes before each line.
+            source: Identifies the worker and its stream.
+            prefix: Text to insert before each line.
             data: The output.
-            to_stderr: Write to standard error.
+            to_stderr: Write to standard error instead of standard output.
 
         Raises OSError.
         """
@@ -66,28 +66,28 @@ class Screen:
                 self._open[place] = source
 
     def progress(self, text: str) -> None:
-        """Show this as the line of progress, "" for none; no effect unless standard error is a terminal.
+        """Show `text` as the line of progress; "": remove it. No effect unless standard error is a terminal.
 
-        Returns at once while a slow reader is being written to.
+        Does not wait while another thread writes: the text is then shown by a later call.
         """
         self._progress = text
         if self._lock.acquire(blocking=False):
             try:
-                with contextlib.suppress(OSError):  # a terminal that is gone
+                with contextlib.suppress(OSError):  # the terminal may be gone
                     self._show()
             finally:
                 self._lock.release()
 
     @contextlib.contextmanager
     def message(self, stream: TextIO | None) -> Iterator[None]:
-        """Hold back all other output while a message of ours, in whole lines, is written to a stream."""
+        """Hold back all other output inside the context, which writes whole lines to `stream`."""
         with self._lock:
             self._hide()
             self._end_line(stream)
             yield
 
     def finish(self) -> None:
-        """End open lines and the line of progress."""
+        """End incomplete lines, and remove the line of progress."""
         with self._lock:
             self._progress = ""
             self._hide()
@@ -122,7 +122,7 @@ screen: Final = Screen()
 
 
 def _with(prefix: bytes, data: bytes) -> bytes:
-    """Insert the prefix where lines begin inside the data."""
+    """Insert the prefix after each end of line inside the data."""
     if not prefix:
         return data
     if b"\r" in data:
@@ -132,7 +132,7 @@ def _with(prefix: bytes, data: bytes) -> bytes:
 
 
 def _place(stream: TextIO) -> str:
-    """Identify the destination of a stream: both streams may lead to one terminal, or one file."""
+    """Return an identifier of a stream's destination: both streams may go to the same terminal or file."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):
@@ -141,13 +141,13 @@ def _place(stream: TextIO) -> str:
 
 
 def _cut(text: str, columns: int) -> str:
-    from rich.cells import set_cell_size  # where no terminal is, nothing is cut
+    from rich.cells import set_cell_size  # imported here: it is not needed without a terminal
 
     return set_cell_size(text, columns).rstrip()
 
 
 def _moves(stream: TextIO | None) -> TypeGuard[TextIO]:
-    """Return whether a stream is a terminal whose cursor can be moved."""
+    """Return whether a stream is a terminal on which the cursor can be moved."""
     return (
         stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     )
@@ -183,7 +183,7 @@ _INSTEAD: Final = str.maketrans(
 
 
 def instead(text: str) -> str:
-    r"""Return ASCII text for characters that an encoding lacks: the nearest letters or signs, else an escape.
+    r"""Return similar ASCII text, to print characters that an encoding lacks; an escape if none is similar.
 
     >>> instead("20 µs → é 数")
     '20 us -> e \\u6570'
@@ -194,9 +194,9 @@ def instead(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return text without characters that move the cursor, set colours or reverse the line: escapes instead.
+    r"""Return text with escapes in place of control characters, which could move the cursor or set colours.
 
-    Line ends and tabs stay.
+    Line ends and tabs stay. Characters that reverse the direction of text are escaped, too.
 
     >>> visible("job \x1b[31mred\n")
     'job \\x1b[31mred\n'
@@ -212,7 +212,7 @@ def visible(text: str) -> str:
 
 
 def replace_unencodable() -> None:
-    """Make both standard streams replace characters that their encodings lack, by `instead`."""
+    """Make both standard output streams print `instead(text)` for characters that they cannot encode."""
     codecs.register_error(_NAME, _replace)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -1,4 +1,4 @@
-"""``ina sim``: the jobs of a job file on a network in virtual time."""
+"""``ina sim``: simulates the jobs of a file on a network, packet by packet, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ KEYS = (
     *("placement", "routing", "memory", "loss", "link-loss", "rate", "delay", "queue", "coalesce"),
     *("flows", "flow-rate"),
 )
-"""What can be swept (`bmv2_topos.harness.simulation.OPTIONS`, which takes long to load)."""
+"""Keys for ``--sweep``, as in `bmv2_topos.harness.simulation.OPTIONS`, which takes long to import."""
 OWN = "or one of your own: path.py:NAME, or a name that an installed package offers."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions:
-    """Fields of `bmv2_topos.harness.simulation.Simulation` of the same names."""
+    """Options with the names of fields of `bmv2_topos.harness.simulation.Simulation`."""
 
     program: Annotated[
         str,
@@ -188,7 +188,7 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimSettings:
-    """A simulation, or several, and how their results are shown."""
+    """Options of 'ina sim': one simulation or several, and how their results are shown."""
 
     jobs: Annotated[
         Path,
@@ -200,7 +200,7 @@ class SimSettings:
     cluster: Annotated[
         Path | None,
         Declared(
-            parser=Path,  # and not looked for: it may name a topology
+            parser=Path,  # the file need not exist: the value may name a topology
             metavar="FILE",
             rich_help_panel=NETWORK,
             help="Read the network from this file, instead of --tree, or name a topology of the testbeds, "
@@ -221,7 +221,7 @@ class SimSettings:
             min=1,
             metavar="N",
             rich_help_panel=MANY,
-            help="Run with this many seeds, --seed and those that follow it; print means, minima and maxima.",
+            help="Run with this many seeds, --seed and the next numbers; print means, minima and maxima.",
         ),
     ] = None
     sweep: Annotated[
@@ -257,7 +257,7 @@ class SimSettings:
     ] = None
 
     def simulation(self) -> Simulation:
-        """Return the simulation. Raises Failure, BadSpec."""
+        """Return the simulation that the options describe. Raises Failure, BadSpec."""
         from bmv2_topos.harness.simulation import Simulation
 
         if self.simulated.tree is not None:
@@ -274,9 +274,9 @@ def sim(asked: SimSettings) -> Reply:
     """Simulate jobs packet by packet, in virtual time, with the real switch program and host library.
 
     Links, queues and computing are simulated; the switch program, the workers' windows and the fallback
-    servers are the real ones. Every worker has its own host, unless --placement, --routing or --memory name
-    policies. Every sum that a worker gets is compared with the exact sum; a wrong one ends the command
-    with status 1.
+    servers are the real code. Every worker has its own host, unless --placement, --routing or --memory names
+    a policy. Every sum that a worker gets is compared with the exact sum; a wrong sum ends the command with
+    status 1.
 
     Examples:
         ina sim examples/sim.toml
@@ -299,7 +299,7 @@ def sim(asked: SimSettings) -> Reply:
 
         ina sim examples/windows/jobs.toml --cluster leaf-spine:2x4x4 --placement netpack --routing grid
     """
-    # Loaded here, for other commands need none of it.
+    # imported here: slow, and not needed for --help
     from bmv2_topos.testbeds.virtual import VirtualSettings
 
     if asked.plot is not None:
@@ -342,7 +342,10 @@ def _run_one(simulation: Simulation, asked: SimSettings, unused_keys: list[str])
 
 
 def _network(cluster: Path) -> Topology | str:
-    """Return the network of a file, or the name of one in the catalog, which is made for each run."""
+    """Return the topology of a file, or the checked name of a topology of the catalog.
+
+    A topology of the catalog is made anew for each run.
+    """
     if cluster.suffix in documents.FORMATS:
         return job_files.topology(str(cluster), "sim")
     named(str(cluster))

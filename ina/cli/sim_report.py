@@ -1,4 +1,4 @@
-"""Answers of ``ina sim``: of one run, and of many with ``--seeds N --sweep KEY=VALUE,…``."""
+"""Replies of ``ina sim``: for one run, and for many runs with ``--seeds N --sweep KEY=VALUE,…``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ if TYPE_CHECKING:  # other commands need none of it
 
 
 def result(report: Report, verdicts: Sequence[IterationPath], unused_keys: Sequence[str]) -> Result:
-    """Return the result that ``--json`` prints; each job's verdicts are of its iterations, in order."""
+    """Return the result of a run that ``--json`` prints.
+
+    Args:
+        report: Measurements of the run.
+        verdicts: With --explain, the cause of each iteration's time, in order of iterations; else empty.
+        unused_keys: See `Result`.
+    """
     return Result(
         "sim",
         report.setup,
@@ -47,7 +53,7 @@ def result(report: Report, verdicts: Sequence[IterationPath], unused_keys: Seque
 
 
 def explained(verdicts: Sequence[IterationPath]) -> dict[str, object]:
-    """Return verdicts as data for JSON, under one key; empty for none."""
+    """Return explanations of iterations for JSON, as a dictionary with the key "explained"; {} for none."""
     if not verdicts:
         return {}
     return {
@@ -65,7 +71,7 @@ def explained(verdicts: Sequence[IterationPath]) -> dict[str, object]:
 
 
 def verdict_lines(verdicts: Sequence[IterationPath]) -> list[Listing | str]:
-    """Return a line about each iteration, or about consecutive ones with the same verdict."""
+    """Return lines that explain each iteration; consecutive iterations with the same causes have one line."""
     lines: list[Listing | str] = [Listing("what made iterations slow")]
     for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
         same = list(group)
@@ -104,7 +110,7 @@ def _numbers(report: Report, job: JobReport) -> dict[str, object]:
 
 
 def parts(report: Report) -> Iterator[Listing | str]:
-    """Yield a table with a column for each job, and lines about the whole run."""
+    """Yield the tables of a run, first one with a column for each job, and lines about the whole run."""
     rows: list[list[str]] = []
 
     def row(title: str, cell: Callable[[JobReport], str]) -> None:
@@ -146,27 +152,27 @@ def parts(report: Report) -> Iterator[Listing | str]:
         yield f"{flows} of ordinary traffic: {count(passed)} of {of_all} packets arrived"
     sent = sum(job.sent_packets for job in report.jobs)
     yield (
-        f"{seconds(report.duration_s)} of virtual time in {seconds(report.wall_s)}; of {count(sent)} packets"
-        f" from workers and what came of them, links lost {count(report.lost_packets)} and full queues"
+        f"{seconds(report.duration_s)} of virtual time in {seconds(report.wall_s)}; workers sent"
+        f" {count(sent)} packets; of all packets, links lost {count(report.lost_packets)} and full queues"
         f" {count(report.dropped_packets)}; mean completion time {seconds(report.mean_jct_s)}"
     )
 
 
 MOST_COLUMNS = 8
-"""Jobs in columns; more than these in rows, with the most important figures."""
+"""Largest number of jobs that get a column each; more jobs get a row each, with the main results."""
 
 _TURNED = ("completion time", "iteration, mean", "summed in the switch", "of these, retransmitted")
 
 
 def _turned(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Return the table with a row for each job, and the main columns."""
+    """Return headings and rows with a row for each job, and the main results as columns."""
     main = [row for row in rows if row[0] in _TURNED]
     names = ["", "completion time", "iteration, mean", "summed in the switch", "retransmitted"]
     return names, [list(row) for row in zip(headings[1:], *(row[1:] for row in main), strict=True)]
 
 
 def _links(report: Report) -> dict[str, object]:
-    """Return the bytes of links as JSON knows them, if policies decided; else nothing."""
+    """Return the predicted and carried bytes of links for JSON; {} if no policies placed the jobs."""
     if report.foreseen is None:
         return {}
     return {
@@ -178,7 +184,7 @@ def _links(report: Report) -> dict[str, object]:
 
 
 def _loads(report: Report, foreseen: Prediction) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the foreseen and the carried bytes of each direction of a link that has any."""
+    """Return predicted and carried bytes of each used link direction (from, to)."""
     used = [ends for ends, found in report.link_bytes.items() if found or ends in foreseen.link_bytes]
     return {ends: (foreseen.link_bytes.get(ends, 0), report.link_bytes[ends]) for ends in used}
 
@@ -187,7 +193,7 @@ MOST_LINKS = 12
 
 
 def _links_table(report: Report, foreseen: Prediction) -> Listing:
-    """Return a table of the fullest links between switches, and of all links together."""
+    """Return a table with a row for each of the fullest links between switches, and rows with totals."""
     loads = _loads(report, foreseen)
     trunks = {ends: of for ends, of in loads.items() if set(ends) <= set(report.switches)}
     fullest = sorted(trunks, key=lambda ends: trunks[ends][1], reverse=True)[:MOST_LINKS]
@@ -208,7 +214,7 @@ def _megabytes(foreseen: int = 0, found: int = 0) -> tuple[str, str, str]:
 def swept(
     simulation: Simulation, texts: Sequence[str], seeds: int, processes: int, unused_keys: Sequence[str]
 ) -> Reply:
-    """Run all combinations with all seeds, and return their means.
+    """Run all combinations of the swept settings with all seeds; return a reply with means over the seeds.
 
     Args:
         simulation: The simulation, with the options of `ina sim`.
@@ -238,13 +244,13 @@ def swept(
 
 
 def settings(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
-    """Return the combinations that were run, each once, in order."""
+    """Return the combinations of swept settings in `rows`, each once, in order."""
     found = dict.fromkeys(tuple(row[name] for name in swept) for row in rows)
     return [dict(zip(swept, values, strict=True)) for values in found]
 
 
 def figures(swept: Sequence[str], rows: Sequence[ResultRow]) -> list[str]:
-    """Return the columns of the measurements."""
+    """Return the names of the columns of `rows` that are measurements, not settings or seeds."""
     return [name for name in rows[0] if name not in (*swept, "seed")]
 
 

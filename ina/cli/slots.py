@@ -1,4 +1,4 @@
-"""``ina slots`` and ``ina remove``: the jobs that a switch serves, with their slots, leases and holders."""
+"""``ina slots`` and ``ina remove``: list the jobs that a switch serves, and remove jobs from it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ina.cli.plain import Listing, Reply, Result, rate, say
 
 LOOK_S = 0.5
 SHOWN_COMMAND = 40
-"""Characters of a command in the table."""
+"""Number of characters of a command that the table shows."""
 NOBODY = Registration("")
-"""The known values of a job that was admitted without a registration."""
+"""A registration without values, for jobs that were admitted without one."""
 
 
 def slots(
@@ -32,8 +32,8 @@ def slots(
         bool,
         Declared(
             "--watch",
-            help="Watch the leases until each has been renewed or has expired, which takes up to "
-            "the longest of them, and show the result of each.",
+            help="Watch the leases until each has been renewed or has expired, and show which. Takes up to "
+            "the longest lease.",
         ),
     ] = False,
     metrics_port: Annotated[
@@ -41,18 +41,18 @@ def slots(
         Declared(
             min=0,
             max=65535,
-            help="Serve the numbers of the switch's jobs for Prometheus at http://127.0.0.1:PORT/metrics "
-            "until interrupted, instead of listing them; 0: any free port, which is printed.",
+            help="Instead of a list, serve metrics of the switch's jobs for Prometheus at "
+            "http://127.0.0.1:PORT/metrics until interrupted; 0: any free port, which is printed.",
         ),
     ] = None,
     json: Json = False,
 ) -> Reply:
     """List the jobs that a running switch serves, with their slots, leases and holders.
 
-    Lists the jobs of all users. Name, user, command, age and goodput come from the holder of a job, such as
-    'ina run', with every renewal of its lease: they are up to a quarter of the lease, and at most 15 s, old.
-    "Since" is this machine's time less the age. The lease is the time that the job stays if its holder is
-    gone: --watch shows which leases are still renewed. A job without a lease stays until 'ina remove'.
+    Lists the jobs of all users. The holder of a job, such as 'ina run', reports name, user, command, age and
+    goodput when it renews the lease: after a quarter of the lease, and at most 15 s. "since" is this
+    machine's time minus the age. The lease is the time for which a job stays after its holder has died:
+    --watch shows which leases are still renewed. A job without a lease stays until 'ina remove'.
 
     Examples:
         ina slots --switch grpc://127.0.0.1:9559
@@ -87,7 +87,7 @@ def slots(
 
 
 def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
-    """Reply Prometheus until interrupted."""
+    """Serve metrics to Prometheus until interrupted. Raises Failure if the port cannot be used."""
     from ina.switches.job_metrics import render
     from softswitch import serve_metrics
 
@@ -109,7 +109,7 @@ def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
 
 
 def _watched(controller: SwitchSession) -> Mapping[int, Admission]:
-    """Wait until each lease was renewed or has expired, and return the jobs."""
+    """Wait until each lease has been renewed or has expired, and return the switch's jobs by number."""
     jobs = controller.jobs()
     if (longest_s := controller.leases.lease_wait_s()) is not None:
         say(f"watching the leases for up to {longest_s:.0f} s")
@@ -133,7 +133,7 @@ def _description(job: Admission, controller: SwitchSession, watched: bool) -> di
         "user": of.user,
         "command": of.command,
         "priority": of.priority,
-        "since": None if age_s is None or expired else _since(age_s),  # when it was renewed last is not known
+        "since": None if age_s is None or expired else _since(age_s),  # the last renewal's time is unknown
         "age_s": age_s,
         "goodput_bps": of.goodput_bps,
         "lease_s": None if of.lease_s in (None, math.inf) else of.lease_s,
@@ -144,7 +144,7 @@ def _description(job: Admission, controller: SwitchSession, watched: bool) -> di
 
 
 def _since(age_s: float) -> str | None:
-    """Return the time of day at this age; None for an age before the year 1."""
+    """Return the date and time `age_s` seconds ago, in ISO format; None if that is before the year 1."""
     try:
         return (datetime.now().astimezone() - timedelta(seconds=age_s)).isoformat(timespec="seconds")
     except OverflowError:
@@ -152,7 +152,7 @@ def _since(age_s: float) -> str | None:
 
 
 def _lease(job: Admission, *, expired: bool, renewed: bool) -> str:
-    """Return a job's lease in words."""
+    """Return the state of a job's lease as a text, such as "renewed" or "expired"."""
     if job.registration is None or job.registration.lease_s is None:
         return "none"
     if job.registration.lease_s == math.inf:
@@ -186,7 +186,7 @@ def _row(number: str, job: Mapping[str, object]) -> list[str]:
 
 
 def _shown(text: object) -> str:
-    """Return another user's text without characters that move the cursor."""
+    """Return another user's text; quoted, with escapes, if it has characters that could move the cursor."""
     return str(text) if str(text).isprintable() else ascii(str(text))
 
 
@@ -194,14 +194,14 @@ def remove(
     *,
     jobs: Annotated[
         list[int],
-        Declared(argument=True, metavar="JOB...", help="Give the job numbers that 'ina slots' lists."),
+        Declared(argument=True, metavar="JOB...", help="Remove these jobs: numbers as in 'ina slots'."),
     ],
     running: options.RunningSwitch,
 ) -> Reply:
     """Remove jobs from a running switch.
 
-    The switch drops and counts further packets of these jobs. Of a job on several switches, only
-    the part on this switch is removed. Removes nothing if one of the numbers is unknown.
+    The switch drops and counts further packets of these jobs. A job on several switches is removed from this
+    switch alone. Removes nothing if one of the numbers is unknown.
 
     Examples:
         ina remove --switch grpc://127.0.0.1:9559 40961

@@ -1,4 +1,4 @@
-"""``ina soak``: random schedules of all kinds of faults, until time is up or an invariant is broken."""
+"""``ina soak``: simulates random schedules of faults until the time is over or an invariant is broken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST_SEED = 2**48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakSettings:
-    """Which schedules are run, and for how long."""
+    """Options of 'ina soak': which schedules of faults are run, and for how long."""
 
     minutes: Annotated[
         float | None, Declared(min=0.0, show_default="1", help="Run schedules for this many minutes.")
@@ -36,7 +36,7 @@ class SoakSettings:
             min=0,
             max=_LARGEST_SEED,
             show_default="random",
-            help="Seed the first schedule; the next ones use the following numbers.",
+            help="Use this seed for the first schedule, and the following numbers for the next ones.",
         ),
     ] = None
     processes: Annotated[
@@ -48,7 +48,7 @@ class SoakSettings:
             min=0,
             max=2 * _LARGEST_SEED,
             metavar="SEED",
-            help="Run only the schedule of this seed, and show it.",
+            help="Run only the schedule with this seed, and print the schedule.",
         ),
     ] = None
     program: Annotated[
@@ -61,7 +61,7 @@ class SoakSettings:
     ] = None
     packets: Annotated[
         int,
-        Declared(min=0, metavar="COUNT", help="With --replay: show this many packets, the last ones."),
+        Declared(min=0, metavar="COUNT", help="With --replay: show the last COUNT packets."),
     ] = 40
     json: Json = False
 
@@ -69,12 +69,12 @@ class SoakSettings:
 def soak(asked: SoakSettings) -> Reply:
     """Check the invariants under random faults, in virtual time.
 
-    Each schedule combines loss, duplication, reordering, corruption, collisions, preemption, aging, restarts
-    of jobs and fallback servers, region changes and forged packets, on trees of one to three levels and with
-    both programs, or with one of your own. At its end the faults stop, and packets in flight must recover
-    within a bounded number of round trips. A schedule follows from its seed; the next one has the next seed.
-    The first schedule that breaks an invariant is printed with the command that runs it again, and ends the
-    command with status 1. Interrupted (Ctrl-C), the command prints the result of the schedules that are done.
+    Each schedule combines loss, duplication, reordering, corruption, collisions, preemption, ageing, restarts
+    of jobs and fallback servers, region changes and forged packets, on trees of one to three levels, with the
+    program exclusive or shared, or with your own. At its end the faults stop, and the collectives must end
+    within a bounded number of round trips. The seed determines the schedule; the next schedule has the next
+    seed. The first schedule that breaks an invariant is printed with the command that runs it again, and ends
+    the command with status 1. If interrupted (Ctrl-C), the command prints the results so far.
 
     Examples:
         ina soak --minutes 5
@@ -92,7 +92,7 @@ def soak(asked: SoakSettings) -> Reply:
                 "--replay is mutually exclusive with --minutes, --schedules and --seed", exit_code=USAGE
             )
         return _replay(asked, asked.replay)
-    # Loaded here, for other commands need none of it.
+    # imported here: slow, and not needed for --help
     from bmv2_topos.soak import Tally, missing
     from bmv2_topos.soak import soak as run_soak
     from bmv2_topos.testbeds.virtual import TestbedError
@@ -135,7 +135,7 @@ def soak(asked: SoakSettings) -> Reply:
 
 
 def _replay(asked: SoakSettings, seed: int) -> Reply:
-    """Run the schedule of this seed alone."""
+    """Run the schedule with this seed alone, and return the reply."""
     from bmv2_topos.soak import describe, replay
 
     if not asked.json:
@@ -189,7 +189,7 @@ def _tables(tally: Tally, wall_s: float, unseen: Sequence[str]) -> Iterator[List
 
 
 def _broken(tally: Tally) -> str:
-    """Return which schedules break an invariant, and how to run them again; "": none does."""
+    """Return a message that names the schedules that broke an invariant, and how to rerun them, or ""."""
     return "\n".join(
         f"seed {each.seed} breaks an invariant: {each.reason}\nto run it again: {each.command}"
         for each in tally.failures
@@ -197,12 +197,12 @@ def _broken(tally: Tally) -> str:
 
 
 def _progress(done: int, passed_s: float, schedules: int | None, minutes: float | None) -> tuple[float, str]:
-    """Return the progress, by time or by number, whichever ends first, and a text for it."""
+    """Return the finished share (0 to 1) of the time or of the schedules, the larger one, and a text."""
     shares = [passed_s / (60 * minutes)] if minutes else []
     shares += [done / schedules] if schedules else []
     return max(shares, default=0.0), f"{plural(done, 'schedule')}{_rate(done, passed_s)}"
 
 
 def _rate(schedules: int, passed_s: float) -> str:
-    """Return the schedules per second, as the rest of a line; "" for a single schedule."""
+    """Return ", N per second" for a number of schedules in a time; "" for a single schedule."""
     return f", {schedules / passed_s:.3g} per second" if schedules > 1 and passed_s else ""

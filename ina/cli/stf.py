@@ -1,4 +1,4 @@
-"""``ina stf``: a script of packets against a P4 program."""
+"""``ina stf``: sends the packets of an STF script through a P4 program, and checks its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from softswitch.stf import Event, ScriptReport, parse_script, run_script
 
 
 class Backend(StrEnum):
-    """Back ends that run the program."""
+    """Ways to run the program: compiled C, the interpreter in Python, or both."""
 
     C = "c"
     PYTHON = "python"
@@ -34,7 +34,7 @@ _BACKENDS: dict[Backend, tuple[Literal["compiled", "interpreter"], ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StfSettings:
-    """A program, a script, and the target that runs it."""
+    """Options of 'ina stf': a program, a script of packets, and the targets that run the program."""
 
     program: Annotated[str, Declared(argument=True, help="Run this .p4 file, or this program of p4src/.")]
     script: Annotated[
@@ -89,7 +89,7 @@ def stf(asked: StfSettings) -> Reply:
             for name in _BACKENDS[asked.backend]
         }
         if asked.bmv2:
-            # Imported here, because a controller and testbeds take longer than most scripts.
+            # Imported here, because importing controller and testbeds takes longer than most scripts.
             from bmv2_topos.testbeds.bmv2 import run_on_bmv2
 
             reports["bmv2"] = run_on_bmv2(path, compiled, statements, defines=defines, include_dirs=include)

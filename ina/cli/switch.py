@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SwitchArchitecture(StrEnum):
-    """Architectures of the programs that the embedded switch runs."""
+    """P4 architectures whose programs the embedded switch runs."""
 
     V1MODEL = "v1model"
     TNA = "tna"
@@ -31,12 +31,12 @@ class SwitchArchitecture(StrEnum):
 
 
 NOTES = "outcome,index"
-"""Notes of the outcome of an INA packet, and of its slot: `ina trace` reads them."""
+"""Metadata fields that captures note by default: an INA packet's outcome and slot, for `ina trace`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSettings:
-    """The embedded switch: its ports, its program, and its controllers."""
+    """Options of 'ina switch': ports, program, addresses for controllers, faults, captures, logs."""
 
     port: Annotated[
         list[str] | None,
@@ -67,8 +67,8 @@ class EmbeddedSettings:
     arch: Annotated[
         SwitchArchitecture | None,
         Declared(
-            help="Accept only programs for this architecture. Default: any; the file that a program "
-            "includes decides.",
+            help="Accept only programs for this architecture. Default: any; the architecture file that a "
+            "program includes decides.",
             show_default=False,
         ),
     ] = None
@@ -76,9 +76,9 @@ class EmbeddedSettings:
         list[Path] | None,
         Declared(
             metavar="FILE",
-            help="Fill the tables of --program from this file, before any packet: JSON as the "
-            "s1-runtime.json of p4lang/tutorials, or, under any other name, commands of simple_switch_CLI. "
-            "Repeatable.",
+            help="Fill the tables of --program from this file, before any packet: a .json file like "
+            "s1-runtime.json of p4lang/tutorials, or a file with another suffix and commands of "
+            "simple_switch_CLI. Repeatable.",
         ),
     ] = None
     p4runtime: Annotated[
@@ -95,7 +95,7 @@ class EmbeddedSettings:
         str | None,
         Declared(
             metavar="HOST:PORT",
-            help="Serve BF Runtime, too, by which controllers for Tofino fill tables, at this address "
+            help="Serve BF Runtime, too, for controllers that are written for Tofino, at this address "
             "(port 0: any free port). Anyone who can reach it controls the switch.",
         ),
     ] = None
@@ -159,7 +159,7 @@ class EmbeddedSettings:
         Declared("--until-eof", help="Exit when standard input ends, to exit with the parent process."),
     ] = False
     pcap_name: Annotated[
-        str, Declared(rich_help_panel=options.CAPTURES, help="Name the switch in captures.")
+        str, Declared(rich_help_panel=options.CAPTURES, help="Give the switch this name in captures.")
     ] = "s1"
     pcap_notes: Annotated[
         str,
@@ -172,7 +172,7 @@ class EmbeddedSettings:
     captures: options.PcapOptions
 
     def check(self) -> None:
-        """Raise Failure for settings that need another, and for invalid addresses."""
+        """Raise Failure for options that need another option, and for invalid addresses."""
         if self.p4runtime != PRIVATE and not self.p4runtime.startswith("unix:"):
             parse_address("--p4runtime", self.p4runtime)
         if self.bfrt is not None:
@@ -266,7 +266,7 @@ def _capture(captures: options.PcapOptions, name: str, notes: str) -> softswitch
     if captures.pcap is None:
         return None
     if not name or "/" in name:
-        raise Failure(f"--pcap-name {name!r}: want a name that a file name may begin with", exit_code=USAGE)
+        raise Failure(f"--pcap-name {name!r}: want a name without '/', to begin file names", exit_code=USAGE)
     chosen = tuple(filter(None, notes.split(",")))
     try:
         softswitch.CaptureSettings(notes=chosen)
@@ -292,7 +292,7 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
         if not equals or not number.isdigit():
             raise Failure(f"--port {text!r}: want N=SPEC, such as 1=udp:47001", exit_code=USAGE)
         if int(number) > softswitch.MAX_PORT:
-            raise Failure(f"--port {text!r}: ports are 0 to {softswitch.MAX_PORT}", exit_code=USAGE)
+            raise Failure(f"--port {text!r}: want a port from 0 to {softswitch.MAX_PORT}", exit_code=USAGE)
         if int(number) in specs:
             raise Failure(f"--port {text!r}: port {number} is given twice", exit_code=USAGE)
         try:

@@ -1,4 +1,4 @@
-"""``ina trace`` and ``ina dissector``: packets and slots in captures."""
+"""``ina trace`` and ``ina dissector``: analyse captures, and print a dissector for Wireshark."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def trace(
 ) -> Reply:
     """Analyse captures: a packet's path, slot usage, or the cause of slow iterations.
 
-    Without an option, lists the jobs and the PSNs worth a look. Names the gaps of the captures: without
-    captures of hosts, for example, it knows when a packet reached the switch, but not when it was sent.
+    Without an option, lists the jobs, and PSNs that were lost, sent again, or without a slot. Says what the
+    captures do not show: without captures of hosts, for example, when a packet was sent.
 
     Examples:
         ina trace captures
@@ -123,7 +123,7 @@ def _only(seen: dict[int, JobOverview], job: int | None) -> int:
 def _life(life: Timeline, seen: dict[int, JobOverview]) -> Reply:
     if not life.steps:
         psns = seen[life.job].psns
-        raise Failure(f"--psn {life.psn}: not captured of job {life.job}; want {min(psns)} to {max(psns)}")
+        raise Failure(f"--psn {life.psn}: not in captures of job {life.job}; want {min(psns)} to {max(psns)}")
     steps = [
         asdict(step.event) | {"kind": step.event.kind_name, "flags": step.event.flag_names, "what": step.what}
         for step in life.steps
@@ -151,7 +151,7 @@ def _place(event: Event) -> str:
 
 def _slots(found: Sequence[Tenure], top: int) -> Reply:
     if not found:
-        raise Failure("the captures hold no slots: want captures of a switch with --pcap-notes")
+        raise Failure("the captures show no slots: want captures of 'ina switch', with --pcap-notes")
     worst = sorted(found, key=lambda held: (-len(held.attempts), -_held_ns(held)))[:top]
     title = f"{plural(len(found), 'sum')} held slots; most contended first, then longest held"
     columns = ["slot", "job", "PSN", "held (µs)", "added", "packets refused", "by jobs", "given up"]
@@ -211,7 +211,7 @@ def _some(psns: Iterable[int], most: int = 3) -> str:
 def dissector() -> None:
     """Print a Wireshark dissector for INA packets.
 
-    Prints a Lua script, which tshark reads, too. It is generated from the definition of the packets.
+    Prints a Lua script, which tshark can load, too. It is generated from the packets' definition.
 
     Examples:
         ina dissector > ~/.local/lib/wireshark/plugins/ina.lua

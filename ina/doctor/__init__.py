@@ -1,1 +1,1 @@
-"""Findings of ``ina doctor`` and ``ina host`` on machines, and on a job on them."""
+"""Examination of a cluster for ``ina doctor``: facts of its machines, trial jobs, and the faults found."""

@@ -1,4 +1,4 @@
-"""Faults of a cluster, judged from facts: pure functions, each finding with its remedy."""
+"""Faults of a cluster, each with its remedy: pure functions of facts that others have gathered."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from controller.vocabulary import Topology
 from ina.doctor.machine_facts import MachineFacts
 
 HEADER_BYTES: Final = 20 + 8 + 28
-"""IPv4, UDP and INA headers of a packet."""
+"""Bytes of the IPv4, UDP and INA headers of a packet."""
 CLOCK_S: Final = 5.0
-"""Clocks with a larger difference make logs hard to compare."""
+"""Largest permitted difference of clocks; a larger one makes logs hard to compare."""
 RECEIVE_BYTES: Final = 1 << 17
 OPEN_FILES: Final = 256
 SHARED_BYTES: Final = 32 << 20
 SLOW: Final = 0.25
-"""Part of the median goodput below which a machine is slow."""
+"""A machine is slow if its goodput is below this share of the median."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault."""
+    """A fault of a switch or machine, and its remedy."""
 
     where: str
-    """The switch or machine."""
+    """Name of the switch or machine."""
     what: str
     remedy: str
     harmless: bool = False
-    """Jobs run, though more slowly or with worse messages."""
+    """Whether jobs run nevertheless, though more slowly or with worse messages."""
 
 
 def of_machine(
@@ -43,20 +43,20 @@ def of_machine(
     lanes: int,
     asked: tuple[float, float],
 ) -> Iterator[Finding]:
-    """Yield the faults of a machine by itself.
+    """Yield the faults of one machine, without its paths to switches and other machines.
 
     Args:
         topology: The cluster file.
         machine: Name of the machine.
         facts: The machine's facts.
-        version: This machine's version.
-        lanes: Values of a packet.
-        asked: This machine's clock before and after the request.
+        version: Version of ina on this machine, where the doctor runs.
+        lanes: Number of values in a packet.
+        asked: Time on this machine's clock before and after the request for the facts.
     """
     if facts.version != version:
         yield Finding(
             machine,
-            f"has ina {facts.version}, this machine {version}",
+            f"has ina {facts.version}, but this machine has {version}",
             "install the same version on all machines",
         )
     yield from _of_interface(topology, machine, facts, lanes)
@@ -65,7 +65,7 @@ def of_machine(
         off = facts.time_s - (before + after) / 2
         yield Finding(
             machine,
-            f"its clock is {off:+.0f} s off",
+            f"its clock is {off:+.0f} s off this machine's clock",
             "set the same time server on all machines (NTP)",
             harmless=True,
         )
@@ -79,7 +79,7 @@ def of_machine(
     if facts.open_files < OPEN_FILES:
         yield Finding(
             machine,
-            f"a process may open {facts.open_files} files",
+            f"a process may open only {facts.open_files} files",
             f"ulimit -n 4096; want {OPEN_FILES} or more",
         )
     if facts.shared_bytes < SHARED_BYTES:
@@ -96,7 +96,7 @@ def of_machine(
 
 def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: int) -> Iterator[Finding]:
     server, ip, mac = topology.server[machine], topology.ip(machine), topology.mac(machine)
-    lines = "correct its lines in the cluster file: 'ina host' there prints them"
+    lines = "correct its lines in the cluster file: run 'ina host' on it, which prints them"
     named = [each for each in facts.interfaces if each.name == server.interface]
     having = [each for each in facts.interfaces if each.ip == ip]
     if server.interface and not named:
@@ -111,7 +111,9 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
     if found.ip != ip:
         yield Finding(machine, f"the address {ip} belongs to {having[0].name}, not to {found.name}", lines)
     if found.mac.lower() != mac.lower():
-        yield Finding(machine, f"{found.name} has the MAC address {found.mac}, the file says {mac}", lines)
+        yield Finding(
+            machine, f"{found.name} has the MAC address {found.mac}, but the cluster file says {mac}", lines
+        )
     if not found.up:
         yield Finding(machine, f"{found.name} is down", f"ip link set {found.name} up")
     elif not found.carrier:
@@ -127,20 +129,20 @@ def _of_interface(topology: Topology, machine: str, facts: MachineFacts, lanes: 
         yield Finding(
             machine,
             f"UDP port {INA_UDP_PORT} of {ip} cannot be used: {facts.port_taken}",
-            f"end the process that has it (ss -ulpn 'sport = {INA_UDP_PORT}')",
+            f"end the process that uses it (find it with ss -ulpn 'sport = {INA_UDP_PORT}')",
         )
 
 
 def of_silence(
     topology: Topology, machine: str, refused: Mapping[str, Mapping[str, int]], error: str
 ) -> Finding:
-    """Return the reason for a machine's unanswered packets, from the switches' counters.
+    """Return why a machine's packets get no answer, judged from counters of the switches.
 
     Args:
         topology: The cluster file.
         machine: Name of the machine.
-        refused: Refused packets, by switch and reason.
-        error: The error of the machine's own rank.
+        refused: Number of packets that each switch refused during the trial, by reason.
+        error: The error message of the machine's rank.
     """
     switch = topology.rack_of[machine]
     port = topology.port_to(switch, machine)
@@ -148,15 +150,15 @@ def of_silence(
     if here.get("wrong_port"):
         return Finding(
             machine,
-            f"its packets reach switch {switch}, but not at port {port}, which the file says",
-            "correct its port in the cluster file, or plug it in there",
+            f"its packets reach switch {switch}, but not at port {port}, its port in the cluster file",
+            "correct its port in the cluster file, or plug its cable into that port",
         )
     for name, reasons in others.items():
         if reasons.get("unknown_job") or reasons.get("wrong_port"):
             return Finding(
                 machine,
-                f"its packets reach switch {name}, and the file says {switch}",
-                "correct its switch in the cluster file, or plug it in there",
+                f"its packets reach switch {name}, but the cluster file says {switch}",
+                "correct its switch in the cluster file, or plug its cable into that switch",
             )
     reasons = {reason: count for reason, count in here.items() if count}
     if reasons:
@@ -175,7 +177,7 @@ def of_silence(
 
 
 def of_speeds(goodputs_bps: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield machines that are much slower than most."""
+    """Yield a finding for each machine whose goodput is far below the median; none below three machines."""
     if len(goodputs_bps) < 3:
         return
     usual = statistics.median(goodputs_bps.values())
@@ -183,7 +185,7 @@ def of_speeds(goodputs_bps: Mapping[str, float]) -> Iterator[Finding]:
         if goodput < SLOW * usual:
             yield Finding(
                 machine,
-                f"sums {goodput / 1e6:.1f} Mb/s, the machines' median is {usual / 1e6:.1f} Mb/s",
+                f"sums {goodput / 1e6:.1f} Mb/s, but the machines' median is {usual / 1e6:.1f} Mb/s",
                 "check its link's rate and errors (ethtool, ip -s link), and its other processes",
                 harmless=True,
             )

@@ -28,9 +28,9 @@ from ina.service.live import WorkerOptions, run_on
 from ina.switches.cluster_fabric import address_of, opened, server_for
 
 LOOK_S: Final = 30.0
-"""Longest time for a machine's facts."""
+"""Longest wait for a machine's facts."""
 TIMEOUT_S: Final = 3.0
-"""Time without an answer of the switch."""
+"""Time without an answer of the switch after which a trial job fails."""
 PORT_COUNTS: Final = ("wrong_port", "unknown_job", "wrong_epoch", "bad_version", "bad_lanes", "bad_length")
 FALLBACK: Final = "fallback server"
 Counts = Mapping[str, Mapping[str, int]]
@@ -38,11 +38,11 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(slots=True)
 class Examination:
-    """Result of an examination."""
+    """Findings and measurements of an examination."""
 
     findings: list[Finding] = field(default_factory=list)
     goodputs_bps: dict[str, float] = field(default_factory=dict)
-    """Goodput in bit/s by machine, alone; "all" together."""
+    """Goodput in bit/s of a job on each machine alone; under "all", of a job on all machines."""
 
     @property
     def healthy(self) -> bool:
@@ -60,8 +60,8 @@ def examine(
     Args:
         cluster: The switches and machines.
         machines: Names of the machines.
-        launch_with: Command that starts a command on a machine.
-        on_step: Called with a text before each step.
+        launch_with: Template of the command that runs a command on a machine, as 'ssh {host} {command}'.
+        on_step: Called with a description of each step before it.
     """
     found, topology = Examination(), cluster.topology
     on_step("asking the switches")
@@ -80,7 +80,7 @@ def examine(
         good += [name] if all(each.harmless for each in own) else []
     if offers is None:
         return found
-    # a machine with only the fallback server beside its own worker sums with others alone, if there are any
+    # a machine that would have to be the fallback server of its own job is tried only together with others
     others = offers.shared and len(good) > 1
     together = [name for name in good if others and server_for(topology, [name]) is None]
     for name in [name for name in good if name not in together]:
@@ -100,7 +100,10 @@ def examine(
 
 
 def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
-    """Query all switches; return their common offers, or None if jobs cannot run."""
+    """Ask all switches for their programs, and record faults.
+
+    Returns what the programs offer to jobs; None if they differ, or a switch has no usable program.
+    """
     offers: dict[str, SwitchInfo] = {}
     for name in cluster.topology.switch:
         try:
@@ -120,14 +123,14 @@ def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
     ]
     if different:
         what = f"run different programs: {', '.join(each.title for each in different)}"
-        found.findings.append(Finding("switches", what, "load the same one on all"))
+        found.findings.append(Finding("switches", what, "load the same program on all of them"))
         return None
     root = offers.get(cluster.topology.root)
     return root if len(offers) == len(cluster.topology.switch) else None
 
 
 def _alike(one: SwitchInfo, other: SwitchInfo) -> bool:
-    """Return whether both have the same offers to jobs."""
+    """Return whether two programs offer the same lanes, slots and features to jobs."""
     return one.covers(other) and other.covers(one)
 
 
@@ -145,12 +148,12 @@ def _facts(
         said = done.stdout.strip().splitlines()
         facts: MachineFacts | Finding = record_of(MachineFacts, json.loads(said[-1] if said else ""))
     except OSError as error:
-        facts = Finding(machine, f"nothing can be started on it: {error.strerror}", remedy)
+        facts = Finding(machine, f"no process can be started on it: {error.strerror}", remedy)
     except subprocess.TimeoutExpired:
         facts = Finding(machine, f"has not answered within {LOOK_S:g} s", remedy)
     except ValueError:
         why = (done.stderr.strip().splitlines() or [f"it printed {done.stdout.strip()[:80]!r}"])[-1]
-        facts = Finding(machine, f"nothing can be started on it: status {done.returncode}: {why}", remedy)
+        facts = Finding(machine, f"no process can be started on it: status {done.returncode}: {why}", remedy)
     return facts, (before, time.time())
 
 
@@ -162,7 +165,7 @@ def _try(
     *,
     slots: int | None = None,
 ) -> None:
-    """Sum on machines, one rank on each, and record the goodput, or the failure."""
+    """Run a job with one rank on each of these machines, and record its goodput, or why it failed."""
     command = tuple(command_line.module("ina.doctor.probe"))
     spec = LaunchSpec(
         job=Job(name=NAMELESS, workers=len(machines), slots=slots, command=command),
@@ -192,7 +195,7 @@ def _try(
         return
     why = next((line for line in reversed(errors) if "Error" in line or "Peer" in line), str(failure))
     if end is None or end.result is None:
-        remedy = "'ina fallback --serve' on that machine, with the same INA_TOKEN, version and --lanes"
+        remedy = "run 'ina fallback --serve' on that machine, with the same INA_TOKEN, version and --lanes"
         where = FALLBACK if "fallback" in str(failure) else ", ".join(machines)
         finding = Finding(where, str(failure), remedy if "fallback" in str(failure) else "see the message")
         if finding not in found.findings:
@@ -202,7 +205,7 @@ def _try(
             Finding(
                 FALLBACK,
                 f"packets to it get no answer ({why})",
-                f"look for a firewall there that drops UDP port {INA_UDP_PORT}, and at its port in the file",
+                f"look for a firewall that drops UDP port {INA_UDP_PORT}; check its port in the cluster file",
             )
         )
     elif len(machines) == 1:
@@ -239,6 +242,6 @@ def _since(before: Counts, now: Counts) -> dict[str, dict[str, int]]:
 
 
 def shown(found: Examination) -> Iterator[dict[str, Any]]:
-    """Yield the findings as data."""
+    """Yield the findings as dictionaries, for JSON."""
     for each in found.findings:
         yield {"where": each.where, "what": each.what, "remedy": each.remedy, "harmless": each.harmless}

@@ -1,4 +1,7 @@
-"""Facts of a machine for ``ina doctor``, gathered there: a program, IP PORT of its workers."""
+"""Facts of a machine for ``ina doctor``: a program that runs there, with its workers' IP and UDP port.
+
+It prints the facts as JSON.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +25,26 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """Facts of a machine."""
+    """Properties of a machine on which jobs depend."""
 
     version: str
     time_s: float
-    """Its clock, seconds since 1970."""
+    """Time on the machine's clock, in seconds since 1970."""
     interfaces: tuple[Interface, ...]
     port_taken: str
     """Why the workers' UDP port cannot be used; "": it can."""
     receive_bytes: int | None
-    """Largest receive buffer of a socket; None: not known."""
+    """Largest receive buffer of a socket, in bytes; None: not known."""
     open_files: int
-    """Most files that a process may open."""
+    """Number of files that a process may have open."""
     shared_bytes: int
-    """Free shared memory."""
+    """Free bytes of shared memory (/dev/shm)."""
     sealing: bool
-    """Whether the package that seals messages is installed."""
+    """Whether the package cryptography is installed, which encrypts messages between machines."""
 
     @classmethod
     def here(cls, ip: str, udp_port: int) -> Self:
-        """Return the facts of this machine, whose workers use this address."""
+        """Return the facts of this machine; its workers use this IP address and UDP port."""
         try:
             receive_bytes = int(RECEIVE_LIMIT.read_text())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A rank of ``ina doctor``: sums, checks the sums, and prints its goodput."""
+"""A rank of a trial job of ``ina doctor``: sums arrays, checks the result, and prints the goodput."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ ROUNDS = 3
 
 
 def main() -> dict[str, float]:
-    """Join, sum, leave, and return the goodput with the packets sent."""
+    """Join the job, sum an array several times, and leave.
+
+    Returns the goodput in bit/s, and the numbers of packets sent and sent again. Exits if a sum is wrong.
+    """
     hostlib.init()
     values = np.arange(ELEMENTS, dtype=np.int32)
     hostlib.barrier()

@@ -1,1 +1,1 @@
-"""Fallback servers as processes: started and kept (`process`), shared (`service`), reached (`remote`)."""
+"""Fallback servers: started and restarted (`process`), shared (`service`), connected to (`remote`)."""

@@ -17,19 +17,19 @@ from ina.launch.server_process import ServerProcess
 _log = logging.getLogger(__name__)
 RESTARTS = 5
 CALM_S = 60.0
-"""Time of service after which the next restarts are as frequent as at first."""
+"""After this time of service, the count of restarts begins anew: up to `RESTARTS` more are made."""
 ASK_S = 0.25
-"""Interval of requests for statistics, whose answers also show that it lives."""
+"""Interval of requests for statistics, whose answers also show that the server's process lives."""
 
 ANSWER_S = 10.0
-"""Longest wait for the last counts of a living server, which may have to wait for a processor."""
+"""Longest wait for a job's counters while the server's process lives: it may have to wait for a CPU."""
 START_S = 30.0
 
 TITLE = "the fallback server"
 
 
 def description(tree: TreeAdmission) -> dict[str, Any]:
-    """Return an admitted job in the form of a fallback server (`hostlib.fallback.FallbackJob`)."""
+    """Describe an admitted job to a fallback server: the JSON form of `hostlib.fallback.FallbackJob`."""
     found: dict[str, Any] = {
         "job": tree.job,
         "epoch": tree.epoch,
@@ -42,11 +42,11 @@ def description(tree: TreeAdmission) -> dict[str, Any]:
 
 
 class Fallback(Protocol):
-    """The fallback server of all jobs of a run."""
+    """The fallback server of all jobs of a run, as the run sees it."""
 
     @property
     def port(self) -> int:
-        """The root switch's port for it."""
+        """The port of the root switch at which the server is."""
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
         """Serve a job from now on."""
@@ -55,19 +55,19 @@ class Fallback(Protocol):
         """Stop serving a job."""
 
     def check(self) -> str | None:
-        """Return why there is no longer a fallback server, or None. Call it several times per second."""
+        """Return how the server ended for good; None while it serves. Call it several times per second."""
 
     def stop(self) -> None:
         """Disconnect from the server."""
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return the known counters of a job by name."""
+        """Return the server's latest counters of a job, by name."""
 
 
 class FallbackProcess:
-    """The fallback server of all jobs of a run.
+    """A fallback server in a process of its own, for all jobs of a run.
 
-    If it dies or hangs it is restarted: all of its state can be sent again by workers and switches.
+    A process that dies or hangs is restarted: workers and switches can send all of its state again.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class FallbackProcess:
         prefix: Sequence[str] = (),
         patience_s: float = 3.0,
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            port: the root switch's port for it.
+            port: the port of the root switch at which the server is.
             arguments: arguments of ``ina fallback``.
-            prefix: see `ServerProcess`.
-            patience_s: silence after which it counts as stuck, and is killed; workers wait longer.
+            prefix: a command that runs ``ina fallback``; see `ServerProcess`.
+            patience_s: silence after which the process counts as stuck, and is killed; workers wait longer.
 
         Raises:
-            ProcessFailed: it did not start.
+            ProcessFailed: the process did not start.
         """
         self.port = port
         self._arguments = arguments
@@ -97,7 +97,7 @@ class FallbackProcess:
         self._change = threading.Condition()
         self._restarts = 0
         self._final: str | None = None
-        # Counts of earlier servers, by job, and the latest statistics of this one.
+        # Counters of earlier processes, by job, and the latest statistics of the present process.
         self._before: dict[int, dict[str, float]] = {}
         self._latest: dict[str, Any] = {}
         self._checked_at = self._silent_s = 0.0
@@ -123,9 +123,9 @@ class FallbackProcess:
             self._child.say({"remove": job})
 
     def check(self) -> str | None:
-        """Restart it if it died or hangs; return why there is no longer a fallback server, or None.
+        """Restart the process if it died or hangs. Call it several times per second.
 
-        Call it several times per second.
+        Returns why the process is not restarted any more; None while it serves, or is restarted.
         """
         with self._change:
             if self._final is None:
@@ -136,19 +136,19 @@ class FallbackProcess:
             return self._final
 
     def stop(self) -> None:
-        """Stop it for good."""
+        """Stop the process, and do not restart it."""
         with self._change:
             self._final = self._final or f"{TITLE} was stopped"
         self._child.stop()
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return the known counters of a job by name; see `counts`."""
+        """Return the counters of a job, by name; see `counts`."""
         return self.counts([job])[job]
 
     def counts(self, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
-        """Return the known counters of jobs, each by name, including the counts of servers that died.
+        """Return the counters of each job, by name, with the counts of earlier processes that died.
 
-        Does not wait for a server that is being started: it has counted nothing yet.
+        Waits for an answer of the process up to `ANSWER_S`, but not while it starts: it has counted nothing.
         """
         with self._change:
             self._ask()
@@ -160,7 +160,8 @@ class FallbackProcess:
 
     def _check_answers(self) -> None:
         now = time.monotonic()
-        # Of a pause of our own process only the moment counts in which an answer could be received.
+        # After a pause of our own process, only the last ASK_S count as silence: earlier answers could not
+        # be received.
         self._silent_s += min(now - self._checked_at, ASK_S)
         self._checked_at = now
         if self._answered == self._asked:
@@ -187,11 +188,11 @@ class FallbackProcess:
             self._child.say({"add": description})
 
     def _start(self) -> ServerProcess:
-        """Start a server; each one gets the same address."""
+        """Start a new process, with the same address as earlier ones."""
         return ServerProcess("fallback", TITLE, self._arguments, prefix=self._prefix)
 
     def _watch(self, child: ServerProcess) -> None:
-        """Make `child` the server; it may still be starting."""
+        """Make `child`, which may still be starting, the present process, and listen to it."""
         self._child = child
         self._serves = child.started
         self._started_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The fallback server of another process, for jobs of this one (`ina.fallback.service`)."""
+"""A fallback server that another process runs (`ina.fallback.service`), for the jobs of this process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ina.errors import ProcessFailed
 from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
 
 PATIENCE_S: Final = 5.0
-"""Silence after which jobs end: within the workers' own time-outs, so that they get the reason."""
+"""Silence of the server after which jobs end: before the workers time out, so that they get the reason."""
 IDLE_S: Final = 20.0
-"""Time after which the connection of an owner without jobs there ends."""
+"""Time without jobs at the server after which an owner's connection to it is closed."""
 _RETRY_S: Final = 0.2
 
 
 class RemoteFallback:
-    """An `ina.fallback.process.Fallback`; a lost connection is made again.
+    """A `Fallback` (`ina.fallback.process`) over a connection, which is made again if it is lost.
 
-    The jobs of an `owner` stay there when the connection ends, and are sent all together (`hold`).
+    The jobs of a named `owner` stay at the server when the connection ends; `hold` sends all of them.
     """
 
     def __init__(
@@ -39,19 +39,19 @@ class RemoteFallback:
         lanes: int,
         owner: str = "",
     ) -> None:
-        """Connect.
+        """Connect to the server.
 
         Args:
-            port: the root switch's port for it.
-            machine: name of its machine, for messages.
-            address: address of its service.
-            secret: its secret; None: it asks for none.
-            lanes: values of a packet, equal to the server's.
-            owner: the jobs' owner; "": this connection.
+            port: the port of the root switch at which the server is.
+            machine: name of the server's machine, for messages.
+            address: address of the server's `FallbackService`.
+            secret: the service's secret; None: it requires none.
+            lanes: number of values in a packet, which must be the server's.
+            owner: name of the jobs' owner; "": the jobs belong to this connection.
 
         Raises:
-            BadRun: a short secret.
-            ProcessFailed: it is not there, or of another version, or has other lanes or another secret.
+            BadRun: the secret is too short.
+            ProcessFailed: there is no server, or its version, lanes or secret differ.
         """
         if secret is not None:
             check_secret(secret)
@@ -71,10 +71,10 @@ class RemoteFallback:
         """Jobs with a pending request for statistics."""
         self._change = threading.Condition()
         self.over = False
-        """Whether it was stopped, or is idle."""
+        """Whether the connection was closed for good, by `stop` or after `IDLE_S` without jobs."""
         self._needed_s = time.monotonic()
         self._told = False
-        """Whether `hold` was called: until then, the owner's jobs stay as they are."""
+        """Whether `hold` was called; until then, the server keeps the owner's earlier jobs."""
         self._serves: list[int] = []
         self._final: str | None = None
         self._silent_s = 0.0
@@ -85,7 +85,7 @@ class RemoteFallback:
         except (OSError, MessageError) as error:
             raise ProcessFailed(f"{self._title} does not answer: {error}{advice}") from error
         self._lapsed = not self._serves
-        """Whether it has failed to serve its jobs since the last `hold`."""
+        """Whether the server may have stopped serving the owner's jobs since the last `hold`."""
         threading.Thread(target=self._listen, name="fallback", daemon=True).start()
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
 
@@ -102,7 +102,10 @@ class RemoteFallback:
             self._say({"remove": job})
 
     def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
-        """Serve these jobs of the owner, and no others; return once it does. Raises ProcessFailed."""
+        """Make the server serve exactly these jobs of the owner; return once it does.
+
+        Raises ProcessFailed if the server does not answer.
+        """
         with self._change:
             added = [each for job, each in jobs.items() if self._jobs.get(job) != each]
             self._jobs, self._needed_s, self._told = {**jobs}, time.monotonic(), True
@@ -112,13 +115,14 @@ class RemoteFallback:
             self._lapsed = False
 
     def lives(self) -> bool:
-        """Return whether it has served the owner's jobs since the last `hold`."""
+        """Return whether the server has served the owner's jobs without a break since the last `hold`."""
         return self.check() is None and not self._lapsed
 
     def check(self) -> str | None:
-        """Return why there is no fallback server any more, or None. Call it several times per second."""
+        """Return why the server is lost; None while it serves. Call it several times per second."""
         now = time.monotonic()
-        # of a pause of our own process only the moment counts in which an answer could be received
+        # After a pause of our own process, only the last ASK_S count as silence: earlier answers could not
+        # be received.
         self._silent_s += min(now - self._checked_s, ASK_S)
         self._checked_s = now
         if self._silent_s > PATIENCE_S and self._jobs:
@@ -126,12 +130,12 @@ class RemoteFallback:
         return self._final
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return the latest known counters of a job, at most `PATIENCE_S` old."""
+        """Ask the server for a job's counters, by name; empty if there is no answer in `PATIENCE_S`."""
         with self._change:
             return self._statistics.get(job, {}) if self._answers(job) else {}
 
     def stop(self) -> None:
-        """Disconnect, which removes the jobs there."""
+        """Remove these jobs from the server, and disconnect from it."""
         with self._change:
             self._jobs = {}
             self._say_all(())
@@ -140,7 +144,10 @@ class RemoteFallback:
                 self._connection.shutdown(socket.SHUT_WR)
 
     def _answers(self, job: int) -> bool:
-        """Ask for a job's statistics, after all earlier messages; return whether there is an answer."""
+        """Ask for a job's statistics; return whether an answer comes within `PATIENCE_S`.
+
+        The server has then executed all earlier messages, too.
+        """
         self._asked.add(job)
         self._say({"statistics": [job]})
         return self._change.wait_for(lambda: job not in self._asked, PATIENCE_S)
@@ -204,7 +211,7 @@ class RemoteFallback:
             return
 
     def _connect(self, patience_s: float) -> socket.socket:
-        """Return a connection that has been welcomed. Raises OSError, MessageError, ProcessFailed."""
+        """Connect, and check the secret and the lanes. Raises OSError, MessageError, ProcessFailed."""
         said = {"owner": self._owner}
         try:
             connection, hello = knock(self._address, said, self._secret or "", patience_s)
@@ -212,6 +219,6 @@ class RemoteFallback:
             raise ProcessFailed(f"{self._title} refuses this machine: {error}") from error
         if (lanes := hello.get("lanes")) != self._lanes:
             connection.close()
-            raise ProcessFailed(f"{self._title} has lanes {lanes}, must be {self._lanes} as here")
+            raise ProcessFailed(f"{self._title} has {lanes} lanes: want {self._lanes}, as the switches have")
         self._serves = hello["serves"]
         return connection

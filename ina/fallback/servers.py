@@ -1,7 +1,7 @@
-"""The fallback servers of a service's jobs: each is a process that outlives the service.
+"""The fallback servers for jobs of the controller's service; they outlive the service.
 
-A server runs at a testbed's host, or by ``ina fallback --serve`` on a machine. It keeps the jobs of an owner,
-the service's state, also without a connection (`ina.fallback.service`).
+A server runs at a testbed's host, or by ``ina fallback --serve`` on a machine. The owner of the jobs is the
+service's state: a server keeps its jobs while the service is not connected (`ina.fallback.service`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,28 @@ from ina.fallback.remote import RemoteFallback
 from ina.faults import fault_point
 
 Connect = Callable[[Topology, str, bool], RemoteFallback]
-"""Returns the fallback server at a server of a cluster, started on request. Raises RunError: it is gone."""
+"""Function (cluster, name of a server, start) that connects to the fallback server on that server.
+
+With `start`, it starts the fallback server first if none runs. Raises RunError if it cannot be reached.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class FallbackServers:
-    """Connections to fallback servers that have jobs."""
+    """Connections to the fallback servers that have jobs of the service."""
 
     def __init__(self, connect: Connect) -> None:
-        """Prepare; connect to none."""
+        """Store `connect`; connections are made when they are needed."""
         self._connect = connect
         self._at: dict[str, tuple[Server | None, RemoteFallback]] = {}
-        """Connections by name, with the cluster's description at that time."""
+        """Connections by name of the server, each with the server's entry in the cluster at that time."""
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        """Make each server serve these jobs and no others; return once it does. Raises RunError."""
+        """Make each of these servers serve exactly these jobs of the service; return once all do.
+
+        Raises RunError if a server with jobs cannot be reached.
+        """
         for server, admissions in wanted.items():
             jobs = {each.job: description(each) for each in admissions}
             described, at = self._at.get(server, (None, None))
@@ -43,13 +49,13 @@ class FallbackServers:
             except RunError as error:
                 if jobs:
                     raise
-                _log.info("%s", error)  # it serves none, then
+                _log.info("%s", error)  # a server that is gone serves no jobs, as desired
                 continue
             at.hold(jobs)
             fault_point("fallback told")
 
     def lives(self, server: str, cluster: Topology) -> bool:
-        """Return whether a server has served its jobs since its last `serve`."""
+        """Return whether a server has served its jobs without a break since the last `serve`."""
         try:
             return self._found(server, cluster, start=False).lives()
         except RunError:

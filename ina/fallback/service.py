@@ -1,19 +1,20 @@
-"""The fallback server as a service of its machine, for all processes that admit jobs.
+"""A fallback server that serves the jobs of other processes, on its machine or elsewhere.
 
-Over TCP, or at a Unix socket: a door of `hostlib.meet.connections`. Then lines of JSON:
+Clients connect over TCP or a Unix socket, and prove that they know the secret (`hostlib.meet.connections`).
+Then they send requests, lines of JSON:
 
 =====================================  ========================================================
-``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
-``{"remove": id}``                     forget it
-``{"only": [id, ...]}``                forget the other jobs of the same owner
+``{"add": {...}}``                     serve this job, described as on the input of ``ina fallback``
+``{"remove": id}``                     stop serving this job
+``{"only": [id, ...]}``                stop serving all jobs of this client's owner but these
 ``{"statistics": [id, ...]}``          answer ``{"statistics": {id: {...}, ...}, "ended": why}``;
-                                       every `ASK_S`, to show that both ends live
+                                       sent every `ASK_S`, to show that both ends live
 =====================================  ========================================================
 
-The jobs that a connection has added are removed when it ends, or is silent for `SILENCE_S`. Jobs added for an
-*owner*, which the connection names with its proof, stay: a returning owner gets the list of its served jobs.
-The jobs of an owner without a connection for `OWNER_S` are forgotten at the next connection of another
-client. The server itself is a process (`FallbackProcess`), which is restarted if it dies or hangs.
+The jobs that a connection has added are removed when it ends, or is silent for `SILENCE_S`. A client may name
+an *owner* when it connects: the owner's jobs stay, and at the next connection of this owner the client gets
+the list of them. If an owner has had no connection for `OWNER_S`, its jobs are removed when another client
+connects. The server itself is a process (`FallbackProcess`), which is restarted if it dies or hangs.
 """
 
 from __future__ import annotations
@@ -44,28 +45,28 @@ SILENCE_S: Final = 30.0
 HELLO_S: Final = 10.0
 OWNER_S: Final = 24 * 3600.0
 MOST: Final = 256
-"""Most connections at a time."""
+"""Largest number of simultaneous connections."""
 LINE_BYTES: Final = 1 << 20
 BRACKETS: Final = 1 << 12
-"""Most objects and lists of a line: a tree has one for each of its switches."""
+"""Largest number of JSON objects and lists in a line: a job's tree has one for each of its switches."""
 LEAST_SECRET: Final = 16
 
 _log = logging.getLogger(__name__)
 
 
 class FallbackService(Door):
-    """Serves each connection in a thread of its own; a context manager that stops."""
+    """Listens for clients, and serves each in a thread of its own; a context manager that closes it."""
 
     def __init__(
         self, fallback: FallbackProcess, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
     ) -> None:
-        """Listen.
+        """Listen for clients.
 
         Args:
-            fallback: the server.
+            fallback: the process that sums the packets.
             address: host and port, or path of a Unix socket, which only this user may open.
             secret: the secret that clients must prove to know; None: every client has access.
-            lanes: the server's values of a packet.
+            lanes: number of values in the server's packets.
 
         Raises BadRun for an address that cannot be used for listening, or a short secret.
         """
@@ -73,9 +74,9 @@ class FallbackService(Door):
             check_secret(secret)
         self._fallback = fallback
         self._jobs: dict[int, tuple[int | str, Mapping[str, Any]]] = {}
-        """The served jobs, with their owners: a connection, or the owner that it named."""
+        """The served jobs by id: the owner (a name, or the number of a connection) and the description."""
         self._heard_s: dict[str, float] = {}
-        """Times of the owners' last messages."""
+        """Time of the last message from each named owner."""
         before = os.umask(0o177)
         try:
             super().__init__(address, secret or "", MOST, {"version": version(), "lanes": lanes})
@@ -117,7 +118,7 @@ class FallbackService(Door):
                 _log.warning("job %s: its owner is gone", ", ".join(map(str, left)))
 
     def _forget(self, owner: int | str, keep: Collection[int] = ()) -> list[int]:
-        """Forget the jobs of an owner, except `keep`; return the forgotten ones."""
+        """Stop serving the jobs of an owner, except `keep`; return the ids of the jobs that are removed."""
         left = [job for job, (of, _) in self._jobs.items() if of == owner and job not in keep]
         for job in left:
             del self._jobs[job]
@@ -131,7 +132,7 @@ class FallbackService(Door):
                     known = self._jobs.get(job)
                     if known == (owner, description):
                         return
-                    if known is not None:  # of a lost connection, which has not ended here yet
+                    if known is not None:  # added by a lost connection whose end was not noticed yet
                         self._fallback.remove(job)
                     self._jobs[job] = owner, description
                     self._fallback.add(job, description)
@@ -155,7 +156,7 @@ def _are_ids(jobs: Sequence[object]) -> bool:
 
 
 def check_secret(secret: str) -> None:
-    """Raise BadRun for a secret that could be guessed."""
+    """Raise BadRun for a secret that is so short that it could be guessed."""
     if len(secret) < LEAST_SECRET:
         raise BadRun(
             f"INA_TOKEN has {len(secret)} characters: it must be a secret of {LEAST_SECRET} or more, the "
@@ -164,7 +165,10 @@ def check_secret(secret: str) -> None:
 
 
 def received(connection: socket.socket, silence_s: float) -> Iterator[dict[str, Any]]:
-    """Yield the peer's messages, until it ends or is silent for `silence_s`. Raises OSError, MessageError."""
+    """Yield the peer's messages.
+
+    Raises OSError when the connection ends or is silent for `silence_s`; MessageError for invalid JSON.
+    """
     lines = Lines(LINE_BYTES, brackets=BRACKETS)
     while True:
         connection.settimeout(silence_s)
@@ -184,14 +188,16 @@ def serving(
     lanes: int,
     options: Sequence[str] = (),
 ) -> Iterator[tuple[FallbackProcess, FallbackService, threading.Event]]:
-    """Serve at a server of a topology while the context lasts, for the main thread.
+    """Run a fallback server and its service on this machine inside the context.
+
+    Call it in the main thread, which alone can handle signals.
 
     Args:
         topology: The switches and servers, with their addresses.
-        server: Name of the server.
-        address: See `FallbackService`, also for the next two.
-        secret: The secret that clients must prove to know.
-        lanes: Values of a packet.
+        server: The name of this machine in the topology.
+        address: Where the service listens; see `FallbackService`.
+        secret: The secret that clients must prove to know; None: every client has access.
+        lanes: Number of values in a packet.
         options: Further options of ``ina fallback``.
 
     Yields the server, its service, and an event that SIGTERM and SIGINT set. Raises BadRun, ProcessFailed.
@@ -212,7 +218,10 @@ def serving(
 
 
 def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
-    """Keep the server running until `stopped`, or its final end; return the reason of the end, or None."""
+    """Wait until `stopped` is set, or the server has ended for good, and restart its process meanwhile.
+
+    Returns how the server ended; None if `stopped` was set.
+    """
     while not stopped.wait(0.1):
         if why := fallback.check():
             return why

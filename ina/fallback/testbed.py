@@ -1,8 +1,8 @@
-"""The fallback server at a host of a testbed: one for all jobs that use this host's, of any launcher.
+"""The fallback server at a host of a testbed: one for all jobs with this fallback host, from any launcher.
 
-The first process that needs it starts it: ``python -m ina.fallback.testbed TESTBED HOST``, in the host's
-namespace, a `FallbackService` at a Unix socket in the testbed's folder. It ends with its last connection and
-job, or with the testbed. Connecting, starting and ending it need a lock.
+The first process that needs the server starts ``python -m ina.fallback.testbed TESTBED HOST`` in the host's
+namespace: a `FallbackService` at a Unix socket in the testbed's folder. The server ends when it has neither
+connections nor jobs, or with the testbed. Processes lock it while they connect to it, start it or end it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 
 
 class TestbedFallback(RemoteFallback):
-    """An `ina.fallback.process.Fallback`; if the server's process dies, it is restarted."""
+    """A `Fallback` (`ina.fallback.process`) at a host of a testbed; a server that dies is started again."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 
@@ -38,10 +38,10 @@ class TestbedFallback(RemoteFallback):
 
         Args:
             state: The testbed.
-            host: The host.
-            lanes: Values of a packet.
-            owner: See `RemoteFallback`.
-            start: Start it if it is not there.
+            host: The name of the host.
+            lanes: Number of values in a packet.
+            owner: Name of the jobs' owner; see `RemoteFallback`.
+            start: Start the server if none runs.
 
         Raises ProcessFailed.
         """
@@ -50,10 +50,10 @@ class TestbedFallback(RemoteFallback):
         self._may_start = start
         port = state.topology.port_to(state.topology.rack_of[host], host)
         super().__init__(port, host, state.socket(_name(host)), None, lanes=lanes, owner=owner)
-        self._may_start = False  # again only for jobs
+        self._may_start = False  # from now on, start it again only if it has jobs
 
     def check(self) -> str | None:
-        """Return why there is no fallback server any more, or None. Call it several times per second."""
+        """Return why the server is lost; None while it serves or starts. Call it several times per second."""
         found = super().check()
         return None if self._starting else found
 
@@ -63,7 +63,7 @@ class TestbedFallback(RemoteFallback):
             with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                 return super()._connect(patience_s)
             if not self._may_start and not self._jobs:
-                raise ProcessFailed(f"{self._title} is not there")
+                raise ProcessFailed(f"{self._title} is not running")
             self._starting = True
             try:
                 self._start()
@@ -100,16 +100,19 @@ def _name(host: str) -> str:
 
 @contextlib.contextmanager
 def _locked(state: State, host: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold the lock of a host's server. Raises OSError: the testbed is gone, or with LOCK_NB it is held."""
+    """Hold the lock of a host's fallback server inside the context.
+
+    Raises OSError if the testbed is gone; with `LOCK_NB`, also if another process holds the lock.
+    """
     with (state.folder / f".{_name(host)}.lock").open("w") as handle:
         fcntl.flock(handle, how)
         yield
 
 
 def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
-    """Serve at a host of a testbed until it is unused, or a signal arrives; for the main thread.
+    """Run the fallback server of a testbed's host until it has no clients and no jobs, or a signal arrives.
 
-    Raises RunError; OSError if the testbed is gone meanwhile.
+    Call it in the main thread. Raises RunError; OSError if the testbed has been removed meanwhile.
     """
     try:
         state = netns.find(name)
@@ -123,7 +126,7 @@ def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
     ):
         on_ready()
         while not stopped.wait(_LOOK_S):
-            fallback.check()  # clients learn of its final end
+            fallback.check()  # restarts the process; its final end is in the answers to clients
             if not service.unused:
                 continue
             with contextlib.suppress(BlockingIOError), _locked(state, host, fcntl.LOCK_EX | fcntl.LOCK_NB):

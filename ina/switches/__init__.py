@@ -1,4 +1,4 @@
-"""The switches that serve jobs, started or found running (`fabric`), and a job's entries there (`admission`).
+"""The switches of a run, started or already running (`fabric`), and the admission of jobs (`admission`).
 
-Nothing is printed, as in `ina.launch`.
+This package prints nothing.
 """

@@ -1,4 +1,4 @@
-"""Admits a job to a switch fabric and removes it again: table entries, ports, fallback server."""
+"""Admits a job to the switches of a run and removes it again: table entries, ports, fallback server."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ def admitted(
     region: Region | None = None,
     beside: Sequence[str | None] = (),
 ) -> Iterator[TreeAdmission]:
-    """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
+    """Admit a job inside the context to the switches and, if its slots are shared, to the fallback server.
 
     Args:
         fabric: The switches.
         spec: The job.
-        registered: The switches' registration of it, for other processes; None: none.
-        region: Its slots, if it shares them; None: the slots in its spec, or all.
-        beside: For a group of another job's ranks, the hosts of these; each gets one more host beside it.
+        registered: What the switches store about the job for other processes; None: nothing.
+        region: The job's slots, if slots are shared; None: the slots that `spec` names, or all.
+        beside: For a job that is a group of another job's ranks: the hosts of these ranks. Each of these
+            ranks gets one more host, at the same switch.
 
     Raises:
         ControllerError: a switch refused the job; the job is then on no switch.
@@ -82,9 +83,9 @@ def _member(rank: int) -> Member:
 
 
 def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Member]:
-    """Return the workers on machines, one on each.
+    """Return the switch's workers, one on each machine.
 
-    Raises BadRun if the numbers differ, or a machine has several workers.
+    Raises BadRun if there are more or fewer machines than `spec` names, or several workers on one machine.
     """
     _check_one_each(spec)
     if len(machines) != len(spec.machines):
@@ -100,13 +101,13 @@ def _members_of(machines: Sequence[MachineAtPort], spec: LaunchSpec) -> list[Mem
 
 
 def _check_one_each(spec: LaunchSpec) -> None:
-    """Raise BadRun if a port of a switch would have several workers."""
+    """Raise BadRun if several workers would be at one switch port."""
     if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
         raise BadRun("several ranks on one machine need --hierarchical", setting="machines")
 
 
 def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
-    """Return the available ports of the switches where the controller chooses ports."""
+    """Return the ports, by switch, among which the controller chooses; empty if the topology sets them."""
     attached = fabric.spec.attached
     return {fabric.root: attached.ports} if attached else {}
 
@@ -114,9 +115,9 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 def _deployment(
     fabric: SwitchFabric, spec: LaunchSpec, places: Sequence[str], region: Region | None
 ) -> Deployment:
-    """Return the deployment of a job on these hosts, with these slots at each switch that sums."""
+    """Return the deployment of a job with workers on the hosts `places`, and `region` on summing switches."""
     topology = fabric.topology
-    assert topology is not None  # it has grown with added hosts
+    assert topology is not None  # read now: reserving hosts may have added some
     shared = fabric.offers.shared
     up = topology.towards(topology.root)
     tree = Tree(topology.root, up, frozenset({topology.root, *up} - fabric.spec.transit))
@@ -138,7 +139,7 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
     Args:
         fabric: The switch.
         spec: The job.
-        region: Its slots, if it shares them; None: all.
+        region: The job's slots, if slots are shared; None: all.
     """
     attached = fabric.spec.attached
     if attached and attached.machines:
@@ -154,23 +155,23 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
 
 
 def _memory(fabric: SwitchFabric, spec: LaunchSpec) -> dict[str, Any]:
-    """Return a job's use of the memory of its switches, as fields of `Deployment`."""
+    """Return the fields of a `Deployment` about the switches' memory: slots, or mode, window, preempt."""
     offers, queue, job = fabric.offers, fabric.queue_packets, spec.job
     if not offers.shared:
-        default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
+        default = DEFAULT_SLOTS if queue is None else queue  # the window is half the slots
         return {"slots": default if job.slots is None else job.slots}
     window = shared_window(job, spec.children, offers, queue)
     return {"mode": "shared", "window": window, "preempt": job.preempt and not offers.salted}
 
 
 def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> int:
-    """Return the window of a job that shares slots.
+    """Return the window of a job whose slots are shared, in packets.
 
     Args:
-        job: The job; it may set the packets of each worker in flight.
-        children: Number of its hosts.
-        offers: The offers of the switches' program.
-        queue_packets: Packets that a port holds; None: enough for any window.
+        job: The job; its own `window` has precedence.
+        children: Number of the job's hosts.
+        offers: What the switches' program offers to jobs.
+        queue_packets: Number of packets that a switch port can queue; None: enough for any window.
     """
     in_flight = job.window
     if in_flight is None:  # the fallback server's port may get the packets of all workers

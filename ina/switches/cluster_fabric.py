@@ -1,4 +1,4 @@
-"""Jobs on running switches and machines that a cluster file describes: ranks found by machine name."""
+"""Running switches and machines that a cluster file describes, for jobs whose machines are given by name."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ina.switches import programs
 from ina.switches.fabric import SwitchFabric
 
 CLOSE_S: Final = 2.0
-"""Longest wait for the sweep of a switch; the thread ends with the process."""
+"""Longest wait for the end of the thread that `swept` starts; it ends with the process at the latest."""
 SWEEP_S: Final = 5.0
-"""Interval at which switches are swept."""
+"""Interval at which `swept` looks for jobs without a holder."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,27 +37,27 @@ def opened(
 ) -> Iterator[SwitchFabric]:
     """Connect to the switches between these machines, and load the program on them.
 
-    Where jobs share slots, the tree's root is the switch of the fallback server's machine, preferably one
-    without a worker of the job.
+    If slots are shared, the root of the tree is the switch of the fallback server's machine; a machine
+    without a worker of the job is preferred for the fallback server.
 
     Args:
         spec: The switches' desired program.
         cluster: The switches and machines.
-        places: Names of the job's machines, one each.
-        launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: other launchers
-            start them.
+        places: Names of the job's machines, each once.
+        launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: another launcher
+            starts them.
 
     Raises:
-        BadRun: a machine is not in the file, is there twice, or a switch has no address; or jobs share slots,
-            and no machine can have their fallback server.
+        BadRun: a machine is not in the file, or is named twice; a switch has no address; or slots are shared,
+            and no machine can have the fallback server.
         ProgramMismatch, ControllerError: a switch runs another program, or does not answer.
-        LaunchError: nothing can be started on a machine, or it has another version.
+        LaunchError: no process can be started on a machine, or the machine has another version of ina.
     """
     topology = cluster.topology
     _check_places(topology, places)
     with contextlib.ExitStack() as stack:
         agents = None
-        if launch_with is not None:  # they start during the requests to the switches
+        if launch_with is not None:  # agents start while the switches are asked
             machines = {place: reached_at(topology, place) for place in places}
             agents = stack.enter_context(Agents.launched(machines, launch_with))
         at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
@@ -75,7 +75,7 @@ def opened(
         for switch in sorted(_between(topology, places) - at.keys()):
             at[switch] = stack.enter_context(_connected(topology, switch, cluster))
         _load(spec, cluster, at)
-        for controller in at.values():  # kernels send ARP requests for their destinations
+        for controller in at.values():  # machines send ARP requests for the switches' address
             controller.install([forwarding.own_address(switch_ip(topology), SWITCH_MAC)])
         if agents is not None:
             agents.ready()
@@ -100,7 +100,10 @@ def opened(
 
 
 def address_of(topology: Topology, switch: str) -> str:
-    """Return the address of a switch's P4Runtime service, as `controller.connect` takes it. Raises BadRun."""
+    """Return the address of a switch's P4Runtime service, HOST:PORT or unix:PATH.
+
+    Raises BadRun if the cluster file has none.
+    """
     address = topology.switch[switch].p4runtime.removeprefix("grpc://")
     if not address:
         raise BadRun(
@@ -118,10 +121,10 @@ def _check_places(topology: Topology, places: Sequence[str]) -> None:
 
 
 def server_for(topology: Topology, places: Collection[str]) -> str | None:
-    """Return the machine of a job's fallback server; None: there is none.
+    """Choose the machine of the fallback server for a job on the machines `places`; None: no machine can.
 
-    Preferred are machines without a worker of the job, then machines at the file's root. A machine with a
-    worker, which is then beside the server, has GPUs in the file, and is not the only machine of the job.
+    Machines without a worker of the job are preferred, then machines at the root of the cluster file. A
+    machine with a worker must have GPUs in the file, and must not be the only machine of the job.
     """
     found = [
         server.name
@@ -140,7 +143,7 @@ def _there(agents: Agents | None) -> AbstractContextManager[Agents]:
 
 
 def _between(topology: Topology, places: Sequence[str]) -> set[str]:
-    """Return the switches on the paths from machines to the root."""
+    """Return the switches on the paths from these machines to the root."""
     parents = topology.parents
     found = {topology.root}
     for place in places:
@@ -156,7 +159,7 @@ def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> SwitchS
 
 
 def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession]) -> None:
-    """Load the program on all switches, with the same offers. Raises ProgramMismatch and others."""
+    """Load the program on all switches. Raises ProgramMismatch if a switch cannot serve the same jobs."""
     offers = None
     for switch, controller in at.items():
         address = address_of(cluster.topology, switch)
@@ -170,11 +173,12 @@ def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession
 
 @contextlib.contextmanager
 def swept(topology: Topology) -> Iterator[None]:
-    """Remove jobs without a holder from the switches of a cluster file while the context lasts.
+    """Remove jobs with expired leases from the switches of a cluster file while the context lasts.
 
-    A job's holder, such as ``ina admit``, is on the machine of its first rank, and may die with it. Until the
-    next job no other process checks its lease, except the lease of the fallback server, which is always
-    there. Switches without an address in the file are left out.
+    The process that renews a job's lease, its holder, such as ``ina admit``, is on the machine of rank 0, and
+    may die with that machine. Other processes remove such jobs only when they admit the next job; the process
+    with the fallback server, which always runs, removes them at once. Switches without a p4runtime in the
+    file are left out.
     """
     over = threading.Event()
     thread = threading.Thread(target=_sweep, args=(topology, over), name="sweep", daemon=True)

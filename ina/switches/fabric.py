@@ -1,4 +1,4 @@
-"""The switches of a run: started, or found running; their program; their end."""
+"""The switches of a run: started with it, or already running; their controllers and fallback server."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from ina.fallback.process import Fallback
 
 ATTACHED = "s1"
-"""Name of the switch of an `Attachment`."""
+"""Name that a run gives to the running switch of an `Attachment`."""
 
 
 def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
-    """Return the host for the fallback server of a program that shares slots. Raises BadRun if none is."""
+    """Return the host at the topology's root for the fallback server. Raises BadRun if there is none."""
     hosts = topology.servers_for("fallback")
     for host in hosts:
         if topology.rack_of[host] == topology.root:
@@ -63,15 +63,19 @@ class SwitchProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
 
     def ended(self) -> str | None:
-        """Return how it ended, as a text; None while it runs."""
+        """Return a text that says how the process ended; None while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A switch of another process: port p is UDP port `base` + p of `host`, or its entry in `told`."""
+    """A switch that another process runs.
+
+    `told` has the addresses of ports that the switch has reported; any other port p is at UDP port `base` + p
+    of `host`.
+    """
 
     host: str
     base: int
@@ -82,27 +86,29 @@ class AttachedSwitch:
         return self.told.get(port, f"{self.host}:{self.base + port}")
 
     def shm_path(self, port: int) -> str | None:
-        """Return None: its ports are UDP ports."""
+        """Return None: all ports of such a switch are UDP ports."""
         return None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SwitchFabric:
-    """Switches that run a program, their controller, and the fallback server once a job needs one.
+    """The switches of a run, the sessions that control them, and the fallback server once a job needs it.
 
     Attributes:
         spec: The requested switches and program.
-        topology: Switches, hosts and links; None: an attached switch, whose ports the controller chooses.
-        fleet: Their controller; hold `lock` during calls to it.
+        topology: Switches, hosts and links; None: an attached switch, on which the controller chooses ports.
+        fleet: The sessions with all switches; hold `lock` during calls to them.
         hosts: Where workers run.
-        processes: Its switches that are processes of this machine, by name.
-        lease_s: Seconds for which a job stays admitted without renewal; None: the switches end first.
-        queue_packets: Packets that slow switches hold at a port, a limit of windows; None: not slow.
+        processes: The switches that are processes of this machine, by name.
+        lease_s: Seconds for which a job stays admitted without renewal; None: jobs need no leases, because
+            the switches end with this process.
+        queue_packets: Number of packets that a port of slow switches can queue, which limits windows; None:
+            the switches are not slow.
         server: The host of the fallback server; None: the first suitable host at the root.
-        fallback_at: Starts the fallback server at a port of the root; None: a process of this machine.
-        hosts_for: Reserves N hosts, one for each rank, also from other processes; None: from this one.
-        fallback: The fallback server of all jobs; None: no job needs one yet.
-        silent: Why a switch did not answer the last request; None: it did.
+        fallback_at: Starts the fallback server at a port of the root; None: it is a process of this machine.
+        hosts_for: Reserves N hosts that no other process uses; None: no other process uses these hosts.
+        fallback: The fallback server of all jobs; None: no job has needed it yet.
+        silent: Why a switch did not answer the last request; None: all answered.
     """
 
     spec: FabricSpec
@@ -128,19 +134,19 @@ class SwitchFabric:
 
     @property
     def offers(self) -> SwitchInfo:
-        """The program's offer to jobs. Raises ControllerError."""
+        """What the switches' program offers to jobs: lanes, slots, features. Raises ControllerError."""
         if self._offers is None:
             self._offers = self.fleet.controllers[self.root].info()
         return self._offers
 
     @property
     def paced(self) -> bool:
-        """Whether workers' time-outs must follow the pace of results: switches or links are slow."""
+        """Whether switches or links are so slow that workers must adapt their time-outs to it."""
         return self.queue_packets is not None or (self.topology is not None and has_slow_links(self.topology))
 
     @property
     def asked_by_others(self) -> bool:
-        """Whether other processes can reach the switches' P4Runtime."""
+        """Whether other processes, too, can send requests to the switches' P4Runtime."""
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
 
     @property
@@ -159,7 +165,7 @@ class SwitchFabric:
             return self.fallback
 
     def _fallback_process(self, port: int) -> Fallback:
-        from ina.fallback.process import FallbackProcess  # for jobs that share slots
+        from ina.fallback.process import FallbackProcess  # only jobs with shared slots need it
 
         assert isinstance(self.hosts, PortHosts)
         local, switch = self.hosts.ends(self.root, port)
@@ -168,7 +174,10 @@ class SwitchFabric:
 
     @contextlib.contextmanager
     def reserved(self, workers: int) -> Iterator[list[str]]:
-        """Reserve a host for each rank, evenly over the switches that have some. Raises BadSpec."""
+        """Reserve a host for each worker inside the context, spread evenly over the switches that have hosts.
+
+        Yields their names. Raises BadSpec if too few hosts are free.
+        """
         if self.hosts_for is not None:
             with self.hosts_for(workers) as hosts:
                 yield hosts
@@ -184,14 +193,14 @@ class SwitchFabric:
 
     @contextlib.contextmanager
     def reserved_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
-        """Reserve one more host beside each of these, for a group of the ranks there.
+        """Reserve another host at the switch of each of these hosts, for a group of the ranks on them.
 
-        A port is added for each, which later groups use again; in a topology of the user, free hosts are used
-        instead.
+        A port is added to the switch for each, and later groups use it again. In a topology that the user has
+        given, free hosts anywhere are used instead.
 
         Raises:
-            BadRun: these hosts are machines of their own, not processes of this machine.
-            BadSpec: there is no room.
+            BadRun: the hosts are other machines, or this process has not started all switches.
+            BadSpec: too few hosts are free, or a switch has no further port.
             ProcessFailed: a port could not be opened.
         """
         if self.processes.keys() != self._embedded().keys() or not self.processes:
@@ -218,7 +227,7 @@ class SwitchFabric:
         return next((host for host in hosts if host not in self._taken), None)
 
     def _add_host(self, rack: str) -> str:
-        """Add a host to a switch of our own, with a port of the same kind as the others."""
+        """Add a host to a switch that this process has started, with a port of the usual kind; return it."""
         topology = self._require_topology()
         switch = self._embedded()[rack]
         assert isinstance(self.hosts, PortHosts)
@@ -240,7 +249,10 @@ class SwitchFabric:
         return name
 
     def restart(self, name: str) -> str | None:
-        """Restart a switch of this process, without entries; return why that failed, or None."""
+        """Restart a switch that this process has started; its tables are then empty.
+
+        Returns why the restart failed; None if it succeeded.
+        """
         switch = self._embedded()[name]
         with self.lock:
             try:
@@ -252,15 +264,16 @@ class SwitchFabric:
         return None
 
     def switch_ended(self) -> str | None:
-        """Return how a switch ended, as a text; None while all run."""
+        """Return a text that says how a switch ended; None while all switches run."""
         return next(filter(None, (switch.ended() for switch in self.processes.values())), None)
 
     @contextlib.contextmanager
     def asking(self, *, again: bool = False) -> Iterator[None]:
-        """Hold the lock; raise Unreachable at once while a switch is silent, and record a new silence.
+        """Hold the lock for requests to the switches inside the context.
 
-        The end of a job needs several requests; each of them would wait anew for a switch that hangs.
-        Renewals of registrations use `again`, and detect an answer: without renewals no silence is recorded.
+        If a switch did not answer an earlier request, raise Unreachable at once: the end of a job needs
+        several requests, and each would wait anew for a switch that hangs. `again` tries nevertheless; so
+        renewals of leases notice when the switch answers again. Fabrics without renewals remember no silence.
         """
         with self.lock:
             if self.silent is not None and not again:
@@ -273,14 +286,15 @@ class SwitchFabric:
                 raise
 
     def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Return the number of a job's packets by switch and outcome. Raises ControllerError."""
+        """Return the number of a job's packets, by switch, then by outcome. Raises ControllerError."""
         with self.asking():
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
-        """Return the packets without a job, by reason, over all switches. Raises ControllerError.
+        """Return the number of packets of no job that all switches refused, by reason, without zeros.
 
-        `stranger`: UDP ports, of a switch or a host, received them from other senders than their peers.
+        The reason `stranger` counts packets that UDP ports of a switch or a host received from other senders
+        than their peers. Raises ControllerError.
         """
         total = {"stranger": self.hosts.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self._embedded().values())
@@ -291,7 +305,7 @@ class SwitchFabric:
         return {name: number for name, number in total.items() if number}
 
     def close(self) -> None:
-        """Stop the fallback server and disconnect; the starter of the switches stops these."""
+        """Stop the fallback server, and disconnect from the switches without stopping them."""
         if self.fallback is not None:
             self.fallback.stop()
         for controller in self.fleet.controllers.values():
@@ -314,16 +328,16 @@ def open_fabric(
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Iterator[SwitchFabric]:
-    """Start or find the switches for jobs of these numbers of workers that run at the same time.
+    """Start the switches for jobs that run at the same time, or connect to a running switch.
 
     Args:
         spec: The switches.
         jobs: The number of workers of each job.
         on_listening: Called with name and address of each switch whose P4Runtime other processes may use.
-        meanwhile: Called while the switches start, before the wait for them.
+        meanwhile: Called while the switches start, before this function waits for them.
 
     Raises:
-        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
+        BadRun: the jobs have too many workers, or a switch of `FabricSpec.transit` does not exist.
         ProcessFailed: a switch did not start.
         AddressTaken: another process has the address of a host.
         ControllerError: a switch cannot be reached, or refuses the program.
@@ -343,7 +357,7 @@ def _attached(spec: FabricSpec, attached: Attachment, stack: contextlib.ExitStac
     attached, there, addresses = _with_ports(attached)
     stack.callback(addresses.close)
     hosts: Hosts = PortHosts({ATTACHED: there}, addresses)
-    if attached.machines:  # their kernels send ARP requests for their destinations
+    if attached.machines:  # they send ARP requests for the switch's address
         controller.install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         hosts = UdpHosts(f"{attached.ip}:{INA_UDP_PORT}")
     return SwitchFabric(
@@ -382,7 +396,7 @@ def _started(
 
 
 def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
-    """Return the controller of a switch. Raises ControllerError; ProcessFailed if the switch has ended."""
+    """Connect to a started switch. Raises ControllerError; ProcessFailed if the switch has ended."""
     try:
         controller = connect(switch.address)
         if spec.p4runtime == PRIVATE:
@@ -395,9 +409,11 @@ def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
 
 
 def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostAddresses]:
-    """Return the attachment with the ports that the switch has, and the addresses at both ends.
+    """Ask a running switch for its ports, and find the UDP addresses at both ends of each.
 
-    Addresses that neither the switch nor the user states follow from the bases. Raises BadRun.
+    Returns the attachment with the usable ports, the switch with its ends, and the workers' ends. An address
+    that neither the switch nor the user gives is a base port plus the port's number. Raises BadRun if the
+    switch has none of the requested ports.
     """
     told = ports_of(attached.address, attached.tls)
     bases = (attached.udp_base or UDP_BASE, attached.worker_base or WORKER_BASE)
@@ -430,7 +446,7 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
 def _start(
     spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
-    """Start all switches at once, on sockets created before: each port knows its peer."""
+    """Start all switches at once, on sockets that exist before, so that each port knows its peer."""
     switches: dict[str, EmbeddedSwitch] = {}
     shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {
@@ -442,7 +458,7 @@ def _start(
     alone = len(topology.switches) == 1
     for number, switch in enumerate(topology.switches):
         name = switch.name
-        # Each has its own random losses, and the same in every run.
+        # The random losses differ between switches, and are the same in every run.
         arguments = [
             *("--program", spec.program or DEFAULT_PROGRAM, "--lanes", str(spec.lanes or DEFAULT_LANES)),
             *("--seed", str(spec.seed + number)),
@@ -482,7 +498,7 @@ def _shares_memory(spec: FabricSpec) -> bool:
 
 
 def _p4runtime(first: str, number: int) -> str:
-    """Return the address at which the switch of this number listens if the first listens at `first`."""
+    """Return the P4Runtime address of the switch with this number; `first` is the address of number 0."""
     if first == PRIVATE:
         return first
     host, colon, port = first.rpartition(":")

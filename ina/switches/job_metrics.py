@@ -9,7 +9,10 @@ from softswitch import MetricsUnknown, metric_family, metric_labels
 
 
 def render(controller: SwitchSession) -> str:
-    """Return the current metrics of all jobs. Raises MetricsUnknown if the switch does not answer."""
+    """Return the metrics of all jobs in Prometheus' text format.
+
+    Raises MetricsUnknown if the switch does not answer.
+    """
     try:
         jobs = controller.jobs() if controller.has_program() else {}
         packets = {job: controller.row_counters(of.counter_row) for job, of in jobs.items()}

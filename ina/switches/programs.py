@@ -1,4 +1,4 @@
-"""The program of a run: the switch's loaded or running program, and its features for jobs."""
+"""The program that the switches of a run must have, and what it offers to jobs: lanes, slots, features."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def bundle(program: str, lanes: int) -> ProgramBundle:
     """Compile a program of p4src, or of a file that ends in ``.p4``, for the embedded switch.
 
     Raises:
-        ProgramMismatch: no such program, or not for this number of lanes.
-        softswitch.CompileError: it does not compile.
+        ProgramMismatch: there is no such program, or it is not available with this number of lanes.
+        softswitch.CompileError: the program does not compile.
     """
     source, defines = source_of(program, lanes)
     text = softswitch.preprocess_once(source, defines=defines)
@@ -29,14 +29,14 @@ def bundle(program: str, lanes: int) -> ProgramBundle:
 
 
 def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
-    """Return the switches with all settings of their program, and the program's offers to jobs.
+    """Return the spec with its program and lanes filled in, and what this program offers to jobs.
 
     The program stays None if jobs use the switch's running program.
 
     Raises:
         ProgramMismatch: there is no such program, or it cannot aggregate.
-        softswitch.CompileError: it does not compile.
-        BadRun: its number of values per packet differs from the requested one.
+        softswitch.CompileError: the program does not compile.
+        BadRun: the program's number of values per packet differs from the requested number.
         ControllerError: the switch to attach to does not answer.
     """
     if spec.attached:
@@ -52,10 +52,11 @@ def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:
 def choice(
     spec: FabricSpec, attached: Attachment, controller: SwitchSession
 ) -> tuple[ProgramBundle | None, SwitchInfo]:
-    """Return the desired program of an attached switch, and its offers to jobs.
+    """Return the program that a running switch must have, and what jobs are offered on it.
 
-    None: any running program, because none was requested. Another program may run instead of one
-    of p4src if it has the same offers to jobs; a file is required as it is. Raises as `settled`.
+    The program is None if none was requested: the switch keeps its running program. Instead of a program of
+    p4src the switch may run another one that offers the same to jobs, but not instead of a program from a
+    file. Raises as `settled`.
     """
     running = None if attached.replace_program else _running(controller)
     if running is not None and spec.program is None:
@@ -71,7 +72,7 @@ def choice(
 
 
 def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> None:
-    """Load the program of `choice` on an attached switch. Raises as `settled`, and OtherProgram."""
+    """Load the program that `choice` returns on a running switch. Raises as `settled`, and OtherProgram."""
     wanted, _ = choice(spec, attached, controller)
     if wanted is not None:
         controller.load(wanted, replace=attached.replace_program, similar=not is_file(wanted.name))
@@ -80,7 +81,7 @@ def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> N
 def _running(controller: SwitchSession) -> SwitchInfo | None:
     try:
         return controller.info()
-    except ProgramMismatch:  # none, or one without aggregation
+    except ProgramMismatch:  # no program runs, or one without aggregation
         return None
 
 

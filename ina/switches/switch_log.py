@@ -1,4 +1,4 @@
-"""The log of a switch: admissions and removals of jobs, with time and user; one line of JSON each."""
+"""The log of a switch: one line of JSON for each job that is admitted or removed, with time and user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class SwitchLog:
-    """Writes the log; `written` may be called by several threads."""
+    """Writes a switch's log to a file; `written` may be called by several threads."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -26,11 +26,11 @@ class SwitchLog:
         self._failed = False
 
     def started(self) -> None:
-        """Log that the switch serves from now on, without jobs."""
+        """Log that the switch has started, without jobs."""
         self._write({"event": "started"})
 
     def written(self, written: Written) -> None:
-        """Log a controller's write if it concerns a job as a whole."""
+        """Log a controller's write if it loads a program, or admits or removes a job."""
         if written.kind == "LOAD":
             self._write({"event": "program loaded", "client": written.client})
         elif written.table == names.JOB and (event := _EVENTS.get(written.kind)):
@@ -41,7 +41,7 @@ class SwitchLog:
         with self._turn:
             try:
                 print(json.dumps({"time": now, **fields}), file=self._file, flush=True)
-            except OSError as error:  # the switch continues without
+            except OSError as error:  # the switch continues without a log
                 if not self._failed:
                     _log.warning("the log %s cannot be written: %s", self._file.name, error.strerror)
                 self._failed = True
@@ -64,4 +64,4 @@ def _job(written: Written) -> dict[str, object]:
 
 
 _SAID = ("holder", "name", "user", "command", "priority", "lease_s", "age_s", "goodput_bps")
-"""Logged fields of a holder's registration; the last two as of the last renewal."""
+"""Fields of a job's registration that are logged; age and goodput are from the last renewal."""

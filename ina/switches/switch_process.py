@@ -14,9 +14,9 @@ from ina.launch.server_process import ServerProcess
 
 ANSWER_S = 5.0
 ASK_S = 0.5
-"""Interval of requests for statistics, whose answers also show that it lives."""
+"""Interval of requests for statistics, whose answers also show that the switch's process lives."""
 PATIENCE_S = 3.0
-"""Silence after which it counts as stuck, and is killed: sooner than workers give up."""
+"""Silence after which the process counts as stuck, and is killed, before workers give up."""
 
 
 class EmbeddedSwitch(ServerProcess):
@@ -30,9 +30,13 @@ class EmbeddedSwitch(ServerProcess):
         title: str = "the switch process",
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Start the switch with these options, and with the sockets that they name.
+        """Start the switch's process, without waiting for it.
 
-        `p4runtime` is its address for other controllers, too.
+        Args:
+            options: Options of ``ina switch``.
+            p4runtime: Where the switch serves P4Runtime; PRIVATE: at a socket for this process alone.
+            title: Name of the process in messages.
+            pass_fds: File descriptors of the sockets that the options name.
         """
         self._arguments = ["--until-eof", "--p4runtime", p4runtime, *options]
         self._pass_fds = pass_fds
@@ -48,7 +52,7 @@ class EmbeddedSwitch(ServerProcess):
         self._silent_s = 0.0
 
     def restart(self) -> None:
-        """Restart an ended switch, on the same sockets and without entries.
+        """Restart a switch that has ended, on the same sockets; its tables are then empty.
 
         Raises ProcessFailed.
         """
@@ -58,12 +62,12 @@ class EmbeddedSwitch(ServerProcess):
             self.ready()
 
     def add_port(self, number: int, spec: str, impairments: str) -> None:
-        """Open one more port, also after a restart.
+        """Open one more port; a restart opens it, too.
 
         Args:
-            number: Its number.
-            spec: Its kind: "shm", or "udp::PEER" with the UDP port of its far end.
-            impairments: See ``--impair``; "": none.
+            number: Number of the port.
+            spec: Kind of the port: "shm", or "udp::PEER", where PEER is the UDP port of the peer.
+            impairments: Faults of the port, as for ``ina switch --impair``; "": none.
 
         Raises ProcessFailed if it could not be opened, or the process does not answer.
         """
@@ -86,12 +90,12 @@ class EmbeddedSwitch(ServerProcess):
 
     @property
     def shares_memory(self) -> bool:
-        """Whether it has ports in shared memory, to which workers cannot reconnect."""
+        """Whether the switch has ports in shared memory: workers cannot reconnect to them after a restart."""
         return bool(self.ready()["shm_ports"])
 
     @property
     def address(self) -> str:
-        """Address of its P4Runtime service, once it listens. Raises ProcessFailed."""
+        """Address of the switch's P4Runtime service; waits until it listens. Raises ProcessFailed."""
         return str(self.ready()["p4runtime"])
 
     def udp_address(self, port: int) -> str:
@@ -99,7 +103,7 @@ class EmbeddedSwitch(ServerProcess):
         return f"127.0.0.1:{self.ready()['udp_ports'][str(port)]}"
 
     def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port in shared memory, None for others. Raises ProcessFailed."""
+        """Return the Unix socket of a port in shared memory; None for other ports. Raises ProcessFailed."""
         path: str | None = self.ready()["shm_ports"].get(str(port))
         return path
 
@@ -114,12 +118,13 @@ class EmbeddedSwitch(ServerProcess):
         return self._stuck or super().ended()
 
     def _silence(self) -> str | None:
-        """Return a text if its silence is too long, or None."""
+        """Return a text if the process has been silent for `PATIENCE_S`, else None; ask it for statistics."""
         if not self._turn.acquire(blocking=False):
             return None  # a request is pending
         try:
             now = time.monotonic()
-            # Of a pause of our own process only the moment counts in which an answer could be received.
+            # After a pause of our own process, only the last ASK_S count as silence: earlier answers could
+            # not be received.
             self._silent_s += min(now - self._looked_s, ASK_S)
             self._looked_s = now
             if not self._asked:
@@ -139,7 +144,7 @@ class EmbeddedSwitch(ServerProcess):
         self._asked, self._silent_s, self._looked_s = True, 0.0, time.monotonic()
 
     def statistics(self) -> dict[int, Mapping[str, int]]:
-        """Return the counters of each port; empty if it does not answer. Raises ProcessFailed."""
+        """Return the counters of each port; empty if the switch does not answer. Raises ProcessFailed."""
         self.ready()
         with self._turn:
             if self._asked:
@@ -150,11 +155,11 @@ class EmbeddedSwitch(ServerProcess):
         return {int(port): counters for port, counters in answer.get("statistics", {}).items()}
 
     def strangers(self) -> int:
-        """Return the number of packets that its UDP ports received from other senders than their peers."""
+        """Return the number of packets that the UDP ports received from senders that are not their peers."""
         return sum(port["rx_stranger"] for port in self.statistics().values())
 
     def stop(self) -> None:
-        """Ask it to end; kill it if it does not, and remove the folders of its sockets."""
+        """End the process, by a kill if it does not end when asked, and remove the folders of its sockets."""
         super().stop()
         if not self.started:
             return

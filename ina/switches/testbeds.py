@@ -1,6 +1,6 @@
-"""Topologies of real processes behind one interface, and jobs on them: loopback, namespaces, Mininet.
+"""Runners that make a topology of real processes (loopback, namespaces, Mininet), and jobs on testbeds.
 
-On any testbed of namespaces, workers are on its hosts, over the kernel's own UDP.
+On testbeds of namespaces, workers run in the hosts' namespaces, and send through the kernel's UDP.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ina.switches.programs import bundle
 
 CAPTURE_BYTES = 10**9
 LEASE_S = 60.0
-"""Time for which a job of a killed run stays on the switches."""
+"""Time after which the switches' jobs of a killed run may be removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestbedSwitch:
-    """A switch of a testbed, which is a process of this machine."""
+    """A switch of a testbed of namespaces: a process of this machine, started by another command."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 
@@ -44,18 +44,21 @@ class TestbedSwitch:
     pid: int
 
     def ended(self) -> str | None:
-        """Return a text if it has ended, or None."""
+        """Return a text that says so if the process has ended; None while it runs."""
         return None if _runs(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
 
 
 @contextlib.contextmanager
 def hosts_for(state: State, workers: int) -> Iterator[list[str]]:
-    """Reserve a host for each rank, evenly over the racks, also from other processes. Raises BadSpec."""
+    """Reserve a testbed's host for each worker inside the context, spread evenly over the racks.
+
+    Other processes do not get these hosts meanwhile. Yields their names. Raises BadSpec if too few are free.
+    """
     with contextlib.ExitStack() as stack:
         with (state.folder / ".hosts.lock").open("w") as choosing:
             fcntl.flock(
                 choosing, fcntl.LOCK_EX
-            )  # other processes wait: this one holds more hosts for a moment
+            )  # other processes wait: this process briefly holds all free hosts
             chosen = _choose(state, workers, stack)
         yield chosen
 
@@ -76,14 +79,17 @@ def _choose(state: State, workers: int, stack: contextlib.ExitStack) -> list[str
 
 
 def program_of(state: State) -> ProgramBundle:
-    """Return the program of a testbed in its switches' form. Raises as `programs.bundle`."""
+    """Return the program of a testbed, compiled for its kind of switches. Raises as `programs.bundle`."""
     program = state.program
     return target_of(program).compiled(program, state.folder) or bundle(program.name, program.lanes)
 
 
 @contextlib.contextmanager
 def opened(state: State) -> Iterator[SwitchFabric]:
-    """Use a running testbed for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
+    """Connect to the switches of a running testbed, for jobs on its hosts.
+
+    Raises NoTestbed if a switch has ended; ControllerError.
+    """
     _check_switches(state)
     with contextlib.ExitStack() as connections:
         try:
@@ -132,38 +138,38 @@ def _quiet(text: str) -> None:
 
 
 class LiveRunner(Protocol):
-    """Makes a topology of processes."""
+    """Makes a topology of real switch and host processes."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise NetnsError: MissingRequirement or Unsupported."""
+        """Raise MissingRequirement if this machine lacks a requirement, Unsupported for these arguments."""
 
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> AbstractContextManager[SwitchFabric]:
-        """Make the topology for as long as the context lasts.
+        """Make the topology; remove it when the context ends.
 
         Args:
             name: Name of the testbed.
             topology: Switches, hosts and links.
             program: The switches' program.
-            on_step: Called with a text before each step.
+            on_step: Called with a description of each step before it.
 
         Raises NetnsError and the errors of `open_fabric`.
         """
 
 
 class Loopback:
-    """Frames inside UDP on this machine: embedded switches, without root."""
+    """Embedded switches as processes of this user, with frames in UDP datagrams over loopback; no root."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise Unsupported for switches that need interfaces."""
+        """Raise Unsupported for BMv2, which needs network interfaces."""
         if program.target != EMBEDDED:
             raise Unsupported(f"{program.target} needs network interfaces: loopback has none")
 
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> AbstractContextManager[SwitchFabric]:
-        """Start its switches; see `LiveRunner.opened`."""
+        """Start the switches of the topology; see `LiveRunner.opened`."""
         self.check(topology, program)
         captures = Captures(Path(program.pcap), CAPTURE_BYTES, HEADERS) if program.pcap else None
         spec = FabricSpec(
@@ -173,7 +179,7 @@ class Loopback:
 
 
 class Testbed:
-    """Namespaces, made by iproute2 alone or by Mininet: needs root."""
+    """Hosts and switches in network namespaces, made by iproute2 alone or by Mininet; needs root."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 
@@ -181,7 +187,7 @@ class Testbed:
         self._up, self._find = up, find
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement; Unsupported."""
+        """Raise MissingRequirement if this machine lacks a requirement, Unsupported for these arguments."""
         netns.check_here()
         self._find()
         target = netns.TARGETS[program.target]
@@ -192,7 +198,7 @@ class Testbed:
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> Iterator[SwitchFabric]:
-        """Start it, and stop it after the block; see `LiveRunner.opened`."""
+        """Start a testbed, and stop it when the context ends; see `LiveRunner.opened`."""
         state = self._up(name, topology, program, on_step=on_step)
         try:
             with opened(state) as fabric:
@@ -207,7 +213,7 @@ def live_runner(name: str) -> LiveRunner:
 
 
 def _mininet() -> LiveRunner:
-    from bmv2_topos.testbeds import mininet  # which looks for Mininet
+    from bmv2_topos.testbeds import mininet  # imported here: the module looks for Mininet
 
     return Testbed(mininet.up, mininet.find)
 

@@ -1,4 +1,4 @@
-"""The switches of a run, and the ports of its workers: pure functions of a topology."""
+"""The topology of the switches that a run starts, and the speed of links: pure functions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from controller.vocabulary import BadSpec, Topology, tree
 from ina.errors import BadRun
 
 SLOW_BPS = 250e6
-"""On slower links a window of 128 packets of 1 KiB takes longer than workers' time-outs allow."""
+"""Rate of links below which a window of 128 packets of 1 KiB takes longer than workers' usual time-outs."""
 MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
 
 
 def has_slow_links(topology: Topology) -> bool:
-    """Return whether a link is so slow that time-outs must follow the pace of results."""
+    """Return whether a link is so slow that workers must adapt their time-outs to it."""
     return any(0 < link.rate_bps < SLOW_BPS for link in topology.links)
 
 
@@ -22,10 +22,10 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
     """Return a tree of switches with a link for every worker of jobs that run at the same time.
 
     Args:
-        fan_outs: Children per switch, level by level; the last one counts machines. A machine runs up to one
-            worker of each job.
-        jobs: Workers of each job.
-        fallback: The root also gets a link for a fallback server.
+        fan_outs: Children per switch, level by level; the last number counts machines. A machine runs at most
+            one worker of each job.
+        jobs: The number of workers of each job.
+        fallback: Whether the root also gets a link for a fallback server.
 
     Raises:
         BadRun: a job is larger than the tree, or a switch would need too many ports.

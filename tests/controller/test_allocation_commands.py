@@ -139,7 +139,7 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
     [
         (("alloc", *FILES, *RACK, "--policy", "statik"), "memory 'statik': did you mean 'static'?"),
         (("alloc", *FILES, *RACK, "--policy", "gone.py:f"), "gone.py: No such file"),
-        (("alloc", *FILES, *RACK, "--now", "200"), "job 'launch' is due at 190 s, and --now is 200"),
+        (("alloc", *FILES, *RACK, "--now", "200"), "job 'launch' is due at 190 s, not after --now 200"),
         (("alloc", *FILES, *RACK, "--now", "inf"), "--now inf: want a finite number"),
         (("alloc", *FILES, *RACK, "--plot", "a.doc"), "want a name that ends in"),
         (("alloc", *FILES, "--cluster", "gone.toml"), "gone.toml: cannot be read"),

@@ -125,7 +125,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("run",), "nothing to run"),
         (
             ("run", "--preempt", "--", "true"),
-            "--preempt: the program exclusive gives each job slots of its own; want one",
+            "--preempt: the program exclusive gives each job slots of its own; want a program",
         ),
         (
             ("run", "--program", "atp", "--preempt", "--", "true"),
@@ -140,7 +140,10 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("run", "--tree", "2x4", "--transit", "s9", "--", "true"), "--transit 's9': want one of s2, s3"),
         (("run", "--tree", "2x4", "--switch", "grpc://127.0.0.1:1", "--", "true"), "leave --switch out"),
         (("run", "--jobs", "/no/such/jobs.toml"), "--jobs /no/such/jobs.toml: No such file or directory"),
-        (("run", "--jobs", "examples/three_jobs.toml", "-np", 2), "mutually exclusive with -np and COMMAND"),
+        (
+            ("run", "--jobs", "examples/three_jobs.toml", "-np", 2),
+            "COMMAND, with its -np and --name, are mutually",
+        ),
         (("switch",), "the switch has no ports; give --port or -i"),
         (("switch", "-i", "veth0"), "-i 'veth0': want N@NAME"),
         (("switch", "-i", "1@veth0", "--port", "1=memory"), "port 1 is given twice"),
@@ -148,7 +151,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("switch", "--port", "1"), "want N=SPEC"),
         (("switch", "--port", "1=udp:0", "--impair", "loss=2"), "probability"),
         (("switch", "--port", "1=udp:0", "--impair", "9:loss=1%"), "the switch has no port 9"),
-        (("switch", "--port", "511=udp:0"), "ports are 0 to 510"),
+        (("switch", "--port", "511=udp:0"), "want a port from 0 to 510"),
         (("switch", "--port", "1=udp:0", "--p4runtime", "here"), "--p4runtime: 'here'"),
         (("switch", "--port", "1=udp:0", "--define", "LANES=32"), "--define needs --program"),
         (("bench", "allreduce", "--size", "much"), "'much' is not a size"),

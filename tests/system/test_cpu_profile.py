@@ -68,7 +68,7 @@ def test_what_a_profile_needs_is_said_at_once() -> None:
         ((), "nothing to run"),
         (
             ("--reads", 5, "--", "true"),
-            "--reads 5, --dataset 0: want both, with a data set that is not smaller than the reads",
+            "--reads 5, --dataset 0: give both, with a data set that is not smaller than the reads",
         ),
         (("--cpus", 4096, "--", "true"), "--cpus 4096: this process may use"),
     ):

@@ -102,19 +102,19 @@ FAULTS = {
         file=says("switch", "s2", p4runtime="unix:/nowhere/s2.sock"),
     ),
     "a machine on which nothing can be started": Fault(
-        *("h1", r"nothing can be started on it: status 255.*nowhere\.h1.*", "h1"), template=ELSEWHERE
+        *("h1", r"no process can be started on it: status 255.*nowhere\.h1.*", "h1"), template=ELSEWHERE
     ),
     "another version": Fault(
-        *("h2", r".*\.post9 \(header 2\), this machine .*"),
+        *("h2", r".*\.post9 \(header 2\), but this machine has .*"),
         template="{enter} {host} env PYTHONPATH={version} {command}",
     ),
     "another clock, which is harmless": Fault(
-        *("h2", r"its clock is \+(9\d|10\d|110) s off"),  # to within what the machine takes to answer
+        *("h2", r"its clock is \+(9\d|10\d|110) s off this machine's clock"),  # plus the answer's time
         template="{enter} {host} env PYTHONPATH={clock} {command}",
         status=0,
     ),
     "another MAC address": Fault(
-        *("h2", "h2-eth0 has the MAC address 02:00:00:00:00:02, the file says 02:00:00:00:00:99"),
+        *("h2", "h2-eth0 has the MAC address 02:00:00:00:00:02, but the cluster file says 02:00:00:00:00:99"),
         file=says("server", "h2", mac="02:00:00:00:00:99"),
     ),
     "an address that no interface has": Fault(
@@ -127,11 +127,12 @@ FAULTS = {
         unset={"h2": "link set h2-eth0 mtu 1500"},
     ),
     "a wrong port": Fault(
-        *("h2", "its packets reach switch s2, but not at port 2, which the file says"),
+        *("h2", "its packets reach switch s2, but not at port 2, its port in the cluster file"),
         file=swaps("h1", "h2", "b_port"),
     ),
     "a wrong switch": Fault(
-        *("h3", "its packets reach switch s3, and the file says s2", "h3"), file=swaps("h1", "h3", "b")
+        *("h3", "its packets reach switch s3, but the cluster file says s2", "h3"),
+        file=swaps("h1", "h3", "b"),
     ),
     "packets that reach nobody, as with a firewall": Fault(
         *("h2", r"none of its packets reach switch s2 at port 3, or no answer comes back \(.*"),
@@ -143,7 +144,7 @@ FAULTS = {
         token="another secret, as long",
     ),
     "few files may be open": Fault(
-        *("h2", "a process may open 100 files"),
+        *("h2", "a process may open only 100 files"),
         template="{enter} {host} sh -c 'ulimit -n 100; exec {command}'",
     ),
     "a link without a carrier": Fault(

@@ -201,7 +201,7 @@ def test_the_bench_measures_mpi_where_it_is(
             assert found["setup"]["machine"]["processors"] >= 1
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    lacking = f"needs {library.launcher[0]} of {library.title}, which is not here: pip install 'ina[mpi]'"
+    lacking = f"needs {library.launcher[0]} of {library.title}, which is missing: pip install 'ina[mpi]'"
     assert lacking in (library.missing(name) or "")
 
 

@@ -117,7 +117,7 @@ def test_a_policy_that_grants_cpus_is_refused(tmp_path: Path) -> None:
     ran = schedule("live", "--jobs", jobs_file(tmp_path, "true"), "--policy", "synergy:srtf+tune")
     assert ran.code == 2
     assert (
-        "--policy synergy:srtf+tune: it grants CPUs and memory, which 'ina schedule live' cannot do"
+        "--policy synergy:srtf+tune: it divides CPUs and memory, which 'ina schedule live' cannot do"
         in ran.complaint
     )
 

@@ -143,7 +143,8 @@ def test_a_file_is_asked_for_as_it_is(attached: Attached, copies: Callable[[str]
             "unranked",
             ("--preempt",),
             "--preempt: the program {path} has no priorities: it lacks register"
-            " 'InaIngress.aggregator.slot_priority'; want one that has it, as --program shared",
+            " 'InaIngress.aggregator.slot_priority'; want a program with priorities, such as --program"
+            " shared",
         ),
         (
             "cut",

@@ -106,7 +106,7 @@ def test_machines_come_and_go_under_jobs(served: Served) -> None:
     missing = "server 'h1': mac is missing: 'ina host' on that machine prints it"
     assert missing in " ".join(wrong.stderr.split())
     served.describe(whole)
-    assert "the cluster is as before" in served.ina("reload").stdout
+    assert "the cluster has not changed" in served.ina("reload").stdout
 
     served.kill()
     served.start()

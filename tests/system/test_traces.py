@@ -59,7 +59,7 @@ def test_numbers_are_there_as_json(simulated: Path, capsys: pytest.CaptureFixtur
     [
         ({"psn": 1}, USAGE, "several jobs were captured: 1, 2, 3; give one as --job"),
         ({"job": 9}, USAGE, "--job 9: want one of 1, 2, 3"),
-        ({"job": 1, "psn": 4_000_000}, 1, "--psn 4000000: not captured of job 1; want 0 to"),
+        ({"job": 1, "psn": 4_000_000}, 1, "--psn 4000000: not in captures of job 1; want 0 to"),
         ({"slots": True, "psn": 1}, USAGE, "--slots and --psn are mutually exclusive"),
     ],
 )
@@ -79,7 +79,7 @@ def test_captures_that_are_none_or_of_others_are_one_error(tmp_path: Path, simul
     other.write_bytes(struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 60, 60) + bytes(60))
     with pytest.raises(Failure, match="no INA packets"):
         trace([other])
-    with pytest.raises(Failure, match="the captures hold no slots"):
+    with pytest.raises(Failure, match="the captures show no slots"):
         trace([simulated / "h1.pcapng"], slots=True)
 
 

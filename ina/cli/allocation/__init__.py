@@ -1,1 +1,1 @@
-"""``ina alloc``, ``ina place`` and ``ina route``: allocation decided on files."""
+"""Commands that decide or simulate allocation for jobs in files: alloc, place, route, advise, simulate."""

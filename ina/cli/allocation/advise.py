@@ -1,4 +1,4 @@
-"""``ina advise``: which policies to use for given jobs and cluster, and what would help most."""
+"""``ina advise``: the best policies for given jobs and cluster, and which more resources would help most."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def advise(
         Declared(
             min=1,
             max=1000,
-            help="Compare on this many variations of the jobs: the first is the file, the others have other "
-            "lengths (0.8 to 1.25 times) and gaps between arrivals (0.5 to 1.5 times).",
+            help="Compare on this many variations of the jobs: the file itself, and variations with random "
+            "lengths (0.8 to 1.25 times the file's) and gaps between arrivals (0.5 to 1.5 times).",
         ),
     ] = 5,
     leaders: Annotated[
         int,
-        Declared(min=1, help="Compare the N combinations that are best on the file, on all variations."),
+        Declared(min=1, help="Simulate the variations with the N combinations that are best on the file."),
     ] = 12,
     best: Annotated[int, Declared(min=1, help="Print the N best combinations.")] = 8,
     processes: inputs.Processes = 0,
 ) -> Reply:
     """Recommend scheduler, placement, memory and routing for given jobs and cluster.
 
-    Simulates all combinations of policies that can make a difference there, and ranks them by missed
-    deadlines, then by mean completion time. Compares them with the simplest: fifo-backfill + locality +
-    shared + shortest-path, and recommends the default of 'ina controller' unless others are clearly better.
-    Then says what limits the best one: more servers, faster links, or more slots.
+    Simulates all combinations of policies that can make a difference for these jobs, and ranks them by missed
+    deadlines, then by mean completion time. Compares them with the simplest combination: fifo-backfill +
+    locality + shared + shortest-path. Recommends the default of 'ina controller' unless another combination
+    is clearly better. Then says what would help most: more servers, faster links, or more slots.
 
     Examples:
         ina advise --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
@@ -83,7 +83,7 @@ def advise(
 
 
 class _Advice:
-    """Simulations of one pair of files."""
+    """Simulations of one file of jobs on one cluster; each is run once."""
 
     def __init__(self, jobs: Sequence[Job], topology: Topology, processes: int) -> None:
         self._jobs = jobs
@@ -94,7 +94,10 @@ class _Advice:
     def compare(
         self, candidates: Sequence[PolicyChoice], variations: int, leaders: int
     ) -> list[ChoiceSummary]:
-        """Return the summaries of the candidates that are best on the file, and of the simplest."""
+        """Simulate the candidates, and return summaries over the variations.
+
+        They are of the best candidates on the file, as many as `leaders`, of the simplest, and the default.
+        """
         self._simulate([(each, 0) for each in candidates], "combinations on the file")
         first = sorted(
             candidates, key=lambda each: (self._found[each, 0].missed, self._found[each, 0].avg_jct_s)
@@ -116,9 +119,9 @@ class _Advice:
         self._found |= zip(wanted, self._run(tasks, what), strict=True)
 
     def limits(self, choice: PolicyChoice, variations: int) -> dict[str, tuple[float, float]]:
-        """Return missed deadlines and mean completion time, as things are and with more of each resource.
+        """Return missed deadlines and mean completion time with the cluster as it is, and with larger ones.
 
-        The choice must be one that `compare` has kept.
+        Keys are "nothing more", and what a larger cluster has. `compare` must have summarized `choice`.
         """
         topologies = larger(self._topology)
         keys = [(name, number) for name in topologies for number in range(variations)]
@@ -168,14 +171,14 @@ def _verdict(best: ChoiceSummary, default: PolicyChoice, limits: dict[str, tuple
     more = {name: figures for name, figures in limits.items() if name != "nothing more"}
     helps = min(more, key=lambda name: more[name])
     if best.choice == default:
-        advice = f"Use {best.choice}, the controller's default: no others are clearly better here."
+        advice = f"Use {best.choice}, the controller's default: no other is clearly better for these jobs."
     else:
-        advice = f"Use {best.choice}: mean completion time {best.change:+.1%} beside the simplest"
+        advice = f"Use {best.choice}: mean completion time {best.change:+.1%} compared with the simplest"
         advice += f", {best.missed:.1f} of {best.deadlines} deadlines missed." if best.deadlines else "."
     fewer, sooner = base[0] - more[helps][0], 1 - more[helps][1] / base[1] if base[1] else 0.0
     if fewer <= 0 and sooner < 0.01:
-        return f"{advice}\nNothing limits it: neither servers, links nor slots would help by 1 %."
-    return f"{advice}\nMost would help: {helps} ({sooner:.1%} less time, {fewer:.1f} fewer missed deadlines)."
+        return f"{advice}\nNothing limits it: more servers, links or slots would gain less than 1 %."
+    return f"{advice}\nWould help most: {helps} ({sooner:.1%} less time, {fewer:.1f} fewer missed deadlines)."
 
 
 def _result(

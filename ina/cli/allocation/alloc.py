@@ -1,4 +1,4 @@
-"""``ina alloc``: which slots of which switches each job gets."""
+"""``ina alloc``: divides the slots of switches among jobs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ina.cli.errors import USAGE, Failure
 from ina.cli.output import check_plots
 from ina.cli.plain import Listing, Reply, Result, count, rate
 
-NO_MEMORY = "It stays on one server: it uses no switch memory."
+NO_MEMORY = "The job is on one server: it uses no switch memory."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocSettings(common.Deciding):
-    """Jobs, and the policies that decide their slots."""
+    """Options of 'ina alloc': jobs, and the policies that divide slots among them."""
 
     policy: Annotated[
         str,
@@ -39,7 +39,7 @@ class AllocSettings(common.Deciding):
     reading: common.Reading = "measured"
     now: Annotated[
         float,
-        Declared(metavar="SECONDS", help="Decide at this time, in seconds on the clock of the deadlines."),
+        Declared(metavar="SECONDS", help="Decide as at this time, in seconds on the deadlines' clock."),
     ] = 0.0
     margin: common.Margin = 0.05
 
@@ -47,9 +47,9 @@ class AllocSettings(common.Deciding):
 def alloc(asked: AllocSettings) -> Reply:
     """Divide switch memory among placed jobs.
 
-    Divides slots as the controller does when all of these jobs run: links carry gradients at their rate less
-    the packets' headers. A job is aggregated at the switches of its tree; a job without a tree in the file,
-    at the switches on the shortest paths. Reads files only: no switch is contacted.
+    Divides slots as the controller does when all of these jobs run. Links carry gradients at their rate,
+    reduced by the share of the packets' headers. A job is aggregated at the switches of its tree, or, if the
+    file gives it no tree, at the switches on the shortest paths. Reads files only: no switch is contacted.
 
     Examples:
         ina alloc --jobs examples/allocation/jobs.toml --cluster examples/allocation/rack.toml
@@ -101,14 +101,17 @@ def _parts(policy: str, allocator: Allocator) -> Iterator[Listing | str]:
 
 
 def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
-    """Divide slots by the policy of that name, and return the allocator. Raises Failure or BadSpec."""
+    """Divide slots by the policy with this name.
+
+    Returns the allocator, which has the result. Raises Failure or BadSpec.
+    """
     now = asked.now
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
     for job in inputs.jobs:
         if job.due_s is not None and job.due_s <= now:
             raise Failure(
-                f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE
+                f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s, not after --now {now:g}", USAGE
             )
     settings = AllocationSettings(memory=name, reading=asked.reading, margin=asked.margin)
     allocator = common.decided(inputs, settings, placed=True)
@@ -117,14 +120,14 @@ def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
 
 
 def divided(allocator: Allocator) -> tuple[MemoryProblem, Division]:
-    """Return the last division of the slots, among the jobs on more than one server."""
+    """Return the allocator's last division of slots, and the problem it solves: jobs on several servers."""
     assert allocator.problem is not None
     assert allocator.division is not None
     return allocator.problem, allocator.division
 
 
 def _reasons(allocator: Allocator, names: Iterable[str]) -> dict[str, str]:
-    """Return the reasons for these jobs' slots, in the controller's words."""
+    """Return, by job, the sentence with which the controller explains the job's slots."""
     late = {name: reasons.late_text(allocator.placed[name], at_s) for name, at_s in allocator.late.items()}
     return reasons.division_texts(*divided(allocator), names) | late
 
@@ -145,7 +148,7 @@ def _rows(problem: MemoryProblem, division: Division, job: Job) -> list[tuple[st
 
 
 def _standings(allocator: Allocator) -> dict[str, int]:
-    """Return the number of jobs of each standing."""
+    """Return the number of jobs with each `SlotStatus`."""
     standing = list(divided(allocator)[1].standing.values())
     return {str(each): standing.count(each) for each in SlotStatus}
 

@@ -1,4 +1,4 @@
-"""Common parts of the allocation commands: files, and policies by name or user-defined."""
+"""Common parts of the allocation commands: options, input files, decisions by policies, explanations."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ina.cli.output import check_plots
 from ina.cli.plain import Reply, Result
 
 SLOTS, GPUS = 8192, 8
-"""Resources of switches and hosts in a topology of the testbeds, which does not give them."""
+"""Slots of a switch and GPUs of a host in topologies of the catalog, which do not specify them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationFiles:
-    """The jobs and the cluster for which policies decide."""
+    """Options for the files of the jobs and the cluster for which policies decide."""
 
     jobs: Annotated[
         Path,
@@ -42,7 +42,7 @@ class AllocationFiles:
         Path,
         Declared(
             "--cluster",
-            parser=Path,  # and not looked for: it may name a topology
+            parser=Path,  # the file need not exist: the value may name a topology
             metavar="FILE",
             help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
             "topology of the testbeds, such as leaf-spine:2x4x8.",
@@ -50,7 +50,7 @@ class AllocationFiles:
     ]
 
     def load(self, command: str) -> Inputs:
-        """Return jobs and cluster of the files; unused keys are reported for `command`.
+        """Read jobs and cluster from the files, and report the keys that `command` does not use.
 
         Raises BadSpec or BadTrace, with the line and the key.
         """
@@ -68,15 +68,15 @@ class AllocationFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding(AllocationFiles):
-    """The requested decision, and its output."""
+    """Options of commands that decide for jobs: explain one job, or draw the decision."""
 
     explain: Annotated[
         str | None,
         Declared(
             "--explain",
             metavar="JOB",
-            help="Explain this job's result by the last policy, its limit and the gain from more resources, "
-            "instead of printing tables.",
+            help="Explain the result of the last policy for this job: its limit, and the gain from more "
+            "resources. Prints no tables.",
         ),
     ] = None
     plot: Annotated[
@@ -87,7 +87,7 @@ class Deciding(AllocationFiles):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing(Deciding):
-    """The same for policies that draw at random; the decision is the input of the next command."""
+    """Options of commands whose policies draw at random, and whose result is written for the next command."""
 
     seed: Annotated[
         int, Declared(min=0, help="Seed the random numbers; the same seed gives the same result.")
@@ -97,19 +97,20 @@ class Drawing(Deciding):
         Declared(
             writable=True,
             metavar="FILE",
-            help="Write the jobs with the decision (.json), as input of the next command.",
+            help="Write the jobs with their servers and trees to this .json file, for --jobs of the next "
+            "command.",
         ),
     ] = None
 
     def check(self) -> None:
-        """Check output files before the work. Raises Failure."""
+        """Raise Failure if an output file cannot be written as requested; called before the work."""
         if self.plot is not None:
             check_plots("--plot", self.plot)
         if self.write is not None and self.write.suffix != ".json":
             raise Failure(f"--write {self.write}: want a name that ends in .json", USAGE)
 
     def keep(self, jobs: Sequence[Job]) -> None:
-        """Write the jobs, if that is asked for."""
+        """Write the jobs if --write is given."""
         if self.write is not None:
             with whole(self.write) as draft:
                 write_jobs(draft, jobs)
@@ -118,13 +119,13 @@ class Drawing(Deciding):
 Margin = Annotated[
     float,
     Declared(
-        help="Keep this share of the remaining time in reserve when computing what deadlines need, 0 to 1."
+        help="Keep this share of the time until a deadline in reserve when computing a job's needs, 0 to 1."
     ),
 ]
 Reading = Annotated[
     demand.Reading,
     Declared(
-        help="Compute how much memory a deadline needs. measured: a slot is held for the job's "
+        help="Choose the model of how many slots a deadline needs. measured: a slot is held for the job's "
         "hold_s, and communication overlaps with computing; article: a slot is held for one "
         "round trip, and communication follows computing."
     ),
@@ -133,16 +134,16 @@ Reading = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Contents of a command's files."""
+    """Jobs and cluster that a command has read."""
 
     path: Path
-    """The file of the jobs."""
+    """The file from which the jobs were read."""
     jobs: tuple[Job, ...]
     topology: Topology
 
 
 def load_cluster(path: Path, command: str) -> Topology:
-    """Return the topology of a file, or one of the catalog, whose servers then have `GPUS` each."""
+    """Return the topology of a file, or a topology of the catalog with `SLOTS` and `GPUS`."""
     if path.suffix in documents.FORMATS:
         return job_files.topology(str(path), command)
     return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
@@ -159,7 +160,7 @@ def _trace(path: Path, cluster: Topology) -> list[Job]:
 
 
 def policies(text: str, kind: str = "policy") -> list[str]:
-    """Return the names in the comma-separated list of the option ``--kind``. Raises Failure."""
+    """Split the comma-separated names that were given to the option with the name `kind`. Raises Failure."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
         raise Failure(f"--{kind} {text}: want different names, separated by commas", USAGE)
@@ -171,10 +172,11 @@ def decided(inputs: Inputs, settings: AllocationSettings, *, placed: bool) -> Al
 
     Args:
         inputs: Jobs and cluster.
-        settings: The policies, and how they are asked.
-        placed: All jobs must have servers in the file.
+        settings: The policies, with their parameters.
+        placed: Whether all jobs must have servers in the file; without it, the policy places the others.
 
-    Raises Failure for servers with too few GPUs for their jobs; BadSpec.
+    Returns the allocator, which has the result. Raises Failure if the file gives a server more jobs than it
+    has GPUs for; BadSpec.
     """
     there = inputs.jobs if placed else tuple(job for job in inputs.jobs if job.servers)
     for job in there:
@@ -185,7 +187,7 @@ def decided(inputs: Inputs, settings: AllocationSettings, *, placed: bool) -> Al
 
 
 def one_job(name: str, jobs: Sequence[Job]) -> Job:
-    """Return the job of that name. Raises Failure."""
+    """Return the job with this name. Raises Failure if there is none."""
     found = {job.name: job for job in jobs}
     if name not in found:
         raise Failure(f"no job {name!r}: {hint(name, found)}", USAGE)
@@ -193,12 +195,12 @@ def one_job(name: str, jobs: Sequence[Job]) -> Job:
 
 
 def explained(lines: Sequence[str], command: str, policy: str, job: str) -> Reply:
-    """Return the explanation of a job.
+    """Return the reply of a command with ``--explain``.
 
     Args:
-        lines: Its sentences.
+        lines: Sentences that explain the job's result.
         command: Name of the command.
-        policy: Name of the policy, or of all of them.
+        policy: Name of the policy, or the names of a combination of policies.
         job: Name of the job.
     """
     return Reply(Result(command, {"policy": policy, "job": job}, {"lines": list(lines)}), lines)

@@ -20,12 +20,12 @@ from ina.cli.declared import Declared
 from ina.cli.plain import Listing, Reply, Result, plural, rate, seconds
 
 MOST_NAMED = 10
-"""Number of waiting jobs to name."""
+"""Number of waiting jobs that are listed by name; further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSettings(common.Drawing):
-    """Jobs, and the policies that place them."""
+    """Options of 'ina place': jobs, and the policies that place them."""
 
     policy: Annotated[
         str,
@@ -41,8 +41,9 @@ def place(asked: PlaceSettings) -> Reply:
     """Place jobs on servers in one batch, and compute the resulting rates.
 
     Places jobs as the controller does when it starts all of them at once. Jobs that have servers in the file
-    keep them and count as running. Rates result from water-filling: jobs share links, at their rate less the
-    packets' headers, and switch memory, and gradients without a slot go to a fallback server.
+    keep them and count as running. Rates are computed by water-filling: jobs share switch memory, and links,
+    whose rates are reduced by the share of the packets' headers; gradients without a slot go to a fallback
+    server.
 
     Examples:
         ina place --jobs examples/allocation/batch.yaml --cluster examples/allocation/fabric.toml
@@ -70,7 +71,7 @@ def place(asked: PlaceSettings) -> Reply:
     if asked.explain is not None:
         job = common.one_job(asked.explain, inputs.jobs)
         if job.name in waiting[names[-1]]:
-            lines = [f"{job.name} waits: too few GPUs are free for it and the other jobs of the batch."]
+            lines = [f"{job.name} waits: too few GPUs are left for it after the other jobs of the batch."]
         else:
             lines = explain_placement(last, common.one_job(job.name, last.jobs))
         return common.explained(lines, "place", names[-1], job.name)
@@ -84,7 +85,10 @@ def place(asked: PlaceSettings) -> Reply:
 
 
 def place_by(inputs: common.Inputs, name: str, seed: int) -> Allocator:
-    """Place the jobs by the policy of that name, and return the allocator. Raises Failure or BadSpec."""
+    """Place the jobs by the policy with this name.
+
+    Returns the allocator, which has the result. Raises Failure or BadSpec.
+    """
     return common.decided(inputs, AllocationSettings(placement=name, seed=seed), placed=False)
 
 
@@ -137,7 +141,7 @@ def _place_result(states: dict[str, FlowState], waiting: dict[str, list[str]], s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSettings(common.Drawing):
-    """Jobs, and the policies that choose their trees."""
+    """Options of 'ina route': placed jobs, and the policies that choose their trees."""
 
     policy: Annotated[
         str,
@@ -196,13 +200,13 @@ def route(asked: RouteSettings) -> Reply:
 
 
 def route_by(inputs: common.Inputs, name: str, draws: int, seed: int) -> Allocator:
-    """Route the jobs, and return the allocator.
+    """Choose trees for the jobs, and return the allocator, which has the result.
 
     Args:
         inputs: Placed jobs and their cluster.
         name: Name of the policy.
-        draws: Number of random draws.
-        seed: Of the draws.
+        draws: Number of random roundings of policy grid.
+        seed: Seed of the random numbers.
 
     Raises Failure or BadSpec.
     """

@@ -13,7 +13,7 @@ HATCH = {SlotStatus.GRANTED: "", SlotStatus.SHARED: "//", SlotStatus.ENDED: "xx"
 
 
 def draw_memory(problem: MemoryProblem, division: MemoryDivision, path: Path) -> None:
-    """Draw the owners of each switch's slots; shared slots are hatched. Raises PlotsMissing."""
+    """Draw which jobs have which slots of each switch; shared slots are hatched. Raises PlotsMissing."""
     used = [
         each for each in problem.topology.switches if any(each.name in on for on in division.regions.values())
     ]
@@ -144,7 +144,7 @@ def draw_trees(state: FlowState, path: Path) -> None:
 
 
 def _places(cluster: Topology) -> dict[str, tuple[float, float]]:
-    """Return where to draw each node: servers below, every switch as high as it is far from them."""
+    """Return the position (x, y) of each node in a drawing: y is the distance from the servers in hops."""
     height: dict[str, int] = dict.fromkeys(cluster.racks, 1)
     front = list(cluster.racks)
     for name in front:

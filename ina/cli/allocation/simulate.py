@@ -1,4 +1,4 @@
-"""``ina cluster simulate``: schedulers, placement, memory and routing together, side by side."""
+"""``ina cluster simulate``: simulates and compares combinations of scheduler, placement, memory, routing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = ("scheduler", "placement", "memory", "routing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicies:
-    """Policies that place jobs, divide slots and choose trees."""
+    """Options for the policies that place jobs, divide slots and choose trees."""
 
     placement: Annotated[
         str,
@@ -59,7 +59,7 @@ class NetworkPolicies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSimulation(common.Deciding):
-    """Jobs and a cluster, the policies that are compared, and how they are simulated."""
+    """Options of 'ina cluster simulate': jobs and cluster, the compared policies, and the simulation."""
 
     scheduler: Annotated[
         str,
@@ -75,7 +75,8 @@ class ClusterSimulation(common.Deciding):
         float,
         Declared(
             metavar="SECONDS",
-            help="Divide memory again at this interval, besides at starts and ends of jobs; 0: only then.",
+            help="Divide switch memory again at this interval, besides at starts and ends of jobs; 0: at "
+            "starts and ends alone.",
         ),
     ] = 60.0
     margin: common.Margin = 0.05
@@ -107,8 +108,8 @@ class ClusterSimulation(common.Deciding):
 def simulate(asked: ClusterSimulation) -> Reply:
     """Simulate jobs that share a cluster's links and switch memory, and compare policies.
 
-    Simulates each combination of scheduler, placement, memory and routing. Times are in seconds, on the clock
-    of the jobs' arrivals. A job that has servers in the file waits for these servers.
+    Simulates each combination of the given policies. Times are in seconds, on the clock of the jobs'
+    arrivals. A job that has servers in the file runs on these servers only, and waits until they are free.
 
     Examples:
         ina cluster simulate --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
@@ -244,8 +245,8 @@ def _doubt(outcome: NetworkOutcome, crowded: Sequence[str]) -> str:
     some = ", ".join(crowded[:3]) + (", …" if len(crowded) > 3 else "")
     return (
         f"Note: with {' + '.join(outcome.task.names.values())}, {plural(len(crowded), 'job')} ({some}) shared"
-        f" slots although one job alone can fill more than {TOO_LONG:g} times as many. Their times may be off"
-        " by 60 %; 'ina sim' computes them packet by packet."
+        f" the slots of a switch, although one job alone could fill more than {TOO_LONG:g} times its slots."
+        " Times of these jobs may be off by 60 %; 'ina sim' computes them packet by packet."
     )
 
 

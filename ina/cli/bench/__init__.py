@@ -1,1 +1,1 @@
-"""``ina bench``: speed of the switch and of a collective; ``python -m benchmarks.speed`` has the rest."""
+"""``ina bench``: measures the switch and collectives; ``python -m benchmarks.speed`` measures other parts."""

@@ -1,4 +1,4 @@
-"""``ina bench allreduce``: a collective of one job through real sockets, beside other libraries."""
+"""``ina bench allreduce``: measures a collective through real sockets, also with other libraries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LABELS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllreduceSettings:
-    """A collective, the libraries to compare it with, and the switch."""
+    """Options of 'ina bench allreduce': a collective, the libraries to compare with, and the switch."""
 
     workers: Annotated[int, Declared(*options.WORKERS, help="Set the number of workers, 1 to 32.")] = 4
     size: Annotated[
@@ -71,9 +71,9 @@ class AllreduceSettings:
         ),
     ] = False
     block8: Annotated[
-        bool, Declared("--block8", help="Measure 8-bit values, too, of at most 127 workers.")
+        bool, Declared("--block8", help="Measure 8-bit values, too, for up to 127 workers.")
     ] = False
-    block4: Annotated[bool, Declared("--block4", help="Measure 4-bit values, too, of at most 7 workers.")] = (
+    block4: Annotated[bool, Declared("--block4", help="Measure 4-bit values, too, for up to 7 workers.")] = (
         False
     )
     port_kind: Annotated[
@@ -90,22 +90,22 @@ class AllreduceSettings:
 
     @property
     def moves(self) -> bool:
-        """Whether each rank has a shard: another collective than allreduce."""
+        """Whether the collective is not allreduce, so that each rank has a shard of the array."""
         return self.collective is not Operation.ALLREDUCE
 
     @property
     def baselines(self) -> list[str]:
-        """What to compare with."""
+        """Names of the libraries to compare with."""
         return self.baseline.split(",") if self.baseline else []
 
     @property
     def blocks(self) -> list[Block]:
-        """Encodings with fewer bits that are measured, too."""
+        """The encodings with fewer bits (block16, block8, block4) that are measured, too."""
         asked: dict[Block, bool] = {"block16": self.block16, "block8": self.block8, "block4": self.block4}
         return [name for name, wanted in asked.items() if wanted]
 
     def payload(self) -> int:
-        """Return the bytes to sum. Raises Failure for settings that contradict each other."""
+        """Return the size of the array in bytes. Raises Failure for options that contradict each other."""
         if unknown := [name for name in self.baselines if name not in LIBRARIES]:
             raise Failure(f"--baseline {unknown[0]!r}: want some of {','.join(LIBRARIES)}", exit_code=USAGE)
         if lacking := [why for name in self.baselines if (why := LIBRARIES[name].missing(name))]:
@@ -115,7 +115,9 @@ class AllreduceSettings:
         except ValueError as error:
             raise Failure(f"--size {error}", exit_code=USAGE) from error
         if payload < 4:
-            raise Failure(f"--size {self.size!r}: one {self.dtype} value takes 4 bytes", exit_code=USAGE)
+            raise Failure(
+                f"--size {self.size!r}: want 4 bytes or more, one {self.dtype} value", exit_code=USAGE
+            )
         least = 4 * self.workers
         if self.moves and payload < least:
             raise Failure(
@@ -124,7 +126,7 @@ class AllreduceSettings:
             )
         if self.blocks and self.dtype is Dtype.INT32:
             raise Failure(
-                f"--{self.blocks[0]} needs --dtype float32: int32 values are summed as they are",
+                f"--{self.blocks[0]} needs --dtype float32: int32 values are summed without encoding",
                 exit_code=USAGE,
             )
         if self.moves and self.blocks:
@@ -137,8 +139,9 @@ class AllreduceSettings:
 def allreduce(asked: AllreduceSettings) -> Reply:
     """Measure allreduce, or another collective, through sockets and a switch process on loopback.
 
-    The times are medians of the iterations. Processor time counts all ranks, and the switch. An allreduce
-    has a name, as gradients have, and the same values each time, so all its exponents are foreseen.
+    Times are medians over the iterations. Processor times are of all ranks together, and of the switch. Each
+    allreduce has the same name, as a gradient has, and the same values, so that its exponents are known
+    beforehand.
 
     Examples:
         ina bench allreduce -np 4 --size 64MB --baseline gloo

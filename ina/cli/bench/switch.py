@@ -1,4 +1,4 @@
-"""``ina bench pipeline`` and ``ina bench switch``: the compiled program, and the switch, in memory."""
+"""``ina bench pipeline`` and ``ina bench switch``: measure aggregation and forwarding in the switch."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _pipeline_parts(measured: PipelineBench, setup: Mapping[str, object]) -> Ite
     by_hand_ns = measured.by_hand_ns_per_packet
     rates = [
         ("additions and copies alone, best round", 1e9 / measured.bare_ns_per_packet),
-        *([("the program by hand in C, best round", 1e9 / by_hand_ns)] if by_hand_ns else []),
+        *([("handwritten program in C, best round", 1e9 / by_hand_ns)] if by_hand_ns else []),
         ("compiled, best round", measured.packets_per_s),
         ("compiled, median", measured.median_packets_per_s),
         ("interpreter", measured.interpreter_packets_per_s),
@@ -107,7 +107,7 @@ def _beside_by_hand(measured: PipelineBench) -> dict[str, float]:
 
 
 class Baseline(StrEnum):
-    """Switches to compare with."""
+    """Other switches with which ``--baseline`` compares."""
 
     bmv2 = "bmv2"
 
@@ -142,7 +142,7 @@ def switch(
         ina bench switch --veth --baseline bmv2
     """
     through: VethBench | None = None
-    if veth or baseline:  # first: it may lack something
+    if veth or baseline:  # first, because a requirement may be missing
         through = bench_veth(baseline=baseline is not None, round_s=duration, rounds=VETH_ROUNDS)
     measured = bench_switch(
         exact=exact, lpm=lpm, ternary=ternary, round_s=duration / SWITCH_ROUNDS, rounds=SWITCH_ROUNDS

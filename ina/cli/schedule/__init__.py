@@ -1,1 +1,1 @@
-"""``ina schedule``: simulate schedulers on traces of jobs side by side, and explain their decisions."""
+"""``ina schedule``: simulates, explains and runs schedulers, and measures jobs for them."""

@@ -1,4 +1,4 @@
-"""``ina schedule live``: real jobs under a scheduling policy, on this machine and one switch."""
+"""``ina schedule live``: runs jobs under a scheduling policy, on this machine with one switch."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from ina.service.policies import SHARING, Policies
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 LOOK_S = 0.2
-"""Interval at which the progress of the job is read."""
+"""Interval at which the progress of a measured job is read."""
 WARM_UP = 2
-"""Iterations that do not count: first uses slow them."""
+"""Number of first iterations that are not counted, because one-time costs slow them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
-    """Jobs that run as a policy decides, and their machine or network."""
+    """Options of 'ina schedule live': jobs, the policy that decides, and the GPUs or the network."""
 
     jobs: Annotated[
         Path,
         Declared(
             "--jobs",
             metavar="FILE",
-            help="Read the jobs from this file, as for 'ina schedule plan'; each needs a 'command' "
+            help="Read the jobs from this file, in a format of 'ina schedule plan'; each needs a 'command' "
             "for its workers.",
         ),
     ]
@@ -69,8 +69,8 @@ class LiveSettings:
         Declared(
             min=0,
             metavar="ITERATIONS",
-            help="Measure the stage times of jobs that give none first, over this many iterations; "
-            "0: do not measure.",
+            help="First measure the stage times of jobs without stage times in the file, over this many "
+            "iterations; 0: do not measure.",
         ),
     ] = 0
     asking: options.AskingOptions
@@ -78,10 +78,10 @@ class LiveSettings:
     cluster: Annotated[
         Path | None,
         Declared(
-            parser=Path,  # and not looked for: it may name a topology
+            parser=Path,  # the file need not exist: the value may name a topology
             metavar="FILE",
-            help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
-            " --gpus is ignored then. Default: no network.",
+            help="Allocate servers, trees and slots of a network to jobs: a file or a topology as for 'ina "
+            "cluster simulate'. Ignores --gpus. Default: no network.",
         ),
     ] = None
     on_cluster: NetworkPolicies
@@ -103,8 +103,8 @@ def live(asked: LiveSettings) -> Reply:
 
     The policy decides as in a simulation, from the progress that jobs report (hostlib.interleave). Jobs of a
     group take turns on storage, CPU, GPU and network. A job that was stopped resumes from its last
-    checkpoint. A GPU is a worker process here; at most four jobs share one, and further jobs wait. Prints
-    every decision with its reason. Exits with status 1 if a job failed.
+    checkpoint. No GPU is needed: a worker process stands for one. At most four jobs share a GPU, and further
+    jobs wait. Prints every decision with its reason. Exits with status 1 if a job failed.
 
     Examples:
         ina schedule live --jobs examples/schedule/live.toml --gpus 2
@@ -119,7 +119,7 @@ def live(asked: LiveSettings) -> Reply:
     name = inputs.parse_policy(asked.policy)
     if family(name).startswith("synergy"):
         raise Failure(
-            f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE
+            f"--policy {name}: it divides CPUs and memory, which 'ina schedule live' cannot do", USAGE
         )
     network, allocation = None, None
     if asked.cluster is not None:
@@ -129,7 +129,7 @@ def live(asked: LiveSettings) -> Reply:
     policies = Policies(name, allocation, interval_s=asked.asking.interval, retries=asked.asking.retries)
     servers = policies.servers(there)
     policies = replace(policies, settings=inputs.parse_settings(asked.settings, [name]))
-    policies.core(there)  # refuses invalid ones before anything is started
+    policies.core(there)  # raises errors of policies before processes are started
     submissions = read(asked.jobs, servers)
     command = "schedule live" if asked.cluster is None else LIVE
     job_files.note(command, asked.jobs)
@@ -150,7 +150,7 @@ def _decided(
 ) -> Core:
     """Run the jobs, and return the core that decided.
 
-    What happens is news, on a terminal and with --json too; the table is the result.
+    Prints decisions to standard error as they happen, also with --json.
     """
     specs = {each.name: _spec(asked.jobs, each, asked.slots) for each in submissions}
     impairments = options.FaultOptions(rate_bps=asked.rate_bps, queue=asked.slots).impairments()
@@ -171,12 +171,12 @@ def _decided(
 
 
 def _check_slots(network: Topology, offers: SwitchInfo) -> None:
-    """Refuse switches with more slots than the one that stands for each of them has."""
+    """Raise Failure if a switch of the network has more slots than the real switch, which stands for it."""
     for switch in network.switches:
         if switch.slots > offers.slots:
             raise Failure(
                 f"--cluster: switch {switch.name} has {switch.slots:,} slots; the program of live"
-                f" jobs has {offers.slots:,}: want at most that many",
+                f" jobs has {offers.slots:,}: want at most this number",
                 USAGE,
             )
 
@@ -184,13 +184,13 @@ def _check_slots(network: Topology, offers: SwitchInfo) -> None:
 def submitted(
     submissions: Sequence[Submission], path: Path, network: Topology | None, specs: Mapping[str, LaunchSpec]
 ) -> list[Submitted]:
-    """Return the events of these submissions, with each job's facts for the network if there is one.
+    """Return an event for each submission: its time, the job for the scheduler, and the job for the network.
 
     Args:
         submissions: The jobs as schedulers see them.
-        path: Their file.
-        network: The network; None: there is none.
-        specs: The jobs as they are run.
+        path: The file of the jobs.
+        network: The network for which jobs get servers and trees; None: there is none.
+        specs: The jobs by name, as they are run.
     """
     jobs: Sequence[Job] = [spec.job for spec in specs.values()]
     if network is not None:
@@ -201,7 +201,7 @@ def submitted(
 
 
 def completed(core: Core) -> list[JobState]:
-    """Return the jobs that have ended successfully, in order of their ends."""
+    """Return the jobs that have completed, in the order of their completion."""
     return [each.job for each in core.finished_jobs if each.outcome == "completed"]
 
 
@@ -227,9 +227,9 @@ def _profiled(fabric: SwitchFabric, job: Submission, spec: LaunchSpec, iteration
 
 
 def _measured(fabric: SwitchFabric, spec: LaunchSpec, iterations: int) -> interleave.StageProfile:
-    """Return the stage times of a job that runs alone; the first iterations do not count.
+    """Run a job alone, and return its stage times without the first `WARM_UP` iterations.
 
-    Raises the error with which it failed, or StagesNotMeasured if it ends without having marked its stages.
+    Raises the job's error if it fails, or StagesNotMeasured if it ends without having marked its stages.
     """
     name = spec.job.name
     with grouped(fabric, [spec], (0,), print_output) as group:
@@ -241,7 +241,7 @@ def _measured(fabric: SwitchFabric, spec: LaunchSpec, iterations: int) -> interl
     except interleave.StageError as error:
         raise StagesNotMeasured(
             f"job {name}: {error} after {group.turns.iterations(name)} iterations, of which"
-            f" {WARM_UP} do not count; its program must mark its stages (hostlib.interleave.join)"
+            f" {WARM_UP} are not counted; its program must mark its stages (hostlib.interleave.join)"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""``ina schedule profile`` and ``interleave``: real jobs that are measured, alone and in turns."""
+"""``ina schedule profile`` and ``interleave``: measure real jobs, alone and in groups that take turns."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from ina.service.live import grouped
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
-"""Memory sizes of Synergy's own profiles."""
+"""Memory sizes of a profile, as in Synergy's published profiles."""
 
 SERVER_GPUS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """A job to measure, and the place of its profile."""
+    """Options of 'ina schedule profile': a job to measure, and the file for its profile."""
 
     command: Annotated[
         list[str] | None,
@@ -82,7 +82,7 @@ class ProfileSettings:
         float,
         Declared(metavar="MBPS", min=1e-6, help="With --reads: set the storage bandwidth per GPU, in MB/s."),
     ] = 62.5
-    name: Annotated[str, Declared(help="Name the model in --out.")] = "measured"
+    name: Annotated[str, Declared(help="Give the model this name in --out.")] = "measured"
     cpus_per_gpu: Annotated[
         int, Declared(min=1, help="Make the profile for servers with this many CPUs per GPU.")
     ] = 3
@@ -101,9 +101,9 @@ def profile(asked: ProfileSettings) -> Reply:
     """Measure how the speed of a job depends on its number of CPUs.
 
     Runs the program as a job of one worker. The program must mark its stages (hostlib.interleave.stages) and
-    run long enough. Its processes are bound to one CPU, to all CPUs, and to numbers between as long as these
-    add information; then the program is ended. The effect of memory is computed, not measured: a cache holds
-    its share of the data set, and the rest is read from storage (Synergy, OSDI'22, 3.1).
+    run long enough. Measures it on one CPU, on all CPUs, and on numbers of CPUs between them as long as they
+    add information; then ends it. The effect of memory is computed, not measured: a cache holds a share of
+    the data set, and further data is read from storage (Synergy, OSDI'22, 3.1).
 
     Examples:
         ina schedule profile -- python examples/four_stages.py --iterations 500 --views 24 --threads 4 --batch
@@ -117,8 +117,8 @@ def profile(asked: ProfileSettings) -> Reply:
         raise Failure("nothing to run: give -- COMMAND...", USAGE)
     if (asked.reads > 0) != (asked.dataset > 0) or asked.reads > asked.dataset:
         raise Failure(
-            f"--reads {asked.reads:g}, --dataset {asked.dataset:g}: want both, with a data set that is "
-            "not smaller than the reads",
+            f"--reads {asked.reads:g}, --dataset {asked.dataset:g}: give both, with a data set that is "
+            "not smaller than the reads of an iteration",
             USAGE,
         )
     cpus = sorted(os.sched_getaffinity(0))
@@ -152,7 +152,7 @@ def profile(asked: ProfileSettings) -> Reply:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[JobOnCpus]:
-    """Run a job of one worker that reports its iterations, and end it afterwards."""
+    """Run `command` as a job of one worker inside the context; yield the running job, to measure it."""
     spec = LaunchSpec(job=Job(name="profiled", workers=1, command=tuple(command)))
     with open_fabric(FabricSpec(), [1]) as fabric, grouped(fabric, [spec], (0,), _complaint) as group:
         yield JobOnCpus(group.turns, spec.job.name, lambda: _end(group))
@@ -195,22 +195,22 @@ Members = tuple[str, ...]
 
 MOST = len(turns.STAGES)
 SLOTS = 128
-"""Half as many packets of a worker are in flight: a port with a rate can queue them."""
+"""Slots of each job. A worker's window is half of them, so that a port with a rate can queue the packets."""
 LEAST_RATE_BPS = 1e6
-"""Below this rate, gradients are so slow that workers give up."""
+"""Least rate of ports; with less, sums take so long that workers time out."""
 LEAST_ITERATIONS = 5
-"""Some of them are not counted (`ina.bench.interleave.steady`)."""
+"""Least number of iterations of a job, three of which are not counted (`ina.bench.interleave.steady`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterleaveSettings:
-    """Groups of jobs, and how they are measured."""
+    """Options of 'ina schedule interleave': groups of jobs, and how they are measured."""
 
     groups: Annotated[
         str,
         Declared(
             metavar="GROUPS",
-            help=f"Measure these groups, separated by commas: each joins 2 to {MOST} of these jobs "
+            help=f"Measure these comma-separated groups; a group is 2 to {MOST} of these jobs joined "
             f"by +: {', '.join(KINDS)}.",
         ),
     ] = ",".join(GROUPS)
@@ -260,11 +260,11 @@ class InterleaveSettings:
 def interleave(asked: InterleaveSettings) -> Reply:
     """Run groups of training jobs in turns, and compare the speed-up with the prediction.
 
-    First runs each job alone: its stage times give the best order of stages, the efficiency gamma and the
-    predicted speed-up of every group. Then runs each group, with a barrier after every turn and gradients
+    First runs each job alone: from its stage times follow the best order of stages, the efficiency gamma and
+    the predicted speed-up of every group. Then runs each group, with a barrier after every turn and gradients
     summed in the switch.
 
-    Reads bypass the page cache. No GPU is needed: one core stands in for it, and another one preprocesses.
+    Reads bypass the page cache. No GPU is needed: one core stands for it, and another core preprocesses.
 
     Examples:
         ina schedule interleave
@@ -324,7 +324,7 @@ def interleave(asked: InterleaveSettings) -> Reply:
 
 
 class _Bench:
-    """Runs groups, also of one job, N times, and keeps the measurements of each run."""
+    """Runs single jobs and groups of jobs, and keeps the measurements of each run."""
 
     def __init__(
         self, fabric: SwitchFabric, workers: int, command: Callable[[str], list[str]], progress: Progress
@@ -336,7 +336,7 @@ class _Bench:
         self._runs: dict[Members, list[list[turns.Ranks]]] = {}
 
     def measure(self, members: Members, offsets: Sequence[int]) -> None:
-        """Run a group whose jobs start their rounds at these stages. Raises Failure if it breaks."""
+        """Run a group once; job i starts a round at stage `offsets[i]`. Raises the error of a failed job."""
         (task,) = self._progress.task_ids
         self._progress.update(task, description=" + ".join(members))
         specs = [
@@ -358,11 +358,11 @@ class _Bench:
         self._progress.advance(task)
 
     def profiles(self, members: Members) -> list[turns.StageProfile]:
-        """Return the profile of each member over all runs of the group."""
+        """Return the profile of each job of a group, over all runs of the group."""
         return [turns.job_profile(pool(runs)) for runs in zip(*self._runs[members], strict=True)]
 
     def alone(self, kind: str) -> turns.StageProfile:
-        """Return the profile of a job that has the machine to itself."""
+        """Return the profile of a job from its runs without other jobs."""
         return self.profiles((kind,))[0]
 
 
@@ -381,7 +381,7 @@ def _members(text: str) -> Members:
 def _two_cores(wanted: str) -> str:
     cores = list(map(str, sorted(os.sched_getaffinity(0))))
     if len(cores) < 2:
-        raise Failure(f"preprocessing and computing need a core each; this process may use {len(cores)}")
+        raise Failure(f"preprocessing and computing need two cores; this process may use {len(cores)}")
     pair = wanted.split(",") if wanted else cores[:2]
     if len(pair) != 2 or not {*pair} <= {*cores}:
         raise Failure(
@@ -430,7 +430,7 @@ def _in_turns(
         ],
     )
     yield Listing(
-        "groups in turns: speed-up measured and predicted, and what makes the round longer",
+        "groups in turns: speed-up measured and predicted, and causes of longer rounds",
         [
             "group",
             "starts at",

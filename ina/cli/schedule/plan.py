@@ -1,4 +1,4 @@
-"""``ina schedule plan`` and ``policies``: the jobs that a policy would run now; all policies."""
+"""``ina schedule plan`` and ``policies``: show what a policy would run; list all policies."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneServer(inputs.ClusterOptions):
-    """The servers; default: one."""
+    """Options for the servers of 'ina schedule plan', by default one server."""
 
     nodes: inputs.Nodes = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """Jobs for one decision of a policy."""
+    """Options of 'ina schedule plan': jobs, servers and the policy that decides once."""
 
     jobs: Annotated[
         Path,
@@ -62,16 +62,16 @@ class PlanSettings:
         bool,
         Declared(
             "--explain",
-            help="Explain for each job why it runs or waits, with numbers, and what its predictions "
-            "are based on.",
+            help="Explain for each job why it runs or waits, with numbers, and how its duration is "
+            "predicted.",
         ),
     ] = False
     history: Annotated[
         Path | None,
         Declared(
             metavar="FILE",
-            help="Learn durations from this trace of finished jobs; policies that use a job's "
-            "estimate use these.",
+            help="Learn durations from this trace of finished jobs; policies that use estimated durations "
+            "get the learned ones.",
         ),
     ] = None
     plot: Annotated[
@@ -149,16 +149,16 @@ def plan(asked: PlanSettings) -> Reply:
 def explanations(
     policy: str, decided: Plan, around: SimulationConfig, model: DurationModel | None
 ) -> dict[str, list[str]]:
-    """Return sentences about each job, by its name.
+    """Return, by job, the sentences that explain the decision about the job.
 
-    They are the policy's notes, the job's request and its share, in numbers, for Lucid the path through
-    its tree, and the terms of its expected duration.
+    They are the policy's notes, the resources that the job requests and gets, for Lucid the path through its
+    packing tree, and, with a model, the terms of the expected duration.
 
     Args:
         policy: Name of the policy.
         decided: The decision.
-        around: The configuration.
-        model: Predicts durations; None: they are not predicted.
+        around: The configuration of the simulation.
+        model: The model that predicts durations; None: they are not predicted.
     """
     found: dict[str, list[str]] = {}
     figures = numbers(decided, around.cluster)
@@ -179,7 +179,7 @@ def explanations(
 
 
 def _decided(policy: str, decided: Plan, cluster: Cluster) -> Iterator[Listing | str]:
-    """Yield the groups, their timelines, and the waiting jobs."""
+    """Yield the parts of the reply: a table of groups, their timelines, and the waiting jobs."""
     rows = [
         (
             str(number),
@@ -241,7 +241,7 @@ def _members(each: PlannedGroup) -> list[str]:
 
 
 def _where(each: PlannedGroup, cluster: Cluster) -> str:
-    """Return the GPUs by server, as in ``a:0-3``; numbers count from each server's first."""
+    """Return the GPUs of a group by server, as in ``a:0,1 b:3``; each server's GPUs are numbered from 0."""
     places: dict[int, list[int]] = {}
     for gpu in sorted(each.group.gpus):
         node = cluster.node_of[gpu]
@@ -292,8 +292,8 @@ def policies(
             argument=True,
             metavar="[FAMILY]...",
             show_default="all",
-            help="List all policies of these families: the name before a colon, or a file or module "
-            "with a FAMILY.",
+            help="List all policies of these families. A family is the part of a policy's name before the "
+            "colon, or a file or module that defines FAMILY.",
         ),
     ] = None,
     everything: Annotated[
@@ -306,7 +306,8 @@ def policies(
 ) -> Reply:
     """List the policies by family, and their parameters.
 
-    Compare figures only within one family. --json lists all policies.
+    Families differ in their models of speed: compare results only within one family. --json lists all
+    policies.
 
     Examples:
         ina schedule policies
@@ -331,7 +332,13 @@ def policies(
 
 
 def _policies(listed: Mapping[str, Family], *, everything: bool, whole: bool) -> Iterator[Listing | str]:
-    """Yield the policies of families: `everything`, or all of these as a `whole`, or the main ones."""
+    """Yield the policies of these families.
+
+    Args:
+        listed: The families.
+        everything: List all policies, for --all; otherwise, without `whole`, the main ones.
+        whole: List all policies, because the user has named the families.
+    """
     shown = 0
     for kind, of in listed.items():
         names = list(of.policies) if everything or whole else of.main

@@ -1,4 +1,4 @@
-"""``ina schedule simulate``, ``sweep`` and ``tune``: policies on the same jobs, loads, seeds, settings."""
+"""``ina schedule simulate``, ``sweep`` and ``tune``: compare policies, loads and seeds, or settings."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _document(
 
 
 def _write(directory: Path, outcomes: Sequence[SimulationOutcome], document: Mapping[str, object]) -> None:
-    """Write the files of ``--output``, all of them or none."""
+    """Write the files of ``--output``; if one cannot be written, none is."""
     curves = {
         o.task.policy: {
             "jct_s": sorted(o.jcts_s),
@@ -153,7 +153,7 @@ def _write(directory: Path, outcomes: Sequence[SimulationOutcome], document: Map
 
 
 FOR_DEADLINES = ("edf", "on-time", "joint")
-"""Policies with which the table shows how many deadlines are met."""
+"""Policies for deadlines; with one of them, the table has a column with the deadlines that are met."""
 
 
 def _outcomes(outcomes: Sequence[SimulationOutcome], title: str) -> Iterator[Listing | str]:
@@ -183,7 +183,7 @@ def _outcomes(outcomes: Sequence[SimulationOutcome], title: str) -> Iterator[Lis
     families = {family(o.task.policy) for o in outcomes}
     if len(families) > 1:
         kinds = ", ".join(name or "plain" for name in sorted(families))
-        yield (f"Speed models differ between {kinds}: compare figures only within one family.")
+        yield (f"Speed models differ between {kinds}: compare results only within one family.")
 
 
 # --------------------------------------------------------------------------- loads and seeds
@@ -193,7 +193,7 @@ SEED_DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSettings:
-    """Policies, loads and seeds, where their simulations run, and where the results go."""
+    """Options of 'ina schedule sweep': policies, loads and seeds, where simulations run, and output files."""
 
     policy: inputs.Policies = "fifo,srtf,muri-s"
     loads: Annotated[
@@ -229,7 +229,7 @@ class SweepSettings:
         Declared(
             writable=True,
             metavar="FILE",
-            help="Write the JSON object to this file, too: means, and the figures of each simulation.",
+            help="Write the JSON object to this file, too: the means, and the results of each simulation.",
         ),
     ] = None
     plot: Annotated[
@@ -246,7 +246,7 @@ def sweep(asked: SweepSettings) -> Reply:
     """Simulate policies over several loads and seeds, and print means over the seeds.
 
     Runs one simulation for each policy, load and seed. Times are in seconds; ± is the standard deviation over
-    the seeds. The figures do not depend on where, or in how many processes, the simulations run.
+    the seeds. The results do not depend on where, or in how many processes, the simulations run.
 
     Examples:
         ina schedule sweep --policy srtf,tiresias,muri-s --loads 0.8,1,1.2 --seeds 0-4
@@ -366,7 +366,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneSettings:
-    """Settings to try, and the jobs to try them on."""
+    """Options of 'ina schedule tune': settings to try, the metric to lower, and the jobs to simulate."""
 
     choices: Annotated[
         list[str],
@@ -392,8 +392,8 @@ class TuneSettings:
 def tune(asked: TuneSettings) -> Reply:
     """Simulate the same jobs with other settings, and keep settings that lower a metric.
 
-    Tunes like Lucid's system tuner: tries the values of one setting after the other, with the best values so
-    far of the others, until a round through all settings gains nothing.
+    Tunes like Lucid's system tuner: tries the values of one setting after the other, while all other settings
+    have their best values so far, until a round through all settings gains nothing.
 
     Examples:
         ina schedule tune --generate 200 --try profile_s=40,80,160 --try capacity=0,1,2
@@ -435,7 +435,7 @@ def tune(asked: TuneSettings) -> Reply:
 
 
 def _choices(texts: list[str], policy: str) -> dict[str, list[float]]:
-    """Turn ``NAME=1,2,3`` into values by name. Raises BadSpec for an unknown setting or an invalid value."""
+    """Return the values to try by setting, from texts ``NAME=1,2,3``. Raises BadSpec for invalid ones."""
     found: dict[str, list[float]] = {}
     for text in texts:
         name, _, values = text.partition("=")
@@ -460,7 +460,7 @@ def _tuned(found: TuningResult, setup: Mapping[str, object]) -> dict[str, object
 
 
 def _trials(found: TuningResult, title: str, metric: str) -> list[Listing | str]:
-    """Return all trials in order, and the best one."""
+    """Return the parts of the reply: a table of all trials in order, and the best settings."""
     start = found.trials[0]
     rows = [
         (

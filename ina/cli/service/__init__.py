@@ -1,1 +1,1 @@
-"""Commands that ask a controller that runs as a service (`ina controller`)."""
+"""``ina controller``, and the commands that send requests to a running controller."""

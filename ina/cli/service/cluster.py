@@ -1,4 +1,4 @@
-"""``ina top``, ``drain``, ``undrain``, ``quota``, ``reallocate``, ``reload``, ``audit``: its cluster."""
+"""Commands for a controller's cluster: top, drain, undrain, quota, reallocate, reload, audit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from ina.cli.service.common import ControllerOptions, clock, plain, rows
 if TYPE_CHECKING:  # other commands need no HTTP
     from ina.service.views import ClusterView, JobView, SlotsView, SwitchView
 
-Nodes = Annotated[list[str], Declared(argument=True, metavar="NODE …", help="Name the servers or switches.")]
+Nodes = Annotated[
+    list[str], Declared(argument=True, metavar="NODE …", help="Drain or undrain these servers or switches.")
+]
 
 
 def drain(nodes: Nodes, *, at: ControllerOptions) -> None:
@@ -45,7 +47,7 @@ def undrain(nodes: Nodes, *, at: ControllerOptions) -> None:
 
 
 def _drain(at: ControllerOptions, nodes: Sequence[str], *, back: bool) -> None:
-    """Drain or undrain the nodes. Raises Failure before any of them changes."""
+    """Drain the nodes; with `back`, undrain them. Raises Failure for an invalid node before any changes."""
     with at.connect() as controller:
         cluster = controller.cluster()
         down = {node["name"]: node["down"] for node in (*cluster["servers"], *cluster["switches"])}
@@ -62,7 +64,7 @@ def _drain(at: ControllerOptions, nodes: Sequence[str], *, back: bool) -> None:
 def quota(
     tenant: Annotated[
         str | None,
-        Declared(argument=True, metavar="[TENANT]", help="Show or change this tenant's quota alone."),
+        Declared(argument=True, metavar="[TENANT]", help="Show or change the quota of this tenant only."),
     ] = None,
     *,
     gpus: Annotated[
@@ -81,9 +83,9 @@ def quota(
 ) -> Reply:
     """Show, set or remove quotas and reservations of tenants.
 
-    Jobs above a quota wait, with that reason; submissions above a limit per minute are refused, with the time
-    until the next try. Setting replaces all values: without --gpus and --per-minute there is no limit,
-    without --reserved no reservation. Only operators may set and remove.
+    Jobs above a quota wait, and 'ina explain' says so. Submissions above a limit per minute are refused, with
+    the time after which to submit again. Setting one value replaces all: without --gpus or --per-minute there
+    is no such limit, without --reserved no reservation. Only operators may set and remove quotas.
 
     Examples:
         ina quota --controller http://127.0.0.1:9580
@@ -94,7 +96,7 @@ def quota(
     """
     sets = any(value is not None for value in (gpus, reserved, per_minute))
     if tenant is None and (sets or remove):
-        raise Failure("whose quota? give the TENANT", USAGE)
+        raise Failure("TENANT is missing: give the tenant whose quota to set or remove", USAGE)
     if sets and remove:
         raise Failure("--remove and --gpus, --reserved or --per-minute are mutually exclusive", USAGE)
     with at.connect() as controller:
@@ -124,7 +126,7 @@ def reallocate(
     job: Annotated[
         str,
         Declared(
-            argument=True, metavar="[JOB]", help="Show this job alone; memory is divided among all jobs."
+            argument=True, metavar="[JOB]", help="Print this job only; memory is divided among all jobs."
         ),
     ] = "",
     *,
@@ -145,7 +147,7 @@ def reallocate(
     shown = [each for each in found["jobs"] if each["changed"] or job]
     same = len(found["jobs"]) - len(shown)
     if not shown:
-        return Reply({**found}, [f"no job has other slots than before, of {plural(same, 'job')}"])
+        return Reply({**found}, [f"no slots have changed, of {plural(same, 'job')}"])
     columns = ("job", "before", "now", "why")
     cells = [
         [plain(each["job"]), _shown(each["before"]), _shown(each["after"]), plain(each["why"])]
@@ -163,7 +165,7 @@ def _shown(slots: Mapping[str, SlotsView]) -> str:
 def reload(*, at: ControllerOptions) -> Reply:
     """Reload a controller's --cluster and --policies files, and print the differences.
 
-    Jobs that a changed cluster does not touch run on; others get other places. A file that is wrong changes
+    Jobs on servers and switches that stay run on; other jobs are moved, or wait. A file with an error changes
     nothing. Only operators may do this.
 
     Examples:
@@ -174,7 +176,7 @@ def reload(*, at: ControllerOptions) -> Reply:
     with at.connect() as controller:
         found = controller.reload()
     policies = ", ".join(f"{kind} {name}" for kind, name in found["policies"].items())
-    changes = found["cluster"] or ["the cluster is as before"]
+    changes = found["cluster"] or ["the cluster has not changed"]
     return Reply({**found}, [*map(plain, changes), f"policies: {plain(policies)}"])
 
 
@@ -209,14 +211,14 @@ def audit(*, at: ControllerOptions) -> Reply:
 def top(
     *,
     every: Annotated[
-        float, Declared("--every", min=0.2, metavar="SECONDS", help="Ask again at this interval.")
+        float, Declared("--every", min=0.2, metavar="SECONDS", help="Refresh at this interval.")
     ] = 1.0,
     at: ControllerOptions,
     json: Json = False,
 ) -> None:
     """Show a controller's switches, servers and jobs, until interrupted.
 
-    Prints them once where standard output is not a terminal, or with --json.
+    Prints them once if standard output is not a terminal, or with --json.
 
     Examples:
         ina top --controller http://127.0.0.1:9580

@@ -1,4 +1,4 @@
-"""Common parts of a controller's commands: its connection, and tables of jobs."""
+"""Common parts of commands for a controller: options, the connection, and tables of jobs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ JobName = Annotated[
     Declared(
         argument=True,
         metavar="JOB",
-        help="Name the job: its name, its id or number of 'ina jobs', or, as an operator, TENANT/NAME.",
+        help="Give the job's name, or its id or number as in 'ina jobs'. Operators: or TENANT/NAME.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """A controller that runs, and how to reach it."""
+    """Options for the connection to a running controller: its URL, a token, a CA."""
 
     controller: Annotated[
         str,
@@ -65,16 +65,16 @@ class ControllerOptions:
 
     @contextmanager
     def connect(self, token: str = "") -> Iterator[Client]:
-        """Connect to the controller. Raises Failure, also for a request that it refuses.
+        """Connect to the controller inside the context; `token`: instead of the token of the options.
 
-        `token` is presented instead of the options' token.
+        Raises Failure, also if the controller refuses a request inside the context.
         """
         try:
             from ina.service.client import Client
         except ImportError as error:
-            raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
+            raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
         if not self.controller:
-            raise Failure("which controller? give --controller URL, or set INA_CONTROLLER", USAGE)
+            raise Failure("--controller is missing: give --controller URL, or set INA_CONTROLLER", USAGE)
         try:
             client = Client(self.controller, token=token or self._token(), ca=self.controller_ca)
         except ValueError as error:
@@ -85,7 +85,7 @@ class ControllerOptions:
             yield client
 
     def _token(self) -> str:
-        """Return the token. It is not an option's value: other users could see that among the processes."""
+        """Return the token from a file or a variable: other users could see the value of an option."""
         if self.token_file is None:
             return os.environ.get("INA_CONTROLLER_TOKEN", "").strip()
         return self.token_file.read_text(encoding="utf-8").strip()
@@ -96,7 +96,7 @@ JOB = "The job, for a controller"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """Keys of a ``[[job]]`` table, as options."""
+    """Options that describe a job for a controller, in place of a ``[[job]]`` table."""
 
     name: Annotated[
         str | None,
@@ -132,12 +132,12 @@ class JobOptions:
             metavar="BYTES",
             rich_help_panel=JOB,
             help="Expect an iteration to sum this many bytes. Default: 262144. With 'ina admit', the "
-            "controller counts a job's iterations by it, if it is given.",
+            "controller counts iterations by summed bytes, if this option is given.",
         ),
     ] = None
 
     def keys(self) -> dict[str, object]:
-        """Return the given options by the keys of the table, without the name."""
+        """Return the given options as entries of a ``[[job]]`` table, without the name."""
         own = {
             "deadline_s": self.deadline,
             "iterations": self.iterations,
@@ -151,7 +151,7 @@ class JobOptions:
 
 
 def clock(time_s: float | None) -> str:
-    """Format a duration for people, in hours, minutes and seconds.
+    """Format a duration for people: in seconds below a minute, then as [H:]MM:SS; None as "".
 
     >>> clock(3.21), clock(75), clock(-3700), clock(None)
     ('3.2 s', '1:15', '-1:01:40', '')
@@ -167,12 +167,12 @@ def clock(time_s: float | None) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text of another user without characters that move the cursor."""
+    """Return another user's text with escapes in place of characters that could move the cursor."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def state_of(job: JobView) -> str:
-    """Return where a job is, or how it ended."""
+    """Return a job's state, such as "running" or "failed"; "completed late" after its deadline."""
     return "completed late" if job["state"] == "completed" and job["late"] else job["state"]
 
 
@@ -180,7 +180,7 @@ _COLUMNS = ("job", "tenant", "state", "workers", "done", "left", "deadline", "sl
 
 
 def rows(jobs: Sequence[JobView], now_s: float) -> tuple[list[str], list[list[str]]]:
-    """Return the columns of a table of jobs, and its lines; a column of tenants only if there are any."""
+    """Return the columns of a table of jobs, and its rows; without the column of tenants if none has one."""
     found = [list(_COLUMNS), *(_row(job, now_s) for job in jobs)]
     if not any(job["tenant"] for job in jobs):
         for line in found:
@@ -209,12 +209,12 @@ def _row(job: JobView, now_s: float) -> list[str]:
 
 
 def listed(title: str, jobs: Sequence[JobView], now_s: float) -> Listing:
-    """Return jobs as a table."""
+    """Return a table of jobs; `now_s` is the time on the controller's clock."""
     return Listing(title, *rows(jobs, now_s), left=("job", "tenant", "state", "slots", "why"))
 
 
 def line(decision: DecisionView) -> str:
-    """Return a decision as a line of text."""
+    """Format a decision of the controller as a line: time, event, jobs, reason."""
     names = ", ".join(plain(name) for name in decision["jobs"])
     what = f"{names}: {plain(decision['text'])}" if names else plain(decision["text"])
     return f"{decision['at_s']:>10.1f} s  {decision['event']:<11}  {what}"

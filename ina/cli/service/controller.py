@@ -17,7 +17,7 @@ from ina.quickly import quickly
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """A controller: its cluster, its policies, and its users."""
+    """Options of 'ina controller': its state, cluster, address, policies, and how workers start."""
 
     state: Annotated[
         Path | None,
@@ -56,7 +56,7 @@ class ControllerSettings:
         int | None,
         Declared(
             metavar="COUNT",
-            help="With --cluster: put this many 32-bit values into each packet. Default: as the running "
+            help="With --cluster: put this many 32-bit values into each packet. Default: as in the running "
             "switches.",
         ),
     ] = None
@@ -107,20 +107,23 @@ class ControllerSettings:
         str | None,
         Declared(
             metavar="NAME",
-            help="Schedule jobs by this policy of 'ina schedule policies'. Default: joint, which also places "
-            "them and chooses trees, up to 32 servers; edf beyond.",
+            help="Schedule jobs by this policy of 'ina schedule policies'. Default: up to 32 servers joint, "
+            "which also places jobs and chooses trees; with more servers, or --placement, edf.",
         ),
     ] = None
     placement: Annotated[
         str | None,
-        Declared(metavar="NAME", help="Place jobs by this policy. Default: the scheduler, or netpack."),
+        Declared(
+            metavar="NAME",
+            help="Place jobs by this policy. Default: netpack; with --scheduler joint, joint places them.",
+        ),
     ] = None
     routing: Annotated[
         str | None,
         Declared(
             metavar="NAME",
-            help="Choose trees by this policy. Default: ecmp-everywhere; with joint shortest-path, which "
-            "leaves trees to it.",
+            help="Choose trees by this policy. Default: ecmp-everywhere; with --scheduler joint, "
+            "shortest-path, which keeps the trees that joint chooses.",
         ),
     ] = None
     memory: Annotated[
@@ -189,7 +192,7 @@ class ControllerSettings:
     ] = 10_000
     keep_days: Annotated[
         float,
-        Declared(metavar="DAYS", help="Keep a job for this long after its end, if --keep-jobs allows."),
+        Declared(metavar="DAYS", help="Keep jobs for this long after their end, the latest --keep-jobs."),
     ] = 30.0
     take_over: Annotated[
         bool,
@@ -207,7 +210,7 @@ class ControllerSettings:
     ] = "text"
 
     def check(self) -> None:
-        """Raise Failure for settings that contradict each other, or need another."""
+        """Raise Failure for options that contradict each other, or need another option."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
         if self.cluster is not None and self.testbed is not None:
@@ -221,7 +224,7 @@ class ControllerSettings:
         if self.cluster is None and any(of_cluster.values()):
             option = next(option for option, given in of_cluster.items() if given)
             raise Failure(
-                f"{option} needs --cluster: a testbed's switches are as 'ina topo up' made them", USAGE
+                f"{option} needs --cluster: 'ina topo up' sets it for the switches of a testbed", USAGE
             )
         if self.target not in ("embedded", "bmv2"):
             raise Failure(f"--target {self.target}: want embedded or bmv2", USAGE)
@@ -234,7 +237,7 @@ class ControllerSettings:
 
     @property
     def launched(self) -> str:
-        """Kind of the executor."""
+        """Kind of the executor: the option, or local on a testbed, and ssh on a cluster."""
         return self.executor or ("local" if self.cluster is None else "ssh")
 
 
@@ -243,7 +246,7 @@ def controller(context: typer.Context, asked: ControllerSettings) -> None:
     if context.invoked_subcommand is not None:
         return
     if asked.state is None:
-        raise Failure("give --state DIR, where the controller keeps its state", USAGE)
+        raise Failure("--state is missing: give --state DIR, where the controller keeps its state", USAGE)
     asked.check()
     try:
         with quickly():
@@ -293,13 +296,13 @@ for _group, _name, _place, _line in (
         app,
         "backup",
         "service.state:backup",
-        "Copy a state with its tokens into one file, while a controller may use it.",
+        "Copy a state with its tokens into one file, also while a controller uses the state.",
     ),
     (
         app,
         "restore",
         "service.state:restore",
-        "Replace a state that no controller uses by a backup; the old state is kept beside it.",
+        "Replace a state with a backup, while no controller uses it; the old state is kept beside it.",
     ),
     (
         app,

@@ -1,4 +1,4 @@
-"""``ina submit``, ``jobs``, ``show``, ``explain``, ``watch``, ``logs``, ``cancel``, ``retry``: jobs."""
+"""Commands for a controller's jobs: submit, jobs, show, explain, watch, logs, cancel, retry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # other commands need no HTTP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitSettings:
-    """Jobs to submit, and the folder in which they run."""
+    """Options of 'ina submit': jobs to submit, and the folder in which they run."""
 
     what: Annotated[
         list[str],
@@ -53,7 +53,7 @@ class SubmitSettings:
     folder: Annotated[
         Path | None,
         Declared(
-            parser=Path,  # and not looked for: it is on other machines
+            parser=Path,  # it need not exist: it is on other machines
             metavar="DIR",
             help="Run the commands in this directory of the servers, unless a job's extra.folder names "
             "another. Default: the current directory.",
@@ -63,16 +63,16 @@ class SubmitSettings:
         bool,
         Declared(
             "--driver",
-            help="With --workers: run the command once; it starts the workers by Ray Train. The controller "
-            "needs --executor ray.",
+            help="With --workers: run the command once; it starts the workers with Ray Train. The controller "
+            "must run with --executor ray.",
         ),
     ] = False
     key: Annotated[
         str,
         Declared(
             metavar="TEXT",
-            help="Send this idempotency key: the same key again submits nothing, and shows the same jobs. "
-            "Default: a random one.",
+            help="Send this idempotency key: a second submission with the same key submits nothing, and "
+            "shows the jobs of the first. Default: a random key.",
         ),
     ] = ""
 
@@ -80,9 +80,9 @@ class SubmitSettings:
 def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Reply:
     """Submit jobs to a controller, which decides when, where and with which slots they run.
 
-    Accepts all jobs or none, and prints their states: 'ina watch' shows further decisions, and 'ina explain'
-    the reasons. The options of a job are for a command. Times of arrival in a file do not count: a job
-    arrives when it is submitted.
+    The controller accepts all jobs or none. Prints the jobs' states: 'ina watch' shows further decisions, and
+    'ina explain' the reasons. Options that describe a job are for a command, not for a file. Arrival times in
+    a file are ignored: a job arrives when it is submitted.
 
     Examples:
         ina submit jobs.toml --controller http://127.0.0.1:9580
@@ -91,21 +91,21 @@ def submit(asked: SubmitSettings, job: JobOptions, at: ControllerOptions) -> Rep
 
         ina submit -np 4 --name night-run --key night-run -- python train.py
 
-    A file has the keys of docs/reference/files.md; all of its jobs are accepted, or none.
+    docs/reference/files.md lists the keys of a file.
     """
     what = asked.what
     given = job.keys() | ({} if job.name is None else {"name": job.name})
     if asked.workers is not None:
         if what[0].endswith(documents.FORMATS):
             raise Failure(
-                f"{what[0]}: a file of jobs says itself how many workers and which command: want FILE alone",
+                f"{what[0]}: a file of jobs has the workers and the command of each job: leave -np out",
                 USAGE,
             )
         jobs = [
             _of_command(what, asked.workers, given) | ({"extra": {"driver": True}} if asked.driver else {})
         ]
     elif given or asked.driver or len(what) != 1:
-        raise Failure("want one FILE of jobs, or -np WORKERS and a command behind --", USAGE)
+        raise Failure("want one FILE of jobs, or -np WORKERS and a command after --", USAGE)
     else:
         jobs = _of_file(Path(what[0]))
     where = str((asked.folder or Path()).absolute())
@@ -127,18 +127,18 @@ def _of_command(command: list[str], workers: int, given: dict[str, Any]) -> dict
 
 
 def _of_file(path: Path) -> list[dict[str, Any]]:
-    """Return the tables of a file's jobs, checked as far as that needs no controller. Raises BadSpec."""
+    """Return the ``[[job]]`` tables of a file. Raises BadSpec for errors that need no controller."""
     document = documents.read(path)
     jobs = jobs_of(document, require=("command",))  # an error here names the file's line
     tables = [{**table, "name": job.name} for job, table in zip(jobs, document.data["job"], strict=True)]
     if any(table.pop("arrival_s", 0) for table in tables):
-        say(f"{path}: arrival_s does not count: jobs arrive when they are submitted")
+        say(f"{path}: arrival_s is ignored: jobs arrive when they are submitted")
     return tables
 
 
 def jobs(
     *,
-    switch: Annotated[str, Declared(hidden=True, help="Name the command that asks this switch.")] = "",
+    switch: Annotated[str, Declared(hidden=True, help="Fail, and name the command for a switch.")] = "",
     at: ControllerOptions,
     every: Annotated[bool, Declared("--all", help="List the controller's jobs that are over, too.")] = False,
     state: Annotated[
@@ -211,7 +211,7 @@ def explain(
 
 
 def _facts(job: JobView, now_s: float) -> list[str]:
-    """Return the facts of a job, a line each."""
+    """Return lines with the facts about a job, such as its state, deadline, servers and slots."""
     due_s, ends_s = job["due_s"], job["ends_s"]
     tree = job["tree"]
     facts = {
@@ -273,8 +273,8 @@ def watch(
 ) -> None:
     """Watch a controller: every decision with its reason, as it happens.
 
-    With a job: from its submission on, until it is over; exits with status 1 unless it completed. Without:
-    from now on, until interrupted.
+    With JOB: shows its decisions since its submission, until it is over; exits with status 1 unless it
+    completed. Without JOB: shows all decisions from now on, until interrupted.
 
     Examples:
         ina watch --controller http://127.0.0.1:9580
@@ -306,7 +306,7 @@ def watch(
 
 
 def _fail(job: JobView) -> None:
-    """Raise Failure if a job has not ended well, with the command that shows the failed rank's output."""
+    """Raise Failure if an ended job has not completed; name the command that shows a failed rank's output."""
     if job["state"] == "completed":
         return
     text = f"job {plain(job['id'])} {job['state']}: {plain(job['reason'])}"
@@ -328,7 +328,8 @@ def logs(
 ) -> None:
     """Show the output of a rank of a controller's job.
 
-    On a terminal, control characters in it are shown as Python writes them; elsewhere it is unchanged.
+    On a terminal, control characters in the output are shown as escapes, as Python writes them; otherwise the
+    output is unchanged.
 
     Examples:
         ina logs night-run --controller http://127.0.0.1:9580
@@ -357,7 +358,7 @@ def _pieces(controller: Client, job: str, rank: int) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Return a program's output without control characters, except ends of lines and tabs."""
+    """Return a program's output with escapes in place of control characters; line ends and tabs stay."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in lines)
 

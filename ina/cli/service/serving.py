@@ -1,4 +1,4 @@
-"""Serves as ``ina controller`` until a signal comes."""
+"""Runs the service of ``ina controller`` until a signal arrives."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from ina.service.tokens import Tokens
 
 
 def serve(asked: ControllerSettings, folder: Path) -> None:
-    """Serve with these settings, which are checked, and the state in a folder. Ends with Interrupted."""
+    """Run the controller with checked settings and the state in `folder` until a signal arrives.
+
+    Raises Interrupted then.
+    """
     address = Address.parse(asked.listen)
     engine = EngineChoice(asked.launched, asked.licence, asked.launch_with, tuple(asked.pass_env or ()))  # type: ignore[arg-type]  # checked
     retention = Retention(asked.keep_jobs, asked.keep_days * DAY_S)
@@ -45,7 +48,7 @@ def serve(asked: ControllerSettings, folder: Path) -> None:
     logs.write_to(sys.stderr, "json" if asked.log == "json" else "text")
 
     async def until_signalled() -> int:
-        """Serve until a signal comes, and return its number."""
+        """Run the service until a signal arrives, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         service_there = opened(
             folder,
@@ -74,7 +77,7 @@ async def _answering(
     files: Files,
     ended: asyncio.Future[int],
 ) -> None:
-    """Run a service and answer requests until it has ended, or a signal has come."""
+    """Run a service and answer requests until the service has ended, or a signal has arrived."""
     running = asyncio.create_task(service.run())
     try:
         async with speaking(
@@ -117,7 +120,7 @@ def _site(asked: ControllerSettings) -> Site:
 
 
 def _policies(asked: ControllerSettings, around: AllocationSettings, servers: int) -> Policies:
-    """Return the policies that the options name."""
+    """Return the policies that the options name, with defaults for the size of the cluster."""
     names = {
         "scheduler": asked.scheduler,
         "placement": asked.placement,
@@ -134,7 +137,7 @@ def _policies(asked: ControllerSettings, around: AllocationSettings, servers: in
 
 
 async def _log_decisions(service: Daemon) -> None:
-    """Log the decisions from this start on; earlier ones were logged when they were taken."""
+    """Log the decisions that are taken after this start; earlier decisions were logged by earlier starts."""
     while service.ready:
         await asyncio.sleep(0.01)
     await logs.follow(service, service.recovered_lines)
@@ -142,7 +145,7 @@ async def _log_decisions(service: Daemon) -> None:
 
 @contextlib.contextmanager
 def _signals(ended: asyncio.Future[int]) -> Iterator[None]:
-    """Make the signals that end a command end the service in an orderly way."""
+    """Inside the context, let SIGINT, SIGTERM and SIGHUP set the result of `ended` to their number."""
     loop = asyncio.get_running_loop()
     numbers = [
         number

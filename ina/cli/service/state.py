@@ -1,4 +1,4 @@
-"""``ina controller token``, ``backup``, ``restore``, ``adopt``, ``forget``: the state of a controller."""
+"""Commands for a controller's state: token, backup, restore, adopt, forget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ State = Annotated[
     Declared(
         writable=True,
         metavar="DIR",
-        help="Use the state in this directory, as 'ina controller --state' does.",
+        help="Use the controller's state in this directory, given to 'ina controller' as --state.",
     ),
 ]
 Tenant = Annotated[str, Declared(argument=True, metavar="NAME", help="Name the tenant.")]
@@ -27,23 +27,23 @@ def add(
     role: Annotated[
         Role,
         Declared(
-            help="Give the tenant this role: submitter (submits jobs, sees and ends its own) or operator "
-            "(sees and ends all jobs, drains, audits)."
+            help="Give the tenant this role: submitter (submits jobs, sees and ends its own jobs) or "
+            "operator (sees and ends all jobs, drains, audits)."
         ),
     ] = Role.SUBMITTER,
     user: Annotated[
         str,
         Declared(
             metavar="USER",
-            help="Run the tenant's commands as this user of the machine; only a controller that is root can. "
-            "Default: as the controller's own user; one that is root runs none.",
+            help="Run the tenant's commands as this user of the machine; the controller must run as root. "
+            "Default: the controller's user; a controller that runs as root then refuses the commands.",
         ),
     ] = "",
 ) -> None:
     """Add a token for a tenant, and print it.
 
-    It cannot be shown again: only its hash is kept. It is valid at once; from the first token on, a
-    controller requires one of each client.
+    The token cannot be shown again: only its hash is kept. It is valid at once. As soon as there is a token,
+    the controller requires a token of each client.
 
     Examples:
         ina controller token add alice --state /var/lib/ina
@@ -84,7 +84,7 @@ def backup(
     ],
     state: State,
 ) -> None:
-    """Copy a state with its tokens into one file, while a controller may use it.
+    """Copy a state with its tokens into one file, also while a controller uses the state.
 
     Examples:
         ina controller backup ina.backup --state /var/lib/ina
@@ -93,19 +93,21 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, Declared(argument=True, metavar="FILE", help="Restore this file of 'backup'.")],
+    file: Annotated[
+        Path, Declared(argument=True, metavar="FILE", help="Restore from this file, made by 'backup'.")
+    ],
     state: State,
 ) -> None:
-    """Replace a state that no controller uses by a backup; the old state is kept beside it.
+    """Replace a state with a backup, while no controller uses it; the old state is kept beside it.
 
-    Runs in the backup continue. The next start ends all other runs, and fails jobs that may have ended since:
-    'ina retry' runs them from their last checkpoint.
+    Runs that are in the backup continue. The controller's next start ends all other runs. Jobs that may have
+    ended since the backup then count as failed: 'ina retry' runs them from their last checkpoint.
 
     Examples:
         ina controller restore ina.backup --state /var/lib/ina
     """
     last = recovery.restore(file.absolute(), state.absolute())
-    say(f"ina: {state} goes on from event {last}")
+    say(f"ina: {state} continues from event {last}")
 
 
 def adopt(state: State) -> None:
@@ -114,7 +116,7 @@ def adopt(state: State) -> None:
     Examples:
         ina controller adopt --state /var/lib/ina
     """
-    say(f"ina: {state} goes on from event {recovery.adopt(state.absolute())}")
+    say(f"ina: {state} continues from event {recovery.adopt(state.absolute())}")
 
 
 def forget(state: State) -> None:
@@ -124,4 +126,4 @@ def forget(state: State) -> None:
         ina controller forget --state /var/lib/ina
     """
     ended = recovery.forget(state.absolute())
-    say(f"ina: {plural(len(ended), 'run')} ended; {state} begins anew")
+    say(f"ina: {plural(len(ended), 'run')} ended; {state} is a new, empty state")

@@ -1,4 +1,4 @@
-"""``ina scenario``: jobs, faults and checks as data, on any runner."""
+"""``ina scenario``: runs scenarios, files with jobs, faults and checks, on any runner."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
         Declared(
             argument=True,
             metavar="SCENARIO…",
-            help="Name scenarios of 'ina scenario list', or files that end in .toml.",
+            help="Run these scenarios of 'ina scenario list', or files that end in .toml.",
         ),
     ],
     runner: Annotated[
@@ -93,7 +93,7 @@ def run(
 
 
 def _unused(scenarios: Sequence[str]) -> list[str]:
-    """Return the keys of these files, and of their topologies, that are not used, and report them."""
+    """Report and return the unused keys of scenarios' files, and of the topology files that they name."""
     files = [path for name in scenarios if (path := Path(name)).suffix in documents.FORMATS]
     topologies = [Path(documents.read(path).data["topology"]) for path in files]
     return [*dict.fromkeys(job_files.note("scenario", *files) + job_files.note("topo", *topologies))]

@@ -1,4 +1,4 @@
-"""``ina topo up``, ``run``, ``exec``, ``down`` and ``export``: testbeds that are made from topologies."""
+"""``ina topo up``, ``run``, ``exec``, ``down`` and ``export``: start, use and stop testbeds."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Testbed = Annotated[
     Declared(
         "--name",
         metavar="NAME",
-        help="Name the testbed. Default: the name of the topology, or the only testbed that is up.",
+        help="Give the testbed's name. Default: the name of the topology, or the only testbed that is up.",
     ),
 ]
 
 
 class TargetKind(StrEnum):
-    """Kinds of switches."""
+    """Kinds of switches in a testbed."""
 
     EMBEDDED = "embedded"
     BMV2 = "bmv2"
@@ -45,15 +45,15 @@ class TargetKind(StrEnum):
 TargetOption = Annotated[
     TargetKind,
     Declared(
-        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c, and the kernel's netem "
-        "for delay and loss."
+        help="Use embedded switches (embedded), or simple_switch_grpc (bmv2), which needs p4c, with the "
+        "kernel's netem for delay and loss."
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedProgram:
-    """The program of a testbed's switches, and their captures."""
+    """Options for the program of a testbed's switches, and for captures at their ports."""
 
     program: options.Program = "exclusive"
     lanes: Annotated[
@@ -71,9 +71,13 @@ class TestbedProgram:
     ] = None
 
     def chosen(self, *, seed: int, instead: Path | None = None) -> Program:
-        """Return the program, or the file that is given `instead`, with the seed of the links' impairments.
+        """Return the switches' program, with lanes, kind of switch and captures.
 
-        Raises Failure if the folder of captures cannot be made.
+        Args:
+            seed: Seed of the links' random faults.
+            instead: A .p4 file to use instead of --program.
+
+        Raises Failure if the folder for captures cannot be made.
         """
         from bmv2_topos.testbeds.netns import TARGETS, Program
 
@@ -86,7 +90,10 @@ class TestbedProgram:
 
 
 def one_name(argument: str | None, option: str | None) -> str | None:
-    """Return the testbed's name, given as NAME or as ``--name``; None: neither. Raises Failure for two."""
+    """Return the testbed's name, given as NAME or as ``--name``; None if neither is given.
+
+    Raises Failure if they differ.
+    """
     from bmv2_topos.testbeds import netns
 
     if argument and option and netns.slug(argument) != option:
@@ -96,7 +103,7 @@ def one_name(argument: str | None, option: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings:
-    """A testbed that is started."""
+    """Options of 'ina topo up': a topology, and the testbed that is made of it."""
 
     topology: Name
     name: Testbed = None
@@ -105,8 +112,8 @@ class UpSettings:
         Path | None,
         Declared(
             metavar="FILE",
-            help="Load this .p4 file, as --program FILE does. A program without aggregation gets the entries "
-            "for forwarding, if it has the tables.",
+            help="Load this .p4 file, as --program FILE does. A program without aggregation gets table "
+            "entries for forwarding, if it has the tables of the included programs.",
         ),
     ] = None
     runner: Annotated[
@@ -155,8 +162,8 @@ def up(asked: UpSettings) -> Reply:
             server_at_root(shape, offers)
         elif offers.shared and not asked.json:
             say(
-                "ina: no host has the role fallback: 'ina topo run' needs one at the root; a controller uses"
-                " any host"
+                "ina: no host has the role fallback: 'ina topo run' needs one at the root; a controller can"
+                " use any host"
             )
     commands_of, start = netns.commands_of, netns.up
     if asked.runner == "mininet":
@@ -177,7 +184,7 @@ def up(asked: UpSettings) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopoRunSettings:
-    """Jobs, and the testbed on which they run."""
+    """Options of 'ina topo run': jobs, and the testbed on which they run."""
 
     topology: Name
     workers: Annotated[
@@ -195,7 +202,7 @@ class TopoRunSettings:
     switches: TestbedProgram
     seed: Annotated[
         int | None,
-        Declared(help="Seed the random numbers of the links of a testbed that is started. Default: 0."),
+        Declared(help="Seed the random faults of links, if a testbed is started. Default: 0."),
     ] = None
     json: Json = False
     links: LinkOptions
@@ -204,9 +211,9 @@ class TopoRunSettings:
 def run(asked: TopoRunSettings) -> None:
     """Run jobs on the hosts of a testbed, with gradients summed in its switches.
 
-    Uses the testbed of that name if it is up, with the program, lanes and links that it was started with, and
-    leaves it up. Otherwise starts a testbed for the jobs, and stops it afterwards. Jobs of several such
-    commands may run at the same time, on different hosts.
+    If a testbed with this name is up, uses it with the program, lanes and links with which it was started,
+    and leaves it up. Otherwise starts a testbed for the jobs, and stops it afterwards. Several of these
+    commands may run jobs on a testbed at the same time, on different hosts.
 
     Examples:
         ina topo run fat-tree:4 -- python examples/digits.py
@@ -277,7 +284,7 @@ def _workers(topology: Topology, given: int | None) -> int:
 def exec_(
     *,
     node: Annotated[
-        str, Declared(argument=True, metavar="NODE", help="Name a host or a switch of the testbed.")
+        str, Declared(argument=True, metavar="NODE", help="Use this host or switch of the testbed.")
     ],
     command: Annotated[
         list[str], Declared(argument=True, metavar="-- COMMAND", help="Run this command; give it after --.")
@@ -307,8 +314,8 @@ def down(
 ) -> None:
     """Stop a testbed: end its processes, and remove its namespaces and files.
 
-    Also removes the rest of a testbed that was only partly started or stopped. Without NAME, succeeds if
-    there is none.
+    Also removes the parts of a testbed that was not completely started or stopped. Without NAME, succeeds if
+    no testbed is up.
 
     Examples:
         ina topo down fat-tree:4
@@ -338,7 +345,7 @@ def export(
 ) -> None:
     """Print a running testbed as a cluster file: its switches, its machines, their ports and addresses.
 
-    'ina admit --cluster' and 'ina run --hosts' take the file, and so does INA_CLUSTER.
+    'ina admit' and 'ina run --hosts' read the file, given as --cluster or in INA_CLUSTER.
 
     Examples:
         ina topo up two-racks:2 --program shared

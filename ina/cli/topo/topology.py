@@ -1,4 +1,4 @@
-"""``ina topo list``, ``show`` and ``draw``: topologies, by name or in a file, and their links."""
+"""``ina topo list``, ``show`` and ``draw``: list, print and draw topologies of the catalog or of files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Name = Annotated[
     Declared(
         argument=True,
         metavar="TOPOLOGY",
-        help="Name a topology of 'ina topo list', such as fat-tree:4, or a file, such as my.yaml.",
+        help="Use this topology of 'ina topo list', such as fat-tree:4, or this file, such as my.yaml.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
-    """Properties of all links; None: as in the topology."""
+    """Options for properties of all links; None: as in the topology."""
 
     rate_bps: Annotated[
         float | None,
@@ -59,7 +59,10 @@ class LinkOptions:
     ] = None
 
     def topology(self, name: str) -> Topology:
-        """Return the topology with links of these properties. Raises BadSpec."""
+        """Return the topology with this name or in this file, with the given properties of links.
+
+        Raises BadSpec.
+        """
         found = job_files.topology(name, "topo")
         given = {
             "rate_bps": self.rate_bps,
@@ -75,7 +78,7 @@ class LinkOptions:
 def list_() -> Reply:
     """List the topologies of the catalog.
 
-    Give sizes after a colon, joined by x, in the order of the table: leaf-spine:2x4x2.
+    Give the sizes of a topology after a colon, joined by x, in the order of the table: leaf-spine:2x4x2.
 
     Examples:
         ina topo list
@@ -167,7 +170,7 @@ def draw(
             "-o",
             writable=True,
             metavar="FILE",
-            help="Write this .png, .svg or .pdf. Default: TOPOLOGY.png.",
+            help="Draw into this file: .png, .svg or .pdf. Default: TOPOLOGY.png.",
         ),
     ] = None,
     jobs: Annotated[

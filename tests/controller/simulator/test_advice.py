@@ -179,7 +179,7 @@ def test_tables_end_with_a_recommendation() -> None:
     assert "10 jobs on 32 GPUs, mean of 2 variations" in printed
     assert "What limits" in printed
     assert "\nUse " in printed
-    assert "\nMost would help: links twice as fast" in printed
+    assert "\nWould help most: links twice as fast" in printed
 
 
 @pytest.mark.parametrize(
