@@ -191,7 +191,7 @@ def test_what_is_no_request_is_answered_by_a_problem(bed: Bed) -> None:
         peer.sendall(b"\x16\x03\x01\x02\r\n\r\n")
         answer = peer.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("no request of HTTP/1.1: ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("not a valid HTTP/1.1 request: ")
 
 
 def _connected(bed: Bed) -> socket.socket:
