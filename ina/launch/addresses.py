@@ -1,5 +1,4 @@
-"""The UDP addresses of a run: bound before any process that uses them starts, and kept until the run
-has ended.
+"""The UDP addresses of a run: bound before any process that uses them starts, until the run has ended.
 
 So all processes can get their peers' addresses before the first packet, and no other user of the machine can
 bind the address of a process that has not started yet, or has ended.

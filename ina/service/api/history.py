@@ -89,7 +89,7 @@ class _KeptAnswer(NamedTuple):
 
 
 class Shared:
-    """Repeats recent answers to the same requests, until the service's state changes, at most for `FRESH_S`."""
+    """Repeats recent answers to the same requests until the service's state changes, at most `FRESH_S`."""
 
     def __init__(self, service: Daemon, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._service = service
