@@ -42,7 +42,7 @@ class HeldRun:
     before: dict[str, float] = field(default_factory=dict)
 
     def of_switches(self) -> dict[str, TreeAdmission]:
-        """Return, by job, the admissions that switches should hold: those of jobs that have not ended."""
+        """Return, by job, the admissions that switches should hold, of all jobs that have not ended."""
         return {
             name: admission
             for name, admission in self.admissions.items()

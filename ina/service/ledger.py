@@ -80,7 +80,7 @@ AGAIN, FORGOTTEN = "again", "forgotten"
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
 """Pattern of a job's number or id (``NAME#NUMBER``)."""
 MOST_ENTRIES = 100_000
-"""Most entries in the log of decisions; the oldest are removed, and so are those of archived jobs."""
+"""Most entries in the log of decisions; the oldest are removed, and all entries of archived jobs."""
 
 
 class Ledger:
@@ -308,7 +308,7 @@ class Ledger:
         return bool(self._store.fact(RESTORED))
 
     def since_restored(self) -> None:
-        """Record that the restored state has been compared with what runs now. Raises StoreError."""
+        """Record that the restored state has been compared with the actual runs. Raises StoreError."""
         self._store.set_fact(RESTORED, "")
 
     def sync(self) -> None:
@@ -372,7 +372,7 @@ class Ledger:
         self._record_own(NO_QUOTA, tenant=tenant)
 
     def expired(self) -> list[str]:
-        """Return the ended jobs that are to be archived, by their age or number (`Retention`)."""
+        """Return the ended jobs that must be archived because of their age or number (`Retention`)."""
         now_s, core = self.now_s, self.core
         waiting = len(self.submitted) - len(core.jobs) - len(self.quotas.waiting)
         oldest_s = min((each.job.finish_s or 0.0 for each in core.finished_jobs[:1]), default=now_s)

@@ -193,8 +193,8 @@ class LiveJobs:
         """Prepare a service; may be called in any thread.
 
         Args:
-            cluster: The cluster on which policies decide: servers and, if policies allocate memory, switches and
-                links.
+            cluster: The cluster on which policies decide: servers and, if policies allocate memory, switches
+                and links.
             policies: The policies.
             fabric: The switches that run the jobs, in place of the cluster's switches.
             jobs: The launch of each job, by name.

@@ -1,7 +1,7 @@
 """Measurements of running jobs: share of packets that found no slot, gradient bytes, computing time.
 
 Counters of switches are read for a few jobs at a time. The core gets a `Measured` event when a job's values
-differ from its last measurement, so that memory is divided by measured values, not by those of the job file.
+differ from its last measurement, so that memory is divided by measured values, not by values of the job file.
 """
 
 from __future__ import annotations

@@ -131,7 +131,8 @@ def by_signal(number: signal.Signals) -> Callable[[subprocess.Popen[str], Attach
 STOPPED = "the switch process was stopped (SIGSTOP) for 3 s, and was killed"
 FORGOT = (
     "switch 's1': the switch at {at} no longer knows job {job}: it was restarted, and has no program; the"
-    " job cannot continue: with exclusive slots, results that ranks have not received yet are lost with the switch"
+    " job cannot continue: with exclusive slots, results that ranks have not received yet are lost with the"
+    " switch"
 )
 LOSSES = {
     "its own, killed": Loss(

@@ -45,7 +45,7 @@ class Problem(Exception):
 
     Attributes:
         status: The status code.
-        detail: What is wrong, the value, and the valid values.
+        detail: The error, the wrong value, and the valid values.
         pointer: JSON pointer to the wrong value in the body (RFC 6901); None: it is not in the body.
         parameter: Name of the wrong query parameter or header; None: none.
         headers: Further headers of the answer.
@@ -180,7 +180,7 @@ NAME = r"^[A-Za-z0-9][\w.-]{0,199}$"
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
     "title": "Problem",
-    "description": "What is wrong, the value, and the valid values (RFC 9457).",
+    "description": "The error, the wrong value, and the valid values (RFC 9457).",
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string"},

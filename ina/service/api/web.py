@@ -26,7 +26,7 @@ from ina.service.tokens import Tokens
 from ina.service.views import Reload
 
 _STOP_S = 2
-"""Time for which open requests may continue after the service was told to end."""
+"""Time for which open requests may continue after the service has begun to end."""
 _SILENT_MS = 60_000
 """Time after which the kernel closes a connection whose client reads nothing."""
 _BACKLOG = 256
