@@ -21,7 +21,7 @@ class HostAddresses:
         self._host = host
         self._base = base
         self.chosen: dict[int, tuple[str, int]] = {}
-        """Fixed addresses of hosts at some ports, which the switch knows."""
+        """By switch port, fixed addresses of hosts, which the switch already knows."""
         self._held: dict[tuple[str, int], HeldAddress] = {}
         self._lock = threading.Lock()
 

@@ -45,14 +45,14 @@ that environment."""
 ALIVE_S: Final = 0.5
 SILENCE_S: Final = 20.0
 START_S: Final = 120.0
-"""Longest wait for a start: other machines may be slower."""
+"""Longest wait for the request to start ranks, which comes once all machines are ready."""
 
 
 class MachineAgent:
-    """Starts the ranks of this machine, reports their output and ends, and ends them when its input ends."""
+    """Starts this machine's ranks, reports their output and exits, and kills them when its input ends."""
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
-        """Read lines from `orders`, and write to `out`."""
+        """Read lines of JSON from `orders`, and write lines of JSON to `out`."""
         self._lines = orders
         self._out = out
         self._saying = threading.Lock()
@@ -79,7 +79,7 @@ class MachineAgent:
             os.chdir(order["folder"])
             os.environ["PWD"] = order["folder"]
         except OSError as error:
-            self._say({"failed": f"cannot work in {order['folder']}: {error.strerror}"})
+            self._say({"failed": f"cannot change to folder {order['folder']}: {error.strerror}"})
             return
         inherited, variables = order["inherited"], order["variables"]
         if inherited is None and os.environ.pop(STARTER, str(own := os.geteuid())) != str(own):

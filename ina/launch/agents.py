@@ -204,7 +204,7 @@ class Agents:
         Args:
             machines: Addresses by the machines' names.
             template: Command that runs a command on a machine, see `launch_command`.
-            here: The name of this machine, where the agent starts without `template`; "": not among them.
+            here: The name of this machine, where the agent starts without `template`; "": none of them.
 
         Raises BadRun, LaunchError.
         """
@@ -288,7 +288,7 @@ class RemoteWorkers(RunningWorkers):
         """
         super().__init__(len(environments), rendezvous)
         self.lost: dict[str, str] = {}
-        """Machines that are lost with their ranks, and why."""
+        """Lost machines, whose ranks count as failed, with reasons."""
         self._agents = agents
         self._machines = machines
         self._alive_s = self._looked_s = time.monotonic()

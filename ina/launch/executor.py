@@ -28,7 +28,7 @@ from ina.launch import files
 from ina.launch.orders import GRANTED, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
-"""Longest time for the end of workers; then their runner is killed, and its keepers end them."""
+"""Time for workers to end after SIGTERM; then the runner is killed, and its keepers end the workers."""
 
 
 class Executor(Protocol):
@@ -202,7 +202,10 @@ class SshRuns(LocalRuns):
         self._launch_with = launch_with
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec for a group, and a driver of Ray."""
+        """Start a run, unless it runs already.
+
+        Raises OSError, and BadSpec for a group of jobs or a driver of Ray.
+        """
         check_alone(order)
         from controller.vocabulary.files import topology_document
         from ina.launch.machine_hosts import this_machine  # imports the start of agents

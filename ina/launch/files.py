@@ -36,7 +36,7 @@ def read(path: Path, kind: Any = Any) -> Any:
 
 @contextlib.contextmanager
 def alive(folder: Path) -> Iterator[bool]:
-    """Register this process as the folder's while the context lasts; yield False if another one is."""
+    """Register this process for a folder while the context lasts; yield False if another already is."""
     with (folder / "alive").open("a+") as handle:
         until = time.monotonic() + _LOOK_S
         while True:

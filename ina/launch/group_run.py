@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hostlib import interleave
 
 STAGE_TIMES = 8
-"""Number of latest iterations whose median is the reported iteration time."""
+"""Number of latest iterations over which the median is the reported iteration time."""
 
 OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 """Receives the output of workers: their job, and the arguments of `hostlib.launch.launcher.Output`."""
@@ -69,7 +69,7 @@ class GroupRun:
             runs: The jobs.
             offsets: The stage at which each job starts its rounds; None: the jobs take no turns.
             on_output: Called with the output of workers.
-            on_end: Called after each job's end, in a thread of its own; not for a cancelled job.
+            on_end: Called after each job's end, in the job's thread; not for a cancelled job.
             meet: Returns a context in which the rendezvous of a job is open.
             describe: Returns the text that the status has for the error of a failed job.
         """
@@ -90,7 +90,7 @@ class GroupRun:
 
     @property
     def turns(self) -> interleave.TurnServer:
-        """The server that assigns turns to the jobs, and receives their progress."""
+        """The server that assigns turns to the jobs and receives their progress; only with `offsets`."""
         assert self._turns is not None
         return self._turns
 

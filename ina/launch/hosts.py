@@ -34,7 +34,7 @@ class Hosts(ABC):
 
     @property
     def group_host(self) -> str | None:
-        """Address of the server of turns for workers on other machines; None: all workers are on this one."""
+        """Address of the `TurnServer` for workers on other machines; None: all workers are on this one."""
         return None
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Hosts(ABC):
         """Return the fields of a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call a function with an address of a worker's host, in a place where sockets can bind it."""
+        """Return `call(address)` for a worker's host, called in a namespace where sockets can bind it."""
         return call("127.0.0.1")
 
     @contextlib.contextmanager
@@ -86,7 +86,7 @@ class Hosts(ABC):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Machines that are lost with their workers, and why."""
+        """Lost machines, whose workers count as failed, with reasons."""
         return {}
 
     def strangers(self) -> int:

@@ -21,7 +21,7 @@ from ina.launch.spec import JobResult, LaunchSpec, Reports
 
 _log = logging.getLogger(__name__)
 LOOK_S = 0.1
-ONE_PORT_EACH = "each of its hosts has one port of the switch, which is the job's"
+ONE_PORT_EACH = "a group needs more switch ports, but each host of the job has only one, which the job uses"
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +116,7 @@ class JobRun(JobEnd):
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
         """Return a worker's configuration as JSON; it is secret, because it contains the token.
 
-        Raises ConfigError for an invalid one.
+        Raises ConfigError for an invalid configuration.
         """
         hosts = self.spec.machines if self.spec.hierarchical else None
         switch, member = self.worker(rank)

@@ -22,7 +22,7 @@ from ina.launch.spec import LaunchSpec
 T = TypeVar("T")
 
 StartAgents = Callable[[Mapping[str, str]], AbstractContextManager[Agents]]
-"""Starts an agent on each machine, given the address by machine name; returns a context that ends them."""
+"""Starts an agent on each machine, given addresses by machine name; returns a context that ends them."""
 
 
 class MachineHosts(UdpHosts):
@@ -49,7 +49,7 @@ class MachineHosts(UdpHosts):
 
     @property
     def group_host(self) -> str:
-        """Address of the server of turns on this machine, to which workers also report progress."""
+        """Address of the `TurnServer` on this machine, to which workers also report progress."""
         return address_towards(next(iter(self._machines.values())))
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
@@ -90,7 +90,7 @@ class MachineHosts(UdpHosts):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Machines that are lost with their workers, and why."""
+        """Lost machines, whose workers count as failed, with reasons."""
         return self._workers.lost if self._workers else {}
 
 
@@ -112,7 +112,8 @@ def reached_at(topology: Topology, machine: str) -> str:
 def identified(topology: Topology, known_as: Sequence[str]) -> str:
     """Return the machine of the cluster file that has one of the names or addresses `known_as`.
 
-    If a name matches and addresses are given, too, the file's address must be among them. Else raises BadRun.
+    If a name matches and addresses are given, too, the file's address must be among them. Raises BadRun if
+    no machine matches.
     """
     by_ip = {topology.ip(name): name for name in topology.server}
     addresses = [each for each in known_as if each.count(".") == 3 and each.replace(".", "").isdecimal()]

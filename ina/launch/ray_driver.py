@@ -15,7 +15,7 @@ from ina.launch.machine_hosts import reached_at
 
 
 class _Nobody:
-    """Receiver of ended processes that ignores the end of the driver, which has no rank."""
+    """Ignores the end of the driver's process, which is not a rank."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Do nothing."""

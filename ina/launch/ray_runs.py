@@ -28,7 +28,7 @@ from ina.launch.machine_hosts import reached_at
 from ina.launch.orders import RunOrder
 
 AGAIN_S = 5.0
-"""Time until an ended process that watches Ray's nodes is restarted."""
+"""Time after which the process that watches Ray's nodes is restarted if it has ended."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class RayRuns(LocalRuns):
     """Runs on the nodes of Ray."""
 
     def __init__(self, folder: Path, cluster: Topology, passed: Sequence[str] = ()) -> None:
-        """Watch Ray's nodes from now on. Raises EngineError if Ray is not installed or silent.
+        """Watch Ray's nodes from now on. Raises EngineError if Ray is missing or silent.
 
         Args:
             folder: The folder of the runs' folders.
@@ -60,7 +60,7 @@ class RayRuns(LocalRuns):
         self._thread.start()
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec for a group."""
+        """Start a run, unless it runs already. Raises OSError; BadSpec for a group of jobs."""
         check_alone(order)
         super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
 

@@ -111,7 +111,7 @@ def given_job(
     if sorted(names) != sorted(job.servers):
         raise BadRun(
             f"the ranks are on {', '.join(names)}, but the controller has placed the job on "
-            f"{', '.join(job.servers)}: want a rank or more on each of these"
+            f"{', '.join(job.servers)}: want at least one rank on each of them"
         )
     ranks = dict(zip(names, machines, strict=True))
     spec = replace(

@@ -67,7 +67,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The ID of the process."""
         return self._process.pid
 
     @property

@@ -64,7 +64,7 @@ class Batch:
 
     Attributes:
         name: Name for users.
-        comment: Identifies the job later.
+        comment: Text by which the job is found later.
         tasks: The number of tasks by node.
         output: The file for its output.
         licences: Its use of Slurm's licences, in the form of ``sbatch --licenses``; "": none.

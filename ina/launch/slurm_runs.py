@@ -97,7 +97,10 @@ class SlurmRuns(RunFolders):
         self._watcher.start()
 
     def start(self, order: RunOrder) -> None:
-        """Submit a run, unless it exists already. Raises OSError, EngineError; BadSpec for a group."""
+        """Submit a run, unless it exists already.
+
+        Raises OSError, EngineError, and BadSpec for a group of jobs.
+        """
         check_alone(order)
         check_drivers(order)
         self._look()

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failed effect: its error, the time of the next attempt, and the interval before that."""
+    """A failed effect: its error, the time of the next attempt, and the interval before that attempt."""
 
     why: str
     again_s: float

@@ -376,8 +376,8 @@ class FabricNetwork(Network):
         """Admit the jobs to restarted switches again; return why that failed, or None.
 
         Only jobs that share slots can then continue: their workers and the fallback server have all data that
-        a switch may lose. Each sum has the same contributions under the same numbers as before, so that
-        packets on their way may be added to it, and lost packets are sent again (docs/reference/protocol.md).
+        a switch may lose. Each sum gets the same contributions under the same PSN as before, so that packets
+        in flight may still be added to it, and lost packets are sent again (docs/reference/protocol.md).
         """
         fabric, offers = self._fabric, self._fabric.offers
         if not offers.shared:

@@ -61,7 +61,7 @@ class FallbackJobs:
         await self._serve({place.fallback for place in hold.places.values() if place.fallback})
 
     async def look(self) -> None:
-        """Restart fallback servers that have ended; their jobs continue, and resend packets without a sum."""
+        """Restart fallback servers that have ended; their jobs continue, and resend unsummed packets."""
         fallbacks = self._fallbacks
         assert fallbacks is not None
         self._busy = True

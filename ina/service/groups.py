@@ -106,7 +106,7 @@ class Groups:
                 group.stack.close()
 
     def _admit_in_time(self, request: GroupRequest) -> list[str]:
-        """Admit a group; without free slots, wait for the end of other groups. Raises the refusal's error."""
+        """Admit a group; without free slots, wait for other groups to end. Raises an error if refused."""
         until_s = time.monotonic() + LEAVING_S
         while True:
             self._look()
@@ -118,7 +118,7 @@ class Groups:
             time.sleep(LOOK_S)
 
     def _admit(self, request: GroupRequest) -> list[str]:
-        """Admit a group; return the configuration of each rank. Raises the refusal's error."""
+        """Admit a group; return the configuration of each rank. Raises an error if refused."""
         with contextlib.ExitStack() as stack:
             held = self._entered(request)
             stack.callback(self._network.leave, held)

@@ -144,7 +144,7 @@ def hold(
     *,
     on_wait: Callable[[str], None],
 ) -> JobResult:
-    """Have a job admitted by a controller, pass the ranks' configurations on, and renew its lease to its end.
+    """Request a job's admission, pass its ranks' configurations on, and renew its lease until they leave.
 
     Args:
         held: The job.

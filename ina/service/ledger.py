@@ -62,9 +62,9 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 SNAPSHOT_EVENTS = 5000
-"""Number of events after which a snapshot is stored; to replay them takes a start less than two seconds."""
+"""Number of events after which a snapshot is stored; a start replays this number in less than two seconds."""
 RESTORED = "restored"
-"""Name of a fact of a state: the state was restored from a copy, and later events may be missing."""
+"""Name of the fact that a state was restored from a copy, so that later events may be missing."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
@@ -576,7 +576,7 @@ class Ledger:
                 self.core.handle(Submitted(at_s, spec, job))
 
     def spec(self, job: Job) -> Submission:
-        """Return a job in the schedulers' form, with `once` set if it is an external job. Raises BadSpec."""
+        """Return a job in the schedulers' form; external jobs are marked as immovable. Raises BadSpec."""
         from controller.core.compose import submission_of
 
         return replace(submission_of(job, self.topology), once=job.command is None)

@@ -177,7 +177,7 @@ class LiveJobs:
 
     Attributes:
         loop: The service's loop.
-        runs: The runs.
+        runs: The executor of the jobs' runs.
     """
 
     def __init__(

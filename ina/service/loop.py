@@ -131,10 +131,10 @@ class ServiceLoop:
             self._effects.spawn(self._measures.measure())
 
     def _look(self) -> None:
-        """Check for further events; subclasses may override this."""
+        """Check for further events: does nothing here, for subclasses to override."""
 
     def _forget(self) -> None:
-        """Remove ended jobs from the state; subclasses may override this, as this class removes none."""
+        """Remove old ended jobs from the state: does nothing here, for subclasses to override."""
 
     @property
     def next_s(self) -> float:

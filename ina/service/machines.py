@@ -114,7 +114,7 @@ class MachineSite:
         if engine.engine not in REMOTE_ENGINES:
             raise ServiceError(
                 f"executor {engine.engine!r} starts workers on the hosts of a testbed; with a cluster file"
-                f" want one of {', '.join(REMOTE_ENGINES)} (ssh starts workers on this machine without ssh)"
+                f" want one of {', '.join(REMOTE_ENGINES)} (ssh starts workers on this machine directly)"
             )
         check_secret(os.environ.get("INA_TOKEN", ""))
 

@@ -85,7 +85,7 @@ class Network:
         connect: Returns the session with a switch, given its name and address; need not reach the switch.
         program: The program to load on switches without a program; None: all have a program.
         queue_packets: Number of packets in the queue of a switch's port; None: enough for any window.
-        watch: Returns the report of the switch at an address, or None without one; None: reports by gNMI.
+        watch: Returns the report of the switch at an address, or None if it makes none; None: by gNMI.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class Network:
     def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
         """Compare the desired admissions, by job name, with the state of the switches; write nothing.
 
-        For jobs in `leaving` (job numbers), which are being removed, neither state is a difference.
+        Jobs in `leaving` (job numbers) are being removed: it is no difference if a switch still has them.
         """
         left_out, observed = {}, {}
         for name, controller in self._fleet.controllers.items():
@@ -338,7 +338,7 @@ class Network:
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return jobs' numbers of packets by outcome, over all their switches; `outcomes` never change.
+        """Return jobs' numbers of packets by outcome, over all their switches; `outcomes` must never change.
 
         A switch that has reported no new packets since it was last read is not read again. Jobs with a switch
         that cannot be read are left out.

@@ -236,7 +236,7 @@ class Rates:
         """By tenant, the bucket's last level, and the time of that."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Raise TooMany if a tenant may not submit `jobs` jobs now, BadSpec if never at once."""
+        """Raise TooMany if a tenant may not submit `jobs` jobs now, BadSpec if it never may at once."""
         if quota is None or quota.per_minute is None:
             return
         most = quota.per_minute

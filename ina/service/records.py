@@ -13,7 +13,8 @@ State = Literal[
     "queued", "starting", "running", "stopping", "completed", "failed", "cancelled", "missed", "refused"
 ]
 LEASE_S = 20.0
-"""Lease of an external job: time after which a job whose holder is silent, or does not end it, is over."""
+"""Lease of an external job: time after which the job ends if its holder sends no request, or does not end the
+workers when asked."""
 OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
 
 
@@ -63,11 +64,11 @@ class JobRecord:
 
     Attributes:
         submitted: Its submission.
-        state: Its state, from "queued" to "completed".
+        state: Its state, such as "queued" or "completed" (`State`).
         reason: The reason for its state: why it waits, was refused, or ended.
         place: Its servers, tree and slots while it runs; else None.
         run: The number of its run while it runs; else None.
-        engine: Name and state of that run in Slurm or Ray; "": it does not run, or without such an engine.
+        engine: Name and state of that run in Slurm or Ray; "": it does not run, or neither runs it.
         started_s: Time of the first start of its workers; None: they have never been started.
         ended_s: Time of its end; None: it is not over.
         done: Number of its iterations, as last reported.

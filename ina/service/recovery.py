@@ -94,8 +94,8 @@ def adopt(folder: Path) -> int:
 def forget(folder: Path) -> list[str]:
     """End all runs of a state, and move its files aside, so that the next start begins with no jobs.
 
-    Return the numbers of the ended runs. Tokens stay. Raises StoreError if a controller uses the state, or if
-    Slurm or Ray still has runs of it.
+    Return the numbers of the ended runs. Tokens are kept. Raises StoreError if a controller uses the state,
+    or if Slurm or Ray still has runs of it.
     """
     with _alone(folder):
         runs = folder / "runs"
@@ -105,7 +105,7 @@ def forget(folder: Path) -> list[str]:
             over = (files.read(runs / name / "status.json") or {}).get("over", False)
             if engine in ("slurm", "ray") and not over:
                 raise StoreError(
-                    f"run {name} in {runs} is a run of {engine}: end it there, and remove its folder"
+                    f"run {name} in {runs} is a run of {engine}: end it in that engine, and remove its folder"
                 )
         _end([files.process_of(each) for each in _folders(folder)])
         _end(_strays(folder))
@@ -134,14 +134,14 @@ def check_processes(folder: Path, identity: str) -> None:
 
 
 def _strays(folder: Path) -> list[int]:
-    """Return the IDs of a state's runners whose run folders are gone."""
+    """Return the process IDs of a state's runners whose run folders are gone."""
     return [
         process for process, place in _processes() if place.parent.parent == folder and not place.exists()
     ]
 
 
 def _processes() -> Iterator[tuple[int, Path]]:
-    """Yield the ID and the run folder of each runner (`ina.launch.run_process`) on this machine."""
+    """Yield the process ID and the run folder of each runner (`ina.launch.run_process`) on this machine."""
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = each.read_bytes().decode(errors="replace").split("\0")

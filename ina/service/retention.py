@@ -9,7 +9,7 @@ from controller.errors import BadSpec
 
 DAY_S = 86_400.0
 BATCH = 0.1
-"""Part of `Retention.jobs` by which ended jobs may exceed it before they are archived, many at once."""
+"""Fraction of `Retention.jobs` by which the number of ended jobs may exceed it before some are archived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ LOOKS_PER_S = 100
 PROGRESS_S = 5.0
 """Shortest interval between two stored reports of a job's progress."""
 JUDGE_S = 60.0
-"""Longest wait of a job's failure for a check whether its network caused it; switches hang for less."""
+"""Longest time for which a job's failure waits for a check of its network, which may be the cause; switches
+hang for less."""
 LOST_RUNS = 3
 """Number of times that a job is restarted after the loss of its runner or server; then it has failed."""
 

@@ -62,7 +62,10 @@ class Processes:
 
 
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return the runner `name`: virtual, loopback, netns or mininet. Raises Unsupported for wrong targets."""
+    """Return the runner `name`: virtual, loopback, netns or mininet.
+
+    Raises Unsupported if it cannot run switches of kind `target`.
+    """
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:

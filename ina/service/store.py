@@ -39,7 +39,8 @@ WAYS_OUT = (
 _END_S = 5.0
 """Longest wait for the end of a process that has released its lock; it may have run on another machine."""
 _CHECKPOINT_PAGES = 256
-"""Pages in the write-ahead log after which SQLite moves them to the file: few, lest the file stay empty."""
+"""Number of pages in the write-ahead log after which SQLite moves them to the main file: low, so that the
+main file alone has most events."""
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
@@ -51,7 +52,7 @@ CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT
 CREATE INDEX archive_name ON archive (name);
 """
 _MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
-"""SQL that migrates each earlier version to the next. Holds of version 4 have another form (`held_run`)."""
+"""SQL that migrates each earlier version to the next. Version 4 changes the form of holds (`held_run`)."""
 
 
 class Row(NamedTuple):
@@ -107,7 +108,7 @@ class Store:
         self.trouble = ""
         """Why the last write failed; "": it succeeded."""
         self._log_is_listed = False
-        """Whether the folder was synced since SQLite made its write-ahead log: the log's name is on disk."""
+        """Whether the folder was synced since SQLite made its write-ahead log, whose name is then on disk."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             witness = read_witness(folder, doubted=older) or {}

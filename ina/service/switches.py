@@ -111,7 +111,7 @@ class Switches:
         self.check_soon()
 
     def _see_hung(self, began_s: float) -> None:
-        """Record all switches as hung if a check took long: it does not show which switch hung."""
+        """Record all switches as hung if a check took long, which does not show which of them hung."""
         now_s = self._ledger.now_s
         if now_s - began_s >= HUNG_S:
             why = f"switches took {now_s - began_s:.0f} s to answer"

@@ -30,7 +30,7 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._switches, call)
 
     async def fallbacks(self, call: Callable[[], T]) -> T:
-        """Run a call to a fallback server in their thread, after all earlier ones; return its result."""
+        """Run a call to a fallback server in the thread for these, after earlier ones; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._fallbacks, call)
 
     async def runs(self, call: Callable[[], T]) -> T:

@@ -1,7 +1,7 @@
 """Access rights to the service: bearer tokens, stored as hashes in a file in the state's folder.
 
-A token is 256 random bits. The file has its SHA-256, from which no search can find so long a token; a slow
-password hash is not needed.
+A token is 256 random bits, and the file has its SHA-256. A slow password hash is not needed: no search can
+find so long a token from its hash.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class DecisionsView(TypedDict):
 
 
 class ExplanationView(TypedDict):
-    """Why a job is in its state: the decisions about it, oldest first, and sentences on what delays it."""
+    """Why a job is in its state: the decisions about it, oldest first, and what it waits for or lacks."""
 
     now_s: float
     job: JobView
@@ -253,7 +253,7 @@ class AdmissionView(TypedDict):
 
 
 class JobGrant(TypedDict):
-    """The settings that workers need which another launcher starts, once their job is admitted.
+    """The settings for workers that another launcher starts, once their job is admitted.
 
     Attributes:
         switches: The job's entries on each switch of its tree, as plain data; under "", the worker on the

@@ -68,7 +68,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
         person: The author of the request.
         reference: A job's id, number or name. A name refers to the newest job of that name of the person's
             own tenant; if there is none, operators get the job of the only tenant that has one.
-        tenant: The tenant whose job has `reference` as its name; None: any, and any kind of reference.
+        tenant: The tenant of the job, if `reference` is a name; None: any tenant, any kind of reference.
 
     Raises Unknown, also for jobs that the person may not see, and Conflict for an ambiguous reference.
     """
@@ -90,7 +90,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
 
 
 def gone(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
-    """Return the latest forgotten job to which a reference refers and which the person may see.
+    """Return the latest archived job to which a reference refers and which the person may see.
 
     Args:
         service: The service.

@@ -1,7 +1,7 @@
 """The resource ``/v1/admissions``: jobs whose workers another launcher starts, their leases and ends.
 
 ``POST /v1/admissions`` needs the token of a tenant, as for any job. Later requests are also
-possible with the job's own token, which the client chooses: the first request has its SHA-256.
+possible with the job's own token, which the client chooses: the first request contains its SHA-256.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def admit(
 ) -> Response:
     """Request the admission of a job whose workers another launcher starts, on the machines of the workers.
 
-    The job waits in the queue like any other job. Renew its lease from now on.
+    The job waits in the queue like any other job. The client must renew its lease from now on.
     """
     record = await service.admit(
         _job(asked, service), holder=asked.token_sha256, tenant=person.name, key=idempotency_key
@@ -117,7 +117,7 @@ async def admit(
 
 @router.put("/{name}", response_model=views.AdmissionView)
 async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
-    """Renew the lease of a job whose workers another launcher started; if `stop` is set, end the workers."""
+    """Renew the lease of an admitted job; if the answer has a reason `stop`, the workers must end."""
     stop = await service.renew(name, renewed.done)
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 

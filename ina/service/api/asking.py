@@ -106,4 +106,4 @@ class Wanted(BaseModel):
     per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
         default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
     )
-    reserved: Number = Field(default=0, description="GPUs that jobs of other tenants leave free for it.")
+    reserved: Number = Field(default=0, description="GPUs that stay free for the tenant's jobs.")

@@ -32,7 +32,7 @@ class History:
         self._since_s = service.now_s
 
     def sample(self) -> None:
-        """Record the division of each switch's slots that has changed."""
+        """Record the division of each switch's slots if it has changed since the last record."""
         now_s = self._service.now_s
         for switch in self._service.switches():
             moments = self._moments.setdefault(switch["name"], deque())

@@ -195,7 +195,7 @@ _MEANINGS: Mapping[int, str] = {
     400: "The request cannot be read.",
     401: "No token, or one that is not known.",
     403: "Not allowed with this role, or from a page of another site.",
-    404: "It does not exist, or belongs to another tenant.",
+    404: "The resource does not exist, or belongs to another tenant.",
     408: "The body took too long.",
     409: "The request conflicts with the current state.",
     413: "The body is too large.",
