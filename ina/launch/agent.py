@@ -49,7 +49,7 @@ START_S: Final = 120.0
 
 
 class MachineAgent:
-    """Starts this machine's ranks, reports their output and exits, and kills them when its input ends."""
+    """Starts this machine's ranks, reports output and exit statuses, and kills them when its input ends."""
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
         """Read lines of JSON from `orders`, and write lines of JSON to `out`."""

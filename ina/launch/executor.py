@@ -59,11 +59,11 @@ class Executor(Protocol):
         """Return why a runner has ended without a report of its run's end."""
 
     def shown(self, number: int) -> str:
-        """Return the name and state of a run in its engine, as one text; "" without an engine."""
+        """Return the name and state of a run in Slurm or Ray, as one text; "" for other engines."""
         return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, with reasons; empty without an engine."""
+        """Return the servers that the engine cannot use, with reasons; {} if it does not watch servers."""
         return {}
 
     def change_cluster(self, cluster: Topology) -> None:

@@ -42,7 +42,7 @@ class Hosts(ABC):
         """Return the fields of a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Return `call(address)` for a worker's host, called in a namespace where sockets can bind it."""
+        """Call a function with the address of a worker's host, in the host's namespace if it has one."""
         return call("127.0.0.1")
 
     @contextlib.contextmanager

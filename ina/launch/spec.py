@@ -164,7 +164,7 @@ class LaunchSpec:
     """The job, launched `arrival_s` after the run began. Default number of slots: `DEFAULT_SLOTS`, or all
     slots if jobs share them. Default window: half its slots, or `SHARED_WINDOW` if jobs share slots."""
     first_slot: int = 0
-    """The first slot of the job's own region, if other jobs share slots."""
+    """The first of the job's slots, if several jobs use one array of slots."""
     timeout_s: float = 8.0
     straggler_timeout_s: float = 600.0
     log: str | None = None

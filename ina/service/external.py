@@ -131,7 +131,7 @@ class ExternalRuns:
         return "its workers have ended" if self._has(number) else self._own.why_ended(number)
 
     def shown(self, number: int) -> str:
-        """Return the name and state of a run in its engine, as one text; "" without an engine."""
+        """Return the name and state of a run in Slurm or Ray, as one text; "" if neither has it."""
         return "" if self._has(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:

@@ -234,7 +234,7 @@ class FabricNetwork(Network):
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
-        """Return whether the switches have jobs without a holder, whose slots may become free."""
+        """Return whether switches have jobs that may have lost their holders, and so may free slots."""
         lease_wait_s = self._fleet.lease_wait_s()
         self._waiting = lease_wait_s is not None
         if lease_wait_s is not None and not self._told:

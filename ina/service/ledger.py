@@ -431,7 +431,7 @@ class Ledger:
         self.core.log.keep(self.submitted, MOST_ENTRIES)
 
     def start_again(self, epochs: Mapping[str, int], why: str) -> None:
-        """Count a restart of jobs' workers; `epochs` has the epochs of their last admissions.
+        """Count a restart of jobs' workers; `epochs` has, by job, the epoch of its last admission.
 
         Raises StoreError.
         """

@@ -448,7 +448,10 @@ def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions)
 
 
 def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None) -> list[Submitted]:
-    """Return the submissions of jobs; with `stages` (at which each starts its rounds) as one group."""
+    """Return the submissions of jobs.
+
+    With `stages`, the stage at which each job starts its rounds, the jobs form one group.
+    """
     firsts = [0, *itertools.accumulate(spec.job.workers for spec in specs)]
     return [
         Submitted(

@@ -1,4 +1,4 @@
-"""The policies of a service, by name: plain data that is read from a file and makes the core."""
+"""The policies of a service, by name: plain data, read from a file, from which the core is made."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _KEYS: Mapping[str, documents.Check] = {
 }
 """Keys of a policies file, with the check of each value."""
 _OWN: tuple[str, ...] = ("scheduler", "interval_s", "retries", "settings")
-"""Keys of a policies file that are not `AllocationSettings`."""
+"""Keys of a policies file that do not belong to `AllocationSettings`."""
 
 
 @dataclass(frozen=True, slots=True)

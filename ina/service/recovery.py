@@ -185,7 +185,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _opened(
     source: Path, beside: Path, witness: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Path, Store]]:
-    """Yield a temporary copy of a state's file, and its store; `witness` has events that it must contain."""
+    """Yield a temporary copy of a state's file, and its store; `witness` states what it must have."""
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(mode=0o700, parents=True)

@@ -34,7 +34,7 @@ class Site(Protocol):
 
     @property
     def cluster(self) -> Topology:
-        """Switches, servers and links, with the addresses of servers if they are machines."""
+        """Switches, servers and links, with servers' addresses if they are machines of a cluster file."""
 
     @property
     def machines(self) -> Topology:

@@ -203,7 +203,7 @@ class ReallocatedView(TypedDict):
 
 
 class ReallocationView(TypedDict):
-    """The slots of each job that uses memory, after a division of memory."""
+    """The slots of each job that uses switch memory, after a division of that memory."""
 
     at_s: float
     jobs: list[ReallocatedView]

@@ -112,7 +112,7 @@ def _unknown(reference: str, tenant: str | None) -> Unknown:
 
 
 def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:
-    """Return the jobs with the user as which their commands run; a submitter cannot choose that user.
+    """Return the jobs, each with the user as which its command runs; submitters cannot choose that user.
 
     A controller that runs as root runs a tenant's commands as the user of the tenant's token, and refuses
     tokens without a user: a tenant's name is no user name, even if the two are equal. Any other controller
