@@ -42,7 +42,7 @@ class JobEnd:
 
     @property
     def interrupted(self) -> bool:
-        """Whether its workers were ended by `cancel`."""
+        """Whether the job's workers were ended by `cancel`."""
         return self.result is not None and self.result.interrupted
 
     def check(self) -> None:

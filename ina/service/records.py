@@ -38,7 +38,7 @@ class Said:
 
     @property
     def called(self) -> str:
-        """The name that its owner gave it: its id without ``#NUMBER``, see `id_of`."""
+        """The name that the job's owner gave it: the id without ``#NUMBER``, see `id_of`."""
         return self.job.name.removesuffix(f"#{self.number}")
 
 

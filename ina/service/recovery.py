@@ -185,7 +185,10 @@ def _alone(folder: Path) -> Iterator[None]:
 def _opened(
     source: Path, beside: Path, witness: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Path, Store]]:
-    """Yield a temporary copy of a state's file, and its store; `witness` states what it must have."""
+    """Yield a temporary copy of a state's file, and its store.
+
+    `witness` is the state's witness, if the copy must have all events up to the one named there.
+    """
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(mode=0o700, parents=True)
