@@ -290,9 +290,9 @@ def test_what_is_no_backup_of_this_state_is_not_restored(killed: Path, tmp_path:
     with pytest.raises(StoreError, match=r"has the state \w+, and .* the state \w+"):
         recovery.restore(tmp_path / "backup", killed)
     (tmp_path / "nothing").touch()
-    with pytest.raises(StoreError, match="no state of a controller"):
+    with pytest.raises(StoreError, match="no backup of a controller"):
         recovery.restore(tmp_path / "nothing", killed)
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         recovery.restore(tmp_path / "absent", killed)
     with Store(killed) as store:
         assert store.last == 50
