@@ -1,7 +1,7 @@
-"""The UDP addresses of a run: taken before any process that uses them starts, and kept until it has ended.
+"""The UDP addresses of a run: bound before any process that uses them starts, until the run has ended.
 
 So all processes can get their peers' addresses before the first packet, and no other user of the machine can
-take the place of a process that has not started yet, or has ended.
+bind the address of a process that has not started yet, or has ended.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from ina.errors import AddressTaken
 
 
 class HostAddresses:
-    """Holds an address for each host (worker, fallback server), named by its port of the switch."""
+    """Reserves a UDP address for each host (worker or fallback server), identified by its switch port."""
 
     def __init__(self, host: str = "127.0.0.1", base: int | None = None) -> None:
-        """Hold addresses of `host`: for port p the UDP port `base` + p, or any free one."""
+        """Use addresses of `host`: for switch port p UDP port `base` + p; without a base, any free one."""
         self._host = host
         self._base = base
         self.chosen: dict[int, tuple[str, int]] = {}
-        """Fixed addresses of hosts at some ports, which the switch knows."""
+        """By switch port, fixed addresses of hosts, which the switch already knows."""
         self._held: dict[tuple[str, int], HeldAddress] = {}
         self._lock = threading.Lock()
 
     def hold(self, switch: str, port: int, peer: tuple[str, int]) -> tuple[str, int]:
-        """Return the address of the host at a port, whose UDP address is `peer`; hold it from now on.
+        """Reserve and return the address of the host at a switch port; accept packets there only from `peer`.
 
         Raises:
-            AddressTaken: another process has it.
+            AddressTaken: another process has bound the address.
         """
         with self._lock:
             is_new = (switch, port) not in self._held
@@ -39,7 +39,10 @@ class HostAddresses:
             return address
 
     def reserve(self, switch: str, port: int) -> tuple[str, int]:
-        """Return the address of the host at a port, whose peer is set by `expect`. Raises AddressTaken."""
+        """Reserve and return the address of the host at a switch port; `expect` sets its peer.
+
+        Raises AddressTaken.
+        """
         with self._lock:
             return self._reserve(switch, port)
 
@@ -49,9 +52,9 @@ class HostAddresses:
             self._held[switch, port].expect(peer)
 
     def strangers(self) -> int:
-        """Return the number of packets that hosts received from other senders than the switch.
+        """Return the number of packets that hosts received from senders other than the switch.
 
-        Call it from time to time.
+        Call it at intervals: packets that a full socket drops count, too.
         """
         with self._lock:
             return sum(held.strangers() for held in self._held.values())
@@ -80,7 +83,7 @@ class HostAddresses:
 
 
 def port_socket() -> socket.socket:
-    """Return a UDP socket on loopback, at any port, for a port of the switch."""
+    """Return a UDP socket for a port of the switch, bound to any free UDP port on loopback."""
     bound = OwnSocket()
     bound.take(("127.0.0.1", 0))
     return bound
@@ -89,7 +92,7 @@ def port_socket() -> socket.socket:
 def server_address(host: str) -> socket.socket:
     """Return a socket that reserves a TCP port of `host` for a server there.
 
-    A server can bind the same port, with SO_REUSEADDR as servers do.
+    The server can still bind that port, with SO_REUSEADDR.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,22 +1,23 @@
-"""The ranks of one machine, for ``ina run`` on another one: a process at the far end of ssh, or the like.
+"""The agent: a process that starts the ranks of its machine for an ``ina run`` on another machine.
 
-Lines of JSON on its output and input:
+``ina run`` starts it by ssh or a similar command; both exchange lines of JSON on its output and input:
 
 =========  ===============================================  =======================================
-from here  ``{"here": {"version": text, "store": port}}``   first; a TCP port is kept for rank 0
-           ``{"output": [number, text, is_error]}``         of a rank, by its number on this machine;
-                                                            bytes as latin-1
-           ``{"exit": [number, status, reason]}``           it has ended
+output     ``{"here": {"version": text, "store": port}}``   first; `store` is a reserved TCP port
+           ``{"output": [number, text, is_error]}``         output of a rank, by its number on this
+                                                            machine; bytes as latin-1
+           ``{"exit": [number, status, reason]}``           a rank has ended
            ``{"alive": true}``                              every `ALIVE_S`
            ``{"failed": reason}``                           the ranks could not be started
-           ``{"done": processes}``                          last; N processes were left running, and ended
-to here    ``{"start": {"command": [...],                   once; an environment for each rank
-           "folder": path, "variables": [{...}],            and patterns of what it inherits, or null
+           ``{"done": processes}``                          last; number of processes that ranks had
+                                                            left running, and that are now ended
+input      ``{"start": {"command": [...],                   once; variables of each rank, and
+           "folder": path, "variables": [{...}],            patterns of inherited ones (null: all)
            "inherited": [...]}}``
            ``{"alive": true}``                              every `ALIVE_S`
 =========  ===============================================  =======================================
 
-The end of its input, or silence for `SILENCE_S`, is the end of ``ina run``: then all ranks are ended.
+When its input ends, or is silent for `SILENCE_S`, ``ina run`` is gone: the agent ends all ranks.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ from hostlib.version import version
 from ina.launch.addresses import server_address
 
 STARTER: Final = "INA_STARTER"
-"""Environment variable with the number of the user who started the agent. It arrives only if a command such
-as setpriv keeps that user's environment, which is then not passed on to another user's ranks."""
+"""Environment variable with the ID of the user who runs ``ina run``. It reaches the agent only if the launch
+command, such as setpriv, keeps the environment. If the agent runs as another user, its ranks do not inherit
+that environment."""
 ALIVE_S: Final = 0.5
 SILENCE_S: Final = 20.0
 START_S: Final = 120.0
-"""Longest wait for a start: other machines may be slower."""
+"""Longest wait for the request to start ranks, which comes once all machines are ready."""
 
 
 class MachineAgent:
-    """Reports the state of the ranks, and receives the request to end them."""
+    """Starts this machine's ranks, reports output and exit statuses, and kills them when its input ends."""
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
-        """Read lines from `orders`, and write to `out`."""
+        """Read lines of JSON from `orders`, and write lines of JSON to `out`."""
         self._lines = orders
         self._out = out
         self._saying = threading.Lock()
@@ -60,7 +62,7 @@ class MachineAgent:
         self._orders: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
 
     def run(self) -> None:
-        """Serve from the first line to the last."""
+        """Report this machine, start the requested ranks, and return once all of them have ended."""
         threading.Thread(target=self._listen, daemon=True).start()
         with server_address("") as store:
             self._say({"here": {"version": version(), "store": store.getsockname()[1]}})
@@ -77,7 +79,7 @@ class MachineAgent:
             os.chdir(order["folder"])
             os.environ["PWD"] = order["folder"]
         except OSError as error:
-            self._say({"failed": f"cannot work in {order['folder']}: {error.strerror}"})
+            self._say({"failed": f"cannot change to folder {order['folder']}: {error.strerror}"})
             return
         inherited, variables = order["inherited"], order["variables"]
         if inherited is None and os.environ.pop(STARTER, str(own := os.geteuid())) != str(own):

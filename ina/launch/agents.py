@@ -23,7 +23,8 @@ from ina.launch.agent import ALIVE_S, STARTER
 START_S: Final = 30.0
 """Longest time until an agent's first line."""
 HANG_S: Final = 6.0
-"""Silence after which a machine counts as lost: less than ranks' time-outs, so that they get the reason."""
+"""Silence in s after which a machine counts as lost. It is shorter than the time-outs of ranks, so that the
+ranks on other machines receive this reason."""
 DONE_S: Final = 5.0
 _TAIL: Final = 5
 """Number of lines of an agent's own errors that are kept, for messages."""
@@ -34,7 +35,7 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
     Args:
         template: The launcher, such as ``ssh {host} {command}``. The word ``{command}`` is replaced by the
-            command's words, and ``{command}`` inside a word by the command as a shell reads it.
+            command's words, and ``{command}`` inside a word by the command, quoted for a shell.
         host: The machine's name, for ``{host}``.
         address: The machine's address, for ``{address}``.
         command: Program and arguments.
@@ -69,20 +70,20 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
 
 class Agent:
-    """The agent of one machine, seen from here; `LaunchedAgent` is one that a command has started."""
+    """The agent of one machine, as the process that started it sees it (`LaunchedAgent`, `RayAgent`)."""
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
         self.here: Mapping[str, Any] | None = None
         self.silent_s = 0.0
-        """Time since its last line, without pauses of this process."""
+        """Time since the agent's last line, without pauses of this process."""
         self.exits: collections.deque[tuple[int, int, str]] = collections.deque()
         self.failed: str | None = None
         self.left_running: int | None = None
         self.on_output: Output = lambda rank, data, is_error: None
 
     def ended(self) -> str | None:
-        """Return why the agent is gone, or None."""
+        """Return why the agent has ended; None while it runs."""
         raise NotImplementedError
 
     def say(self, message: object) -> None:
@@ -98,7 +99,7 @@ class Agent:
         raise NotImplementedError
 
     def _take(self, line: str) -> bool:
-        """Handle a line of its output; return whether it was an agent's."""
+        """Handle a line of the agent's output; return False for a line that is not JSON."""
         try:
             message = json.loads(line)
         except ValueError:
@@ -119,7 +120,7 @@ class Agent:
 
 
 class LaunchedAgent(Agent):
-    """An agent that a command has started, such as ssh."""
+    """An agent that a command such as ssh has started."""
 
     def __init__(self, machine: str, argv: Sequence[str]) -> None:
         """Start the agent. Raises LaunchError if the command cannot be run."""
@@ -147,7 +148,7 @@ class LaunchedAgent(Agent):
             reader.start()
 
     def ended(self) -> str | None:
-        """Return why the agent is gone, or None."""
+        """Return why the agent has ended; None while it runs."""
         status = self._process.poll()
         if status is None or any(reader.is_alive() for reader in self._readers):
             return None  # its last lines are still unread
@@ -193,17 +194,17 @@ class Agents:
     """The agents of all machines of a run; a context manager that ends them."""
 
     def __init__(self, agents: Mapping[str, Agent]) -> None:
-        """Take over started agents, by their machines' names."""
+        """Store agents that are already started, by the names of their machines."""
         self.agents = dict(agents)
 
     @classmethod
     def launched(cls, machines: Mapping[str, str], template: str, here: str = "") -> Self:
-        """Start all agents at once.
+        """Start an agent on each machine, without waiting for any.
 
         Args:
             machines: Addresses by the machines' names.
             template: Command that runs a command on a machine, see `launch_command`.
-            here: The name of this machine, where no such command is needed; "": none.
+            here: The name of this machine, where the agent starts without `template`; "": none of them.
 
         Raises BadRun, LaunchError.
         """
@@ -222,7 +223,10 @@ class Agents:
         return agents
 
     def ready(self) -> None:
-        """Wait for all. Raises LaunchError, with the machine: it does not answer, or has another version."""
+        """Wait until all agents run.
+
+        Raises LaunchError for a machine that does not answer, or has another version.
+        """
         deadline = time.monotonic() + START_S
         for name, agent in self.agents.items():
             while agent.here is None:
@@ -279,11 +283,12 @@ class RemoteWorkers(RunningWorkers):
             environments: Variables of each rank; the position is the rank.
             rendezvous: Notified of ranks that have ended.
             on_output: Called with the ranks' output.
-            inherited: See `hostlib.launch.launcher.Workers`; the variables come from each machine's agent.
+            inherited: Patterns of the variables that ranks inherit from their machine's agent; None: all
+                (`hostlib.launch.launcher.Workers`).
         """
         super().__init__(len(environments), rendezvous)
         self.lost: dict[str, str] = {}
-        """Machines that are lost with their ranks, and why."""
+        """Lost machines, whose ranks count as failed, with reasons."""
         self._agents = agents
         self._machines = machines
         self._alive_s = self._looked_s = time.monotonic()

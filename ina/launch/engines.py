@@ -29,7 +29,7 @@ class EngineChoice:
 
     Attributes:
         engine: Its name.
-        licence: With Slurm: the licence of which a job uses one for each slot of its own; "": none.
+        licence: With Slurm: name of the licence; a job uses as many as it has slots of its own. "": none.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
         passed: Names of environment variables that jobs' commands get besides `launcher.SETTINGS`.
     """
@@ -60,7 +60,7 @@ class EngineChoice:
         Args:
             folder: The folder of the runs' folders.
             service: A unique name of the service.
-            machines: The cluster with all addresses; with Slurm and Ray its servers are their nodes.
+            machines: The cluster, with the addresses of its servers, which are nodes of Slurm and Ray.
 
         Raises EngineError, ServiceError: the engine does not answer, or is not installed.
         """

@@ -1,8 +1,8 @@
-"""Runs of workers that outlive the daemon: started, stopped, checked, found again.
+"""Executors: start, stop, check and find runs of workers, which outlive the daemon.
 
 `LocalRuns` starts them on this machine; ssh (`SshRuns`), Slurm (`ina.launch.slurm_runs`) and Ray
-(`ina.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray have their own
-view of jobs and servers.
+(`ina.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray keep their own
+state of jobs and servers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from ina.launch import files
 from ina.launch.orders import GRANTED, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
-"""Longest time for the end of workers; then their runner is killed, and its keepers end them."""
+"""Time for workers to end after SIGTERM; then the runner is killed, and its keepers end the workers."""
 
 
 class Executor(Protocol):
     """Starts the workers of jobs. Every call can be repeated."""
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it can never run."""
+        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec if it never can."""
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Set the most packets in flight of a run's jobs, by name; 0: no bound. Raises OSError."""
+        """Limit the packets in flight of a run's jobs, by job name; 0: no limit. Raises OSError."""
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
@@ -47,27 +47,27 @@ class Executor(Protocol):
         """Return the status of a run; None: it was never started."""
 
     def lives(self, number: int) -> bool:
-        """Return whether its runner lives."""
+        """Return whether the runner of a run, the process that starts its workers, is alive."""
 
     def forget(self, number: int) -> None:
         """Remove the files of a run that is over, but not its ranks' output."""
 
     def known(self) -> list[int]:
-        """Return the runs that have files."""
+        """Return the numbers of the runs that have files."""
 
     def why_ended(self, number: int) -> str:
         """Return why a runner has ended without a report of its run's end."""
 
     def shown(self, number: int) -> str:
-        """Return the engine's name of a run, and its state there; "": there is no engine."""
+        """Return the name and state of a run in Slurm or Ray, as one text; "" for other engines."""
         return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, with reasons; empty without a view of servers."""
+        """Return the servers that the engine cannot use, with reasons; {} if it does not watch servers."""
         return {}
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Start further runs on the servers of another cluster."""
+        """Use the servers of this changed cluster for runs that start from now on."""
         del cluster  # orders name the hosts
 
 
@@ -79,7 +79,7 @@ def check_drivers(order: RunOrder) -> None:
 
 
 def check_alone(order: RunOrder) -> None:
-    """Raise BadSpec for jobs that take turns: their processes are all on this machine."""
+    """Raise BadSpec for several jobs, which take turns: only executor local can run them, on one machine."""
     if len(order.jobs) > 1:
         names = ", ".join(job.name for job in order.jobs)
         raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
@@ -89,7 +89,7 @@ class RunFolders(Executor):
     """A folder for each run, below `folder`, in which its runner reports its status (`ina.launch.runner`)."""
 
     def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
-        """Keep the folders; `passed` are names of variables of this environment that commands get, too."""
+        """Keep runs below `folder`; jobs' commands inherit the environment variables `passed`, too."""
         self._folder = folder
         self._passed = passed
 
@@ -100,7 +100,7 @@ class RunFolders(Executor):
         return RunStatus() if found is None and (folder / "run.json").exists() else found
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Set the most packets in flight of a run's jobs, by name; 0: no bound. Raises OSError."""
+        """Limit the packets in flight of a run's jobs, by job name; 0: no limit. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):  # it is over, and forgotten
             files.write(self._of(number) / GRANTED, dict(in_flight))
 
@@ -109,11 +109,11 @@ class RunFolders(Executor):
         shutil.rmtree(self._of(number), ignore_errors=True)
 
     def known(self) -> list[int]:
-        """Return the runs that have files."""
+        """Return the numbers of the runs that have files."""
         return [int(path.name) for path in self._folder.iterdir()] if self._folder.exists() else []
 
     def why_ended(self, number: int) -> str:
-        """Return why a runner has ended without a report of its run's end: its last line, if there is one."""
+        """Return why a runner has ended without a report of its run's end: the last line of its log."""
         with contextlib.suppress(OSError):
             lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
             if said := [line for line in lines if line.strip()]:
@@ -124,7 +124,7 @@ class RunFolders(Executor):
         return self._folder / str(number)
 
     def _written(self, order: RunOrder) -> Path:
-        """Write the order of a run to its folder, and return that. Raises OSError."""
+        """Write the order of a run to the run's folder; return the folder. Raises OSError."""
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         order = replace(order, inherited=(*order.inherited, *self._passed))
@@ -141,7 +141,7 @@ class LocalRuns(RunFolders):
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec: Ray would start its workers."""
+        """Start a run, unless it runs already. Raises OSError; BadSpec for a driver of Ray."""
         check_drivers(order)
         folder = self._written(order)
         with (folder / "runner.log").open("ab") as log:
@@ -172,7 +172,7 @@ class LocalRuns(RunFolders):
         raise RunnerGone(f"the workers of run {number} do not end")
 
     def lives(self, number: int) -> bool:
-        """Return whether its runner lives."""
+        """Return whether the runner of a run, the process that starts its workers, is alive."""
         return self._child(number) is not None or files.process_of(self._of(number)) is not None
 
     def forget(self, number: int) -> None:
@@ -186,7 +186,7 @@ class LocalRuns(RunFolders):
 
 
 class SshRuns(LocalRuns):
-    """Runs whose workers are started by ssh, on the machines of a cluster; on this one without ssh."""
+    """Runs whose workers start on the machines of a cluster: by ssh, or directly on this machine."""
 
     def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
         """Prepare; start nothing.
@@ -195,14 +195,17 @@ class SshRuns(LocalRuns):
             folder: The folder of the runs' folders.
             cluster: The cluster, with the addresses of its servers.
             launch_with: The command that starts a command on a machine (`agents.launch_command`).
-            passed: Names of environment variables that commands get, too.
+            passed: Names of environment variables that jobs' commands inherit, too.
         """
         super().__init__(folder, passed)
         self._cluster = cluster
         self._launch_with = launch_with
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec for a group, and a driver of Ray."""
+        """Start a run, unless it runs already.
+
+        Raises OSError, and BadSpec for a group of jobs or a driver of Ray.
+        """
         check_alone(order)
         from controller.vocabulary.files import topology_document
         from ina.launch.machine_hosts import this_machine  # imports the start of agents
@@ -219,5 +222,5 @@ class SshRuns(LocalRuns):
         )
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Start the workers of further runs on these machines."""
+        """Use the servers of this changed cluster for runs that start from now on."""
         self._cluster = cluster

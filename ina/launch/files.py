@@ -1,4 +1,4 @@
-"""Small files that one process writes and others read: whole or not there."""
+"""Small files that one process writes and others read; a reader finds a complete file or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from ina.launch.plain import plain, record_of
 
 _LOOK_S = 0.5
-"""Longer than a reader holds the lock of a folder."""
+"""Longest wait for the lock of a folder; a reader holds the lock for less."""
 
 
 def write(path: Path, value: Any) -> None:
@@ -27,7 +27,7 @@ def write(path: Path, value: Any) -> None:
 
 
 def read(path: Path, kind: Any = Any) -> Any:
-    """Return the record of a kind in a file; None if there is no file. Raises ValueError."""
+    """Return the record of type `kind` in a JSON file; None if there is no file. Raises ValueError."""
     try:
         return record_of(kind, json.loads(path.read_text()))
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read(path: Path, kind: Any = Any) -> Any:
 
 @contextlib.contextmanager
 def alive(folder: Path) -> Iterator[bool]:
-    """Become the process of a folder while the context lasts; yield False if another living process is."""
+    """Register this process for a folder while the context lasts; yield False if another already is."""
     with (folder / "alive").open("a+") as handle:
         until = time.monotonic() + _LOOK_S
         while True:
@@ -56,7 +56,7 @@ def alive(folder: Path) -> Iterator[bool]:
 
 
 def process_of(folder: Path) -> int | None:
-    """Return the number of the process of a folder; None if there is none, or it has ended."""
+    """Return the ID of the process registered by `alive` for a folder; None: none, or it has ended."""
     with contextlib.suppress(FileNotFoundError), (folder / "alive").open("r") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from hostlib import interleave
 
 STAGE_TIMES = 8
-"""Number of latest iterations whose median is the reported iteration time."""
+"""Number of latest iterations over which the median is the reported iteration time."""
 
 OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
-"""Receives the output of workers: job, and the rest as in `hostlib.launch.launcher.Output`."""
+"""Receives the output of workers: their job, and the arguments of `hostlib.launch.launcher.Output`."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
 """Receives the workers' reports by job name, several times per second."""
 
 Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
-"""Keeps the meeting point of a job's ranks."""
+"""Returns a context in which the `Rendezvous` of a job's ranks is open."""
 
 
 def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
-    """Return the job that failed first."""
+    """Return the job that failed first; None: none failed."""
     failed = [run for run in runs if run.failure()]
     # The other workers of a failed job notice later.
     return min(failed, key=lambda run: ((run.result and run.result.failure) or run).at_s, default=None)
 
 
 class GroupRun:
-    """One group from its start to its end; `run` blocks, other threads may call the rest.
+    """One group from its start to its end; `run` blocks, and other threads may call the other methods.
 
     Attributes:
         runs: The jobs' runs, in the order given.
-        status: Their status.
-        error: Why the group could not run; None: it could.
-        over: Set when all have ended.
+        status: The status of these runs.
+        error: The error that stopped the group as a whole; None: none.
+        over: Set when all jobs have ended.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class GroupRun:
 
         Args:
             runs: The jobs.
-            offsets: The stages at which they start their rounds; None: they take no turns.
+            offsets: The stage at which each job starts its rounds; None: the jobs take no turns.
             on_output: Called with the output of workers.
-            on_end: Called after each job's end, in a thread of its own; not for a cancelled job.
-            meet: Keeps the meeting point of each job.
-            describe: Describes why a job failed.
+            on_end: Called after each job's end, in the job's thread; not for a cancelled job.
+            meet: Returns a context in which the rendezvous of a job is open.
+            describe: Returns the text that the status has for the error of a failed job.
         """
         self._on_end, self._meet, self._describe = on_end, meet, describe
         self._stopping = threading.Event()
@@ -90,14 +90,14 @@ class GroupRun:
 
     @property
     def turns(self) -> interleave.TurnServer:
-        """The server of its jobs' turns, which receives their progress."""
+        """The server that assigns turns to the jobs and receives their progress; only with `offsets`."""
         assert self._turns is not None
         return self._turns
 
     def run(self) -> None:
-        """Run all jobs to their ends; if one of the jobs in turns fails, the others end, too.
+        """Run all jobs until they end. If a job fails, the jobs that take turns with it end, too.
 
-        After `cancel` the workers end.
+        After `cancel`, all workers end.
         """
         try:
             with self._turns or contextlib.nullcontext():
@@ -113,23 +113,23 @@ class GroupRun:
             self.over.set()
 
     def reports(self, job: str) -> Reports:
-        """Return the latest report of each rank of a job that has one."""
+        """Return the latest report of each rank of a job; ranks that have not reported are missing."""
         return next(run.reports() for run in self.runs if run.spec.job.name == job)
 
     def grant(self, in_flight: Mapping[str, int]) -> None:
-        """Set the most packets in flight of these jobs, by name; 0: no bound."""
+        """Limit the packets in flight of these jobs, by job name; 0: no limit."""
         for run in self.runs:
             if (name := run.spec.job.name) in in_flight:
                 run.grant(in_flight[name])
 
     def cancel(self) -> None:
-        """End the jobs soon."""
+        """Request the end of all jobs, and return at once."""
         self._stopping.set()
         for run in self.runs:
             run.cancel()
 
     def check(self) -> None:
-        """Raise GroupFailed if the group broke, naming the job that failed, or any other error.
+        """Raise GroupFailed, which names the failed job, if the group broke; else the error of a failed job.
 
         A cancelled group raises nothing.
         """
@@ -190,7 +190,10 @@ class GroupRun:
         return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
 
     def _compute_s(self, name: str) -> float | None:
-        """Return the time of an iteration beside its sums, at the slowest rank; None: no report."""
+        """Return the median time of an iteration without its network stage, at the slowest rank.
+
+        None: no rank has reported.
+        """
         from hostlib.interleave import STAGES  # jobs without turns start without it
 
         network = STAGES.index("network")

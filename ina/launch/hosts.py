@@ -1,6 +1,7 @@
 """Where the workers of jobs run, and how they reach their switch.
 
-Nothing here admits a job: `Hosts` serves all starters of workers, on switches of this process or of another.
+Nothing here admits a job: all that start workers use `Hosts`, whether the switches run in this process or in
+another one.
 """
 
 from __future__ import annotations
@@ -29,37 +30,37 @@ class PortSwitch(Protocol):
 
 
 class Hosts(ABC):
-    """Processes of this machine; subclasses describe other places."""
+    """Hosts that are processes of this machine; subclasses describe hosts elsewhere."""
 
     @property
     def group_host(self) -> str | None:
-        """Address at which workers on other machines take their turns; None: all are on this machine."""
+        """Address of the `TurnServer` for workers on other machines; None: all workers are on this one."""
         return None
 
     @abstractmethod
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+        """Return the fields of a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call a function with the address of a worker's host, where sockets can be bound to it."""
+        """Call a function with the address of a worker's host, in the host's namespace if it has one."""
         return call("127.0.0.1")
 
     @contextlib.contextmanager
     def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Hold an address at a worker's host, for the store of ``torch.distributed``."""
+        """Reserve and yield an address at a worker's host, for the store of ``torch.distributed``."""
         with self.inside(member, server_address) as held:
             yield held.getsockname()
 
     def machine(self, member: Member) -> str | None:
-        """Return the name of a worker's machine; None: workers are on this one."""
+        """Return the name of a worker's machine; None: this machine."""
         return None
 
     def environment(self, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that identify that host."""
+        """Return the environment variables that identify a worker's host."""
         return {}
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
+        """Return the command that runs `command` at the host that `environment` names. Raises LaunchError."""
         return command
 
     def start_workers(
@@ -74,7 +75,7 @@ class Hosts(ABC):
 
         Args:
             spec: The job.
-            command: The command of each worker, with the prefix of `command`.
+            command: The command of each worker, as the method `command` returns it.
             environments: Variables of each worker; the position is the rank.
             rendezvous: Notified of workers that have ended.
             on_output: Called with the workers' output.
@@ -85,23 +86,23 @@ class Hosts(ABC):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Machines that are lost with their workers, and why."""
+        """Lost machines, whose workers count as failed, with reasons."""
         return {}
 
     def strangers(self) -> int:
-        """Return the packets that hosts received from others than the switch; call it regularly."""
+        """Return the number of packets from senders other than the switch; call it regularly."""
         return 0
 
 
 class PortHosts(Hosts):
-    """Processes of this machine, each at a port of a switch's process: shared memory, or UDP on loopback."""
+    """Processes of this machine at ports of switch processes, by shared memory or by UDP on loopback."""
 
     def __init__(self, switches: Mapping[str, PortSwitch], addresses: HostAddresses) -> None:
         self._switches = switches
         self.addresses = addresses
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+        """Return the fields of a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
         assert member.port is not None
         path = self._switches[switch].shm_path(member.port)
         link: dict[str, Any] = {"kind": "shm", "local": "", "switch": path}
@@ -111,22 +112,25 @@ class PortHosts(Hosts):
         return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
 
     def strangers(self) -> int:
-        """Return the packets that hosts received from others than the switch."""
+        """Return the number of packets from senders other than the switch."""
         return self.addresses.strangers()
 
     def ends(self, switch: str, port: int) -> tuple[str, str]:
-        """Hold the UDP address of the host at a port; return it and the switch's. Raises AddressTaken."""
+        """Reserve the UDP address of the host at a port; return it, and the port's UDP address.
+
+        Raises AddressTaken.
+        """
         there = self._switches[switch].udp_address(port)
         host, number = self.addresses.hold(switch, port, parse_address(there))
         return f"{host}:{number}", there
 
 
 class UdpHosts(Hosts):
-    """Hosts with addresses of their own, which send ordinary UDP to one address for all switches."""
+    """Hosts with addresses of their own, which send UDP packets to one address for all switches."""
 
     def __init__(self, switch_address: str) -> None:
         self._switch_address = switch_address
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`."""
+        """Return the fields of a worker's `hostlib.TransportConfig`."""
         return {"kind": "udp", "local": f"{member.ip}:{member.udp_port}", "switch": self._switch_address}

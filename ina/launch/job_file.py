@@ -1,4 +1,4 @@
-"""Jobs of a job file, with the options that override it for all of them; and the log of their run."""
+"""The jobs of a job file, the options that override values of all of them, and the log of their run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ina.launch.spec import LaunchSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Given options, by key; None: not given, and the file's value holds.
+    """Options that replace a value of all jobs of a job file; None: not given, and the file's value applies.
 
-    Without either, the default of `Job` holds.
+    Without an option and a value in the file, the default of `Job` applies.
     """
 
     slots: int | None = None
@@ -36,8 +36,9 @@ class Overrides:
 def specs_of_file(overrides: Overrides, entries: Sequence[Job], *, shared: bool) -> list[LaunchSpec]:
     """Return the launches of a file's jobs; given options replace the file's values.
 
-    For a shared array --slots is the total of all jobs: jobs with slots of their own get these behind them,
-    one after the other. An exclusive job's window is half its slots, whichever of the two is given.
+    If jobs share slots, --slots is the number of shared slots. Jobs with own slots get regions behind the
+    shared slots, one after the other. An exclusive job's window is half its slots, whichever of the two is
+    given.
     """
     if not shared:
         return [LaunchSpec(job=_exclusive(entry, overrides)) for entry in entries]

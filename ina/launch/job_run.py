@@ -1,4 +1,4 @@
-"""A job that switches serve: the start of its workers, here or by other launchers, and their end."""
+"""An admitted job: the start of its workers, by this process or by another launcher, and their end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ina.launch.spec import JobResult, LaunchSpec, Reports
 
 _log = logging.getLogger(__name__)
 LOOK_S = 0.1
-ONE_PORT_EACH = "each of its hosts has one port of the switch, which is the job's"
+ONE_PORT_EACH = "a group needs more switch ports, but each host of the job has only one, which the job uses"
 
 
 @dataclass(slots=True, eq=False)
@@ -31,8 +31,8 @@ class JobEnd:
     Attributes:
         spec: The job.
         result: Its result; None: it has not ended, or an error prevented a result.
-        error: That error.
-        at_s: When it ended (monotonic).
+        error: The error that prevented a result; None: none.
+        at_s: When it ended, on the monotonic clock.
     """
 
     spec: LaunchSpec
@@ -42,16 +42,16 @@ class JobEnd:
 
     @property
     def interrupted(self) -> bool:
-        """True if its workers were ended from outside."""
+        """Whether the job's workers were ended by `cancel`."""
         return self.result is not None and self.result.interrupted
 
     def check(self) -> None:
-        """Raise the error, if there is one."""
+        """Raise the error with which the job failed, if it did."""
         if failure := self.failure():
             raise failure
 
     def failure(self) -> BaseException | None:
-        """Return the error with which it failed, the one raised or WorkerFailed; None if it did not fail."""
+        """Return the error with which the job failed: `error`, or WorkerFailed; None if it did not fail."""
         if self.error is not None:
             return self.error
         if self.result is not None and (failed := self.result.failure):
@@ -60,18 +60,18 @@ class JobEnd:
         return None
 
     def reports(self) -> Reports:
-        """Return the latest report of each rank that has one."""
+        """Return the latest report of each rank; ranks that have not reported are missing."""
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """Attendance of workers that others start.
+    """Callbacks for a job whose workers another launcher starts.
 
     Attributes:
         on_ready: Called with the ranks' configurations.
         starter_left: Called several times per second; if it returns True before all ranks have joined, the
-            rest never will, and the job ends.
+            missing ranks never will, and the job ends.
     """
 
     on_ready: Callable[[Sequence[str]], None]
@@ -82,20 +82,20 @@ class Attendance:
 class JobRun(JobEnd):
     """An admitted job, from its admission to its end.
 
-    `run` blocks; other threads may call the rest.
+    `run` blocks; other threads may call the other methods.
 
     Attributes:
         hosts: Where its workers run.
         tree: Its entries on its switches.
-        offers: The offers of their program to jobs.
+        offers: The features and sizes that the program of the switches offers to jobs.
         paced: Whether time-outs must follow the pace of results: switches or links are slow.
         crosses: Whether it needs a switch; not if all of its workers are on one server.
         on_output: Called with its workers' output.
-        attendance: Attendance of workers that others start; None: this process starts them.
+        attendance: Callbacks if another launcher starts the workers; None: this process starts them.
         cancelled: Set when its workers must end.
         exits: The workers that have ended.
         over: Set when it has ended.
-        rendezvous: The meeting point of its workers; None: they have not begun.
+        rendezvous: The meeting point of its workers; None: they have not been started.
     """
 
     hosts: Hosts
@@ -116,7 +116,7 @@ class JobRun(JobEnd):
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
         """Return a worker's configuration as JSON; it is secret, because it contains the token.
 
-        Raises ConfigError for an invalid one.
+        Raises ConfigError for an invalid configuration.
         """
         hosts = self.spec.machines if self.spec.hierarchical else None
         switch, member = self.worker(rank)
@@ -148,7 +148,7 @@ class JobRun(JobEnd):
         return JobConfig.from_json(json.dumps(fields)).to_json()
 
     def meeting(self, host: str | None = None) -> Rendezvous:
-        """Return the point where the workers meet: on this machine, or on the first worker's.
+        """Return the workers' rendezvous, at address `host` of this machine, or at the first worker's host.
 
         Raises BadRun for an address of another machine.
         """
@@ -162,7 +162,7 @@ class JobRun(JobEnd):
         return self.hosts.inside(self.worker(0)[1], self._meeting)
 
     def environment(self, rank: int, rendezvous: Rendezvous, store: tuple[str, int]) -> Mapping[str, str]:
-        """Return the environment variables of a worker; `store` is for ``torch.distributed``."""
+        """Return the environment variables of a worker; `store` is the address of torch's store."""
         found = {
             **self.spec.environment(),
             **torch_variables(rank, self.spec.job.workers, store),
@@ -178,7 +178,7 @@ class JobRun(JobEnd):
         return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
 
     def worker(self, rank: int) -> tuple[str, Member]:
-        """Return the switch's worker that represents a rank, and its switch."""
+        """Return the switch of a rank, and the member that sends the rank's packets to the switch."""
         members = self._members()
         if not self.spec.hierarchical:
             return members[rank]
@@ -212,7 +212,7 @@ class JobRun(JobEnd):
         return found
 
     def reports(self) -> Reports:
-        """Return the latest report of each rank that has one."""
+        """Return the latest report of each rank; ranks that have not reported are missing."""
         return self.rendezvous.reports() if self.rendezvous else {}
 
     def fault(self, reason: str) -> None:
@@ -223,19 +223,19 @@ class JobRun(JobEnd):
             rendezvous.fault(self._fault)  # keeps it for workers that join later
 
     def grant(self, packets: int) -> None:
-        """Set the most packets in flight of the workers; 0: no bound."""
+        """Limit the packets in flight of each worker; 0: no limit."""
         self._granted = packets
         if (rendezvous := self.rendezvous) is not None:
             rendezvous.grant(packets)
 
     def cancel(self) -> None:
-        """End the workers soon."""
+        """Request the end of the workers, and return at once."""
         self.cancelled.set()
 
     def run(self, rendezvous: Rendezvous) -> JobResult:
-        """Run the workers to their end, and return the result without the switches' part.
+        """Run the workers until all have ended; return the result, without counters of switches.
 
-        Raises LaunchError: the command cannot be run.
+        Raises LaunchError if the command cannot be run.
         """
         spec, hosts = self.spec, self.hosts
         self.rendezvous = rendezvous
@@ -273,7 +273,7 @@ class JobRun(JobEnd):
             return JobResult(failure, elapsed, rendezvous.reports(), interrupted=interrupted)
 
     def _attend(self, rendezvous: Rendezvous, attendance: Attendance) -> JobResult:
-        """Hand out the configurations of ranks that others start, and wait until the ranks have left."""
+        """Pass the ranks' configurations to their launcher, and wait until the ranks have left."""
         started = time.monotonic()
         attendance.on_ready([self.config(rank, rendezvous) for rank in range(self.spec.job.workers)])
         failure: WorkerExit | None = None
@@ -293,7 +293,7 @@ class JobRun(JobEnd):
 
 @contextlib.contextmanager
 def met(job: JobRun, listen: str | None = None) -> Iterator[Rendezvous]:
-    """Keep the meeting point of a job whose ranks get no groups of their own, while the context lasts."""
+    """Yield the open rendezvous of a job, which refuses requests of ranks for groups of their own."""
     with job.meeting(listen) as rendezvous:
         rendezvous.on_group(lambda request: rendezvous.answer(request, ONE_PORT_EACH))
         yield rendezvous

@@ -22,7 +22,7 @@ from ina.launch.spec import LaunchSpec
 T = TypeVar("T")
 
 StartAgents = Callable[[Mapping[str, str]], AbstractContextManager[Agents]]
-"""Starts an agent on each of these machines, with their addresses."""
+"""Starts an agent on each machine, given addresses by machine name; returns a context that ends them."""
 
 
 class MachineHosts(UdpHosts):
@@ -36,9 +36,9 @@ class MachineHosts(UdpHosts):
         Args:
             topology: The switches and machines, with their addresses.
             machines: The machines of the job.
-            start: Starts agents there, once the job needs them.
+            start: Starts the agents of these machines, once the job needs them.
             listen: Address of this machine at which ranks meet; None: the local address of the route to the
-                first.
+                first machine.
         """
         super().__init__(switch_address(topology))
         self._topology = topology
@@ -49,16 +49,16 @@ class MachineHosts(UdpHosts):
 
     @property
     def group_host(self) -> str:
-        """Address of this machine at which workers take their turns, and report their progress."""
+        """Address of the `TurnServer` on this machine, to which workers also report progress."""
         return address_towards(next(iter(self._machines.values())))
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of this machine at which the workers' machines reach it."""
+        """Call a function with the address at which workers' machines reach this machine."""
         return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
 
     @contextlib.contextmanager
     def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Run agents on all machines, one of which holds an address for the store of torch."""
+        """Run the agents of all machines; yield an address on the worker's machine for torch's store."""
         machine = self.machine(member)
         with self._start(self._machines) as self._agents:
             self._agents.ready()
@@ -90,17 +90,17 @@ class MachineHosts(UdpHosts):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Machines that are lost with their workers, and why."""
+        """Lost machines, whose workers count as failed, with reasons."""
         return self._workers.lost if self._workers else {}
 
 
 def address_towards(host: str) -> str:
-    """Return the address of this machine at which another one can reach it. Raises BadRun."""
+    """Return the address at which `host` can reach this machine. Raises BadRun without a route to it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, FALLBACK_PORT))  # sends nothing
         except OSError as error:
-            raise BadRun(f"no way from this machine to {host}: {error.strerror}") from error
+            raise BadRun(f"no route from this machine to {host}: {error.strerror}") from error
         return str(probe.getsockname()[0])
 
 
@@ -110,9 +110,10 @@ def reached_at(topology: Topology, machine: str) -> str:
 
 
 def identified(topology: Topology, known_as: Sequence[str]) -> str:
-    """Return the machine of the cluster file that has one of these names and addresses.
+    """Return the machine of the cluster file that has one of the names or addresses `known_as`.
 
-    If a name identifies it, and addresses are given, too, its own must be among them. Raises BadRun.
+    If a name matches and addresses are given, too, the file's address must be among them. Raises BadRun if
+    no machine matches.
     """
     by_ip = {topology.ip(name): name for name in topology.server}
     addresses = [each for each in known_as if each.count(".") == 3 and each.replace(".", "").isdecimal()]
@@ -139,7 +140,7 @@ def identified(topology: Topology, known_as: Sequence[str]) -> str:
 
 
 def this_machine(topology: Topology) -> str | None:
-    """Return the entry of this machine in the cluster file; None: there is none."""
+    """Return the name of this machine in the cluster file; None: it is not there."""
     try:
         return identified(topology, known_as())
     except BadRun:
@@ -147,7 +148,7 @@ def this_machine(topology: Topology) -> str | None:
 
 
 def switch_address(topology: Topology) -> str:
-    """Return the destination address of workers and fallback servers."""
+    """Return the IP:PORT to which workers and fallback servers send their packets."""
     return f"{switch_ip(topology)}:{INA_UDP_PORT}"
 
 

@@ -10,12 +10,12 @@ Metrics = Mapping[str, float]
 
 
 def summed_bytes(reports: Reports) -> float:
-    """Return the number of bytes of each rank that were summed."""
+    """Return the number of bytes that each rank contributed to sums (the largest number of all ranks)."""
     return max((report.get("elements", 0.0) for report in reports.values()), default=0.0) * 4
 
 
 def goodput_bps(reports: Reports) -> float:
-    """Return the rate of the sums while ranks were in allreduces, in bit/s; 0 before the first."""
+    """Return the summed bits per second of time spent in allreduces; 0 before the first allreduce."""
     busy = max((report.get("time_s", 0.0) for report in reports.values()), default=0.0)
     return summed_bytes(reports) * 8 / busy if busy else 0.0
 
@@ -53,7 +53,7 @@ def total(jobs: Iterable[Metrics]) -> dict[str, float]:
 
 
 def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
-    """Return the number of all jobs' packets by switch and outcome."""
+    """Return the number of packets of all jobs, by switch and outcome."""
     counts: dict[str, dict[str, float]] = {}
     for job in jobs:
         for switch, outcomes in job.switches.items():
@@ -65,5 +65,5 @@ def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
 
 
 def refusals(refused: Mapping[str, int]) -> dict[str, float]:
-    """Return the packets without a job, in the same format."""
+    """Return, as metrics, the numbers of refused packets, which belonged to no job, by reason."""
     return {f"refused_{name}_packets": float(value) for name, value in refused.items()}

@@ -1,4 +1,4 @@
-"""The order of a run, and its status: between the daemon and the starters of workers."""
+"""The order of a run, from the daemon to the runner, and the run's status, which the runner reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.launch.spec import LaunchSpec
 
 GRANTED = "granted.json"
-"""The file with the most packets in flight of each job of a run."""
+"""The file with the limit of packets in flight of each job of a run."""
 
 Engine = Literal["local", "ssh", "slurm", "ray"]
 
@@ -28,8 +28,8 @@ class JobOrder:
         logs: The folder for its ranks' output.
         servers: Names of its servers, in the order of the machines.
         granted: Number of its own slots, over all switches.
-        in_flight: Most packets in flight; 0: its window.
-        driver: Its command runs once, and Ray Train starts the workers.
+        in_flight: Limit of packets in flight; 0: only its window limits them.
+        driver: Whether its command runs once, as a driver of Ray, and Ray Train starts the workers.
     """
 
     spec: LaunchSpec
@@ -54,19 +54,19 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """The order of a runner: jobs that start and stop together.
+    """The order for a runner: jobs that start and stop together.
 
     Attributes:
         number: The run's number.
         testbed: The testbed whose hosts are the servers.
         switch: Whether workers need a switch; not if all are on one server.
-        lanes: The values of a packet.
+        lanes: Number of values in a packet.
         salted: Whether packets have a salt (`SwitchInfo`).
         jobs: The jobs.
-        mode: How they use the memory of switches.
-        paced: Whether time-outs must follow the pace of results.
-        engine: The starter of processes on the servers.
-        cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
+        mode: How the jobs use the memory of switches.
+        paced: Whether time-outs must follow the pace of results: switches or links are slow.
+        engine: The engine that starts processes on the servers.
+        cluster: Except with engine local: the cluster (`topology_document`), with the addresses of servers.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
         here: With ssh: the server that is this machine; "": none.
         inherited: Patterns of the environment variables that commands inherit (`Workers`).
@@ -93,18 +93,18 @@ class RunStatus:
 
     Attributes:
         done: Iterations of each job in this run, if its program reports them (`hostlib.interleave`).
-        iteration_s: Time of an iteration.
-        compute_s: The part of it in which the slowest rank does not sum.
-        hold_s: Time for which a packet of each job holds its place in the window, and its slot.
+        iteration_s: Median time of an iteration of each job.
+        compute_s: The part of that time outside the network stage, at the slowest rank.
+        hold_s: Time for which a packet of each job occupies its place in the window, and its slot.
         ends: The error of each ended job; "": none.
-        ended_at: The time of these ends, as Unix time.
+        ended_at: The Unix time at which each of these jobs ended.
         blame: The job that broke its group; None: none.
-        broke: The error that broke it, with job and rank.
+        broke: The error that broke the group, with job and rank; "": none.
         lost: Servers that were lost with their workers, with reasons.
-        engine: Ray's name of the run, and its state there; "": not yet, or it is not Ray's.
-        over: Whether all have ended, or the run was impossible.
-        failure: Why it was impossible; "": it was not.
-        final: Whether its workers cannot be started again.
+        engine: Name and state of the run in Ray; "": not yet known, or another engine.
+        over: Whether all jobs have ended, or the run failed as a whole.
+        failure: Why the run failed as a whole; "": it did not.
+        final: Whether the failure is final: the workers must not be started again.
     """
 
     done: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The agents of a run on Ray: an actor on each of its servers, held there by a placement group.
+"""The agents of a run on Ray: an actor on each server of the run, placed there by a placement group.
 
-Only imported with Ray installed. The runner is the driver: at its end, however, Ray ends its actors, and with
-them the workers that they have started.
+Only imported with Ray installed. The runner is the driver of Ray. However the runner ends, Ray then ends the
+actors, and with them the workers that they have started.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ina.launch.agents import Agent, Agents
 
 LOOK_S: Final = 0.5
 SAY_S: Final = 1.0
-"""Longest time for which an actor keeps a request for its lines open."""
+"""Longest time for which an actor waits for lines before it answers a request for them."""
 PINNED: Final = 0.001
-"""Part of a node's own resource (``node:ADDRESS``) that a bundle takes, to be placed on this node."""
+"""Amount of a node's own resource (``node:ADDRESS``) that a bundle requests, so that Ray places it there."""
 
 
 def connect() -> None:
@@ -49,7 +49,7 @@ class RayNode(NamedTuple):
 
 
 def nodes() -> dict[str, RayNode]:
-    """Return the living nodes, each by its name and by its address."""
+    """Return the living nodes; each has two keys, its name and its address."""
     found = {}
     for each in ray.nodes():
         if each["Alive"]:
@@ -60,7 +60,7 @@ def nodes() -> dict[str, RayNode]:
 
 
 def placed(machines: Mapping[str, str]) -> dict[str, RayNode]:
-    """Return the node of each machine, by name and address. Raises LaunchError."""
+    """Return the node of each machine, found by name or address. Raises LaunchError if one has no node."""
     known = nodes()
     found = {
         name: node
@@ -73,13 +73,13 @@ def placed(machines: Mapping[str, str]) -> dict[str, RayNode]:
 
 
 class _Lines:
-    """A text stream whose lines another thread reads."""
+    """An output stream for text, whose lines another thread reads from a queue."""
 
     def __init__(self) -> None:
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def write(self, text: str) -> int:
-        """Append text: `print` writes a line, and its end."""
+        """Append a line; ignore the newline that `print` writes separately."""
         if text != "\n":
             self.lines.put(text)
         return len(text)
@@ -89,7 +89,7 @@ class _Lines:
 
 
 class AgentActor:
-    """An agent (`ina.launch.agent`) in an actor: it receives lines, and returns lines."""
+    """An agent (`ina.launch.agent`) in an actor of Ray: methods pass lines to it, and return its lines."""
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -99,7 +99,7 @@ class AgentActor:
         self._thread.start()
 
     def hear(self, line: str | None) -> None:
-        """Pass a line to the agent; None: its input ends."""
+        """Pass a line to the agent; None ends the agent's input."""
         self._orders.put(line)
 
     def lines(self) -> list[str] | None:
@@ -114,7 +114,7 @@ class AgentActor:
 
 
 class RayAgent(Agent):
-    """The local side of the agent in an actor."""
+    """The agent in an actor of Ray, as the runner sees it."""
 
     def __init__(self, machine: str, actor: Any) -> None:
         super().__init__(machine)
@@ -124,7 +124,7 @@ class RayAgent(Agent):
         self._reader.start()
 
     def ended(self) -> str | None:
-        """Return why the agent is gone, or None."""
+        """Return why the agent has ended; None while it runs."""
         return self._ended
 
     def say(self, message: object) -> None:
@@ -159,12 +159,12 @@ def agents(
     stopping: threading.Event,
     on_placed: Callable[[str], None],
 ) -> Iterator[Agents]:
-    """Start agents on machines, each in a bundle of a placement group; wait until Ray has room for all.
+    """Start agents on machines, each in a bundle of a placement group, once Ray has room for all bundles.
 
     Args:
         machines: Addresses by the machines' names.
         name: The placement group's name.
-        ranks: Number of ranks of each machine: as many CPUs, and GPUs where it has any.
+        ranks: Number of ranks of each machine; each rank gets a CPU, and a GPU if the machine has GPUs.
         stopping: Set to end the wait for room.
         on_placed: Called with the number and the state of the placement group after each change.
 
@@ -182,7 +182,7 @@ def agents(
         on_placed(f"Ray placement group {number}, pending")
         while not group.wait(LOOK_S):
             if stopping.is_set():
-                raise LaunchError("ended while it waited for room in Ray")
+                raise LaunchError("ended while it waited for free CPUs and GPUs in Ray")
         on_placed(f"Ray placement group {number}, created")
         actor = ray.remote(AgentActor)
         with Agents(

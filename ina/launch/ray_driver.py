@@ -1,4 +1,4 @@
-"""A job whose command is a driver of Ray: it runs once, on this machine, and Ray Train starts its workers.
+"""A job whose command is a driver of Ray: the command runs once, here, and Ray Train starts the workers.
 
 Only imported with Ray installed.
 """
@@ -15,7 +15,7 @@ from ina.launch.machine_hosts import reached_at
 
 
 class _Nobody:
-    """Ignores the end of the driver: its workers are Ray's."""
+    """Ignores the end of the driver's process, which is not a rank."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Do nothing."""
@@ -35,19 +35,19 @@ def drive(
     """Run the driver of a job to its end, or until it is stopped.
 
     Args:
-        command: Its program and arguments.
+        command: Program and arguments of the driver.
         servers: The number of workers on each of the job's servers.
         topology: The cluster, with the addresses of its servers.
-        inherited: See `Workers`.
-        given: The run's order, as for ``ina admit --given``.
-        on_output: Called with its output, as rank 0.
-        stopping: Set to end it.
-        on_placed: Called with the desired nodes of the workers.
+        inherited: Patterns of the variables that the driver inherits; see `Workers`.
+        given: The run's order, in the form that ``ina admit --given`` reads.
+        on_output: Called with the driver's output, as rank 0.
+        stopping: Set to end the driver.
+        on_placed: Called with a text that names the workers' servers.
 
     Returns:
-        Its error, "" for none and None if it was stopped; and the servers that are gone, with reasons.
+        The driver's error ("" for none, None if it was stopped), and the lost servers with reasons.
 
-    Raises LaunchError: a server is no node of Ray, or the command cannot be run.
+    Raises LaunchError if a server is no node of Ray, or the command cannot be run.
     """
     ray_agents.connect()
     at = ray_agents.placed({name: reached_at(topology, name) for name in servers})

@@ -1,7 +1,7 @@
-"""Watches the nodes of Ray, and reports the living ones: a process that keeps Ray out of the daemon.
+"""A process that watches the nodes of Ray and prints the living ones, so that the daemon need not import Ray.
 
-Each line is a JSON object with the names and addresses of all nodes that are ``alive`` and the ``protocol``,
-or with ``failed``.
+Each line is a JSON object: ``alive`` has the names and addresses of all living nodes, and ``protocol`` the
+version of this format; or ``failed`` has an error.
 Only imported with Ray installed.
 """
 
@@ -21,7 +21,7 @@ LOOK_S = 1.0
 
 
 def main() -> int:
-    """Write changes until standard input ends, with the process that started this one."""
+    """Print each change until standard input ends, which means that the parent process has ended."""
     threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
         ray_agents.connect()

@@ -1,7 +1,7 @@
 """Runs whose workers Ray starts: the runner is a process of this machine, and a driver of Ray.
 
-This machine is a node of the cluster (``ray start``), with or without CPUs for workers. Nodes have the names
-of the cluster's servers (``ray start --node-name``), or their addresses.
+This machine must be a node of the Ray cluster (``ray start``), with or without CPUs for workers. Each server
+of the cluster file is the node of the same name (``ray start --node-name``) or address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ina.launch.machine_hosts import reached_at
 from ina.launch.orders import RunOrder
 
 AGAIN_S = 5.0
-"""Time until an ended process that watches Ray's nodes is restarted."""
+"""Time after which the process that watches Ray's nodes is restarted if it has ended."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ class RayRuns(LocalRuns):
     """Runs on the nodes of Ray."""
 
     def __init__(self, folder: Path, cluster: Topology, passed: Sequence[str] = ()) -> None:
-        """Watch Ray's nodes from now on. Raises EngineError: Ray is not installed, or does not answer.
+        """Watch Ray's nodes from now on. Raises EngineError if Ray is missing or silent.
 
         Args:
             folder: The folder of the runs' folders.
             cluster: The cluster, with the addresses of its servers.
-            passed: Names of environment variables that commands get, too.
+            passed: Names of environment variables that jobs' commands inherit, too.
         """
         super().__init__(folder, passed)
         if importlib.util.find_spec("ray") is None:
@@ -60,18 +60,18 @@ class RayRuns(LocalRuns):
         self._thread.start()
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError; BadSpec for a group."""
+        """Start a run, unless it runs already. Raises OSError; BadSpec for a group of jobs."""
         check_alone(order)
         super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
 
     def shown(self, number: int) -> str:
-        """Return the placement group of a run, and its state as last reported by its runner."""
+        """Return the placement group of a run and the group's state, as last reported by the runner."""
         found = self.status(number)
         shown = found.engine if found is not None else ""
         return "; ".join(filter(None, (shown or "not yet in Ray", self._trouble)))
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that are no living nodes of Ray."""
+        """Return the servers that are no living nodes of Ray, with reasons."""
         alive = self._alive
         return {
             name: f"no node of Ray at {address} is alive"
@@ -80,7 +80,7 @@ class RayRuns(LocalRuns):
         }
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Start further runs on the nodes of these names and addresses."""
+        """Use the servers of this changed cluster for runs that start from now on."""
         self._cluster = cluster
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class RayRuns(LocalRuns):
             self._watcher = self._watching()
 
     def _see(self) -> bool:
-        """Handle the next line of the watching process; return whether it lives."""
+        """Handle the next line of the watching process; return False once its output has ended."""
         assert self._watcher.stdout is not None
         line = self._watcher.stdout.readline()
         said: Mapping[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Ray Train on a placed job: its workers get the servers, and the slots, of the job.
+"""Ray Train on a placed job: its workers run on the job's servers, and use the job's slots.
 
-The runner starts the job's command once, as a driver of Ray, with `variables`. An unmodified ``TorchTrainer``
-then finds this module's callback there (``RAY_TRAIN_CALLBACKS``), which pins each worker to a node; and its
-ranks use the controller's admission of the job (``INA_GIVEN``), instead of a second one.
+The runner starts the job's command once, as a driver of Ray, with the environment `variables`. An unmodified
+``TorchTrainer`` loads this module's callback (``RAY_TRAIN_CALLBACKS``), which pins each worker to a node. Its
+ranks use the controller's admission of the job (``INA_GIVEN``), and request no second one.
 Only imported with Ray installed.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from ray.train.v2._internal.execution.callback import ControllerCallback
 
 NODES = "INA_RAY_NODES"
-"""The environment variable with the id of the node of each worker."""
+"""The environment variable with a JSON list: the id of each worker's node."""
 NODE_LABEL = "ray.io/node-id"
 
 
@@ -25,7 +25,7 @@ def variables(given: str, nodes: Sequence[str]) -> dict[str, str]:
     """Return the environment variables of a driver.
 
     Args:
-        given: The run's order, as for ``ina admit --given``.
+        given: The run's order, in the form that ``ina admit --given`` reads.
         nodes: The node id of each worker.
     """
     workers = {"INA_GIVEN": given, "INA_TOKEN": secrets.token_hex(32)}
@@ -44,7 +44,7 @@ class Pinned(ControllerCallback):  # type: ignore[misc]
         self._nodes = json.loads(os.environ[NODES])
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        """Pin each worker to its node. Raises ValueError: the number of workers differs."""
+        """Pin each worker to its node. Raises ValueError if the number of workers differs."""
         scaling = train_run_context.scaling_config
         if scaling.num_workers != len(self._nodes):
             raise ValueError(

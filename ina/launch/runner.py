@@ -3,12 +3,12 @@
 Started by the daemon, or by Slurm on a server of the run. It does not end with the daemon: another daemon
 finds it by its folder, which holds
 
-``run.json``     the order (`RunOrder`), secret, as jobs' environments may be
-``alive``        its number; locked as long as it lives
-``status.json``  its status (`RunStatus`), written anew after each change
-``granted.json`` each job's most packets in flight, if the daemon has changed them
+``run.json``     the order (`RunOrder`); secret, because jobs' environments may be
+``alive``        the ID of the runner's process; locked as long as the runner lives
+``status.json``  the status (`RunStatus`), rewritten after each change
+``granted.json`` the limit of each job's packets in flight, if the daemon has changed it
 
-SIGTERM ends the workers, and it. It does not use the switches' control: its jobs were admitted before.
+SIGTERM ends the workers and the runner. The runner does not control switches: its jobs were admitted before.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ RUN = "INA_RUN"
 PERIOD_S = 0.5
 """Interval at which progress is stored."""
 LOG_BYTES = 16 << 20
-"""Most output of a rank that is kept: at the limit, the later half stays."""
+"""Size of a rank's log at which its earlier half is removed."""
 SLURM_STEP = (
     "srun --nodes=1 --ntasks=1 --nodelist={host} --distribution=block --overlap --cpu-bind=none --mpi=none"
     " {command}"
 )
-"""Starts a command on a server, inside the allocation of a job of Slurm."""
+"""Template of the command that starts a command on a server, inside the allocation of a Slurm job."""
 
 
 class _Logs:
-    """Output of ranks, a file for each, of bounded size."""
+    """Output of ranks: one file for each rank, of bounded size."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
         self._folders = {name: Path(folder) for name, folder in folders.items()}
@@ -62,7 +62,7 @@ class _Logs:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-        """Keep a rank's output; output without room on the disk is lost."""
+        """Append a rank's output to its file; output is lost if the disk is full."""
         path = log_file(self._folders[spec.job.name], rank)
         with self._lock, contextlib.suppress(OSError):
             if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
@@ -78,12 +78,12 @@ def log_file(folder: Path, rank: int) -> Path:
 
 
 def topology_of(order: RunOrder) -> Topology:
-    """Return the cluster of an order for an engine."""
+    """Return the cluster of an order; only orders for engines other than local have one."""
     return parse_topology(json.dumps(order.cluster), source="order.json")
 
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
-    """Return a job of an order in its workers' form: the daemon has admitted it."""
+    """Return a job of an order, which the daemon has admitted, as a `JobRun`."""
     tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
@@ -92,14 +92,14 @@ def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
 def given_job(
     text: str, machines: Sequence[Sequence[int]], known_as: Sequence[Sequence[str]]
 ) -> tuple[JobRun, str]:
-    """Return a job whose ranks another launcher has started, and the address of the first rank's machine.
+    """Return a job whose ranks another launcher has started, and the address of rank 0's machine.
 
     Args:
         text: The order of the job's run, as JSON.
         machines: The ranks of each machine.
         known_as: Names and addresses of each machine.
 
-    Raises BadRun: the text is no order, or the ranks are not on the job's placed servers.
+    Raises BadRun if the text is no order, or the ranks are not on the servers where the job was placed.
     """
     try:
         order = record_of(RunOrder, json.loads(text))
@@ -111,7 +111,7 @@ def given_job(
     if sorted(names) != sorted(job.servers):
         raise BadRun(
             f"the ranks are on {', '.join(names)}, but the controller has placed the job on "
-            f"{', '.join(job.servers)}: want a rank or more on each of these"
+            f"{', '.join(job.servers)}: want at least one rank on each of them"
         )
     ranks = dict(zip(names, machines, strict=True))
     spec = replace(
@@ -127,7 +127,7 @@ def given_job(
 
 
 class RunProcess:
-    """Runs the jobs of one order."""
+    """The execution of one order."""
 
     def __init__(self, folder: Path, order: RunOrder) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ class RunProcess:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Run the jobs to their ends, or until SIGTERM; report the status all the while."""
+        """Run the jobs until all have ended, or until SIGTERM; write the status after each change."""
         order = self._order
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
@@ -209,7 +209,7 @@ class RunProcess:
         group.cancel()
 
     def _hosts_of(self) -> Hosts:
-        """Return the hosts of the run, where its engine starts workers."""
+        """Return the hosts on which the run's engine starts workers."""
         order = self._order
         if order.engine == "local":
             from bmv2_topos.testbeds import netns  # imports all that starts and asks switches
@@ -261,7 +261,7 @@ class RunProcess:
 
 
 def left_behind(runs: Path) -> dict[int, int]:
-    """Return the run of each process of this machine that workers of runs in `runs` have started.
+    """Return, by process ID, the run of each process here that workers of runs in `runs` have started.
 
     Processes whose environment cannot be read are not found.
     """
@@ -276,7 +276,7 @@ def left_behind(runs: Path) -> dict[int, int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Execute the order of a folder, unless another process does or has."""
+    """Execute the order of a folder, unless another process does so, or has done so; return exit code 0."""
     folder = Path(arguments[0])
     with files.alive(folder) as first:
         status: RunStatus | None = files.read(folder / "status.json", RunStatus)
@@ -288,5 +288,5 @@ def main(arguments: Sequence[str]) -> int:
             RunProcess(folder, files.read(folder / "run.json", RunOrder)).run()
         finally:
             if left := keeper.end_adopted():
-                print(f"its workers left {left} processes in sessions of their own, which are ended")
+                print(f"its workers left {left} processes running in sessions of their own, now ended")
     return 0

@@ -1,4 +1,4 @@
-"""An ``ina`` subcommand as a process: it prints one line of JSON once it is ready."""
+"""An ``ina`` subcommand as a process, which prints one line of JSON once it is ready."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOP_TIMEOUT_S = 5.0
 
 
 class ServerProcess:
-    """An ``ina NAME …`` that ends when its standard input does; a context manager that stops it."""
+    """A process ``ina NAME …``, which ends when its standard input ends; a context manager that stops it."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class ServerProcess:
         pass_fds: Sequence[int] = (),
         prefix: Sequence[str] = (),
     ) -> None:
-        """Start it without waiting, so that several start at once. `title` is its name for users.
+        """Start the process without waiting, so that several can start at once.
 
-        It gets the file descriptors `pass_fds` under their numbers. `prefix` is a command that runs it, as
-        ``ip netns exec NAME``.
+        `name` is the subcommand, and `title` the name for users. The process inherits the file descriptors
+        `pass_fds`. `prefix` is a command that runs it, such as ``ip netns exec NAME``.
         """
         self.title = title
         # It ends with its standard input: an ina that dies takes it along.
@@ -51,10 +51,10 @@ class ServerProcess:
         self._ready: dict[str, Any] | None = None
 
     def ready(self) -> dict[str, Any]:
-        """Wait for the line of readiness, and return it.
+        """Wait for the line of JSON that means that the process is ready, and return its object.
 
         Raises:
-            ProcessFailed: it ended before; it has printed the reason, unless a signal ended it.
+            ProcessFailed: the process ended before; unless a signal ended it, it has printed the reason.
         """
         if self._ready is None:
             self._ready = self.hear()
@@ -67,12 +67,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The ID of the process."""
         return self._process.pid
 
     @property
     def started(self) -> bool:
-        """True once it was ready."""
+        """Whether the process has been ready."""
         return self._ready is not None
 
     def ended(self) -> str | None:
@@ -81,12 +81,12 @@ class ServerProcess:
         return None if status is None else f"{self.title} {_how(status)}"
 
     def say(self, message: object) -> None:
-        """Write one line of JSON to its standard input; without effect if the process is gone."""
+        """Write one line of JSON to the process's standard input; without effect if the process is gone."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._stdin, flush=True)
 
     def hear(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Wait for its next line of JSON; None if its output ended, or no line began in `timeout_s`."""
+        """Return the next line of JSON that it prints; None: its output ended, or none in `timeout_s`."""
         with contextlib.suppress(ValueError):  # closed by another thread, or cut off in the middle
             if timeout_s is not None:
                 poller = select.poll()
@@ -107,11 +107,11 @@ class ServerProcess:
         return after_name.split()[0] == "T"
 
     def kill(self) -> None:
-        """Kill it at once; call `stop` afterwards."""
+        """Kill the process at once; call `stop` afterwards."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Ask it to end; kill it if it does not. Without effect if called before."""
+        """Terminate the process; kill it after `STOP_TIMEOUT_S`. Without effect if called before."""
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -132,5 +132,5 @@ class ServerProcess:
 
 
 def _how(status: int) -> str:
-    """Return a text on how a process ended."""
+    """Return, as text, how a process with this exit status ended."""
     return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"

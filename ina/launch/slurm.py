@@ -1,7 +1,7 @@
 """Slurm by its own commands: ``sbatch``, ``squeue``, ``sinfo``, ``scancel``; no accounting storage is needed.
 
-A job of Slurm is found by its comment, which names the service and the run, even if its ``sbatch`` was killed
-before it printed the number.
+A job of Slurm is found by its comment, which names the service and the run, even if ``sbatch`` was killed
+before it printed the job's number.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from ina.errors import EngineError
 
 COMMAND_S = 30.0
-"""Longest time for a command: commands wait for a controller that hangs, or is gone."""
+"""Time-out of a command: commands wait for Slurm's controller even if it hangs or is gone."""
 LIVE = frozenset(
     ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "RESIZING")
 ) | frozenset(("SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD"))
 """States of a job that is not over."""
 UNUSABLE = ("DOWN", "DRAIN", "FAIL", "ERROR", "MAINT", "POWER", "REBOOT", "FUTURE")
-"""Prefixes of the states of a node on which nothing must run."""
+"""Prefixes of the states of a node on which no job may run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job as ``squeue`` shows it; `reason` is why it waits."""
+    """A job as ``squeue`` shows it; `reason` is why the job waits."""
 
     number: int
     comment: str
@@ -35,13 +35,13 @@ class SlurmJob:
 
     @property
     def live(self) -> bool:
-        """Whether it is not over."""
+        """Whether the job is not over."""
         return self.state in LIVE
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as ``sinfo`` shows it; `answers`: the controller has recent news of it."""
+    """A node as ``sinfo`` shows it; `answers` is whether it still responds to Slurm's controller."""
 
     name: str
     state: str
@@ -50,7 +50,7 @@ class SlurmNode:
 
     @property
     def trouble(self) -> str:
-        """Why nothing must run there; "": it can be used."""
+        """Why no job may run on the node; "": it can be used."""
         if not self.state.startswith(UNUSABLE):
             return ""
         return f"Slurm: node {self.name} is {self.state.lower()}" + (
@@ -64,7 +64,7 @@ class Batch:
 
     Attributes:
         name: Name for users.
-        comment: Identifies the job later.
+        comment: Text by which the job is found later.
         tasks: The number of tasks by node.
         output: The file for its output.
         licences: Its use of Slurm's licences, in the form of ``sbatch --licenses``; "": none.
@@ -77,7 +77,7 @@ class Batch:
     licences: str = ""
 
     def options(self) -> list[str]:
-        """Return the options of ``sbatch``, without automatic restarts by Slurm.
+        """Return the options of ``sbatch``, which also prevent restarts by Slurm.
 
         >>> " ".join(Batch("a", "ina:1:2", {"h1": 2, "h2": 1}, "/log").options()[2:8])
         '--nodes=2 --ntasks=3 --nodelist=h1,h2 --distribution=arbitrary --no-requeue --chdir=/'
@@ -105,7 +105,10 @@ def submit(batch: Batch, script: str, hosts: str) -> int:
 
 
 def jobs(comment: str) -> list[SlurmJob]:
-    """Return this user's jobs whose comments begin so, also recently ended ones. Raises EngineError."""
+    """Return this user's jobs whose comments begin with `comment`, including recently ended jobs.
+
+    Raises EngineError.
+    """
     found = jobs_of(_run(["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%k"]))
     return [job for job in found if job.comment.startswith(comment)]
 
@@ -125,12 +128,12 @@ def jobs_of(text: str) -> list[SlurmJob]:
 
 
 def nodes() -> dict[str, SlurmNode]:
-    """Return all nodes by name. Raises EngineError."""
+    """Return all of Slurm's nodes by name. Raises EngineError."""
     return nodes_of(_run(["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]))
 
 
 def nodes_of(text: str) -> dict[str, SlurmNode]:
-    """Return the nodes in the output of ``sinfo``: a state that ends with ``*`` does not answer.
+    """Return the nodes in the output of ``sinfo``: a state with ``*`` means that the node does not answer.
 
     >>> nodes_of("h1|down*|Not responding")["h1"].trouble
     'Slurm: node h1 is down (Not responding)'
@@ -155,7 +158,7 @@ def has_licence(name: str) -> bool:
 
 
 def _run(command: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
-    """Return the output of a command of Slurm. Raises EngineError."""
+    """Return the output of a Slurm command, with `given` as its input. Raises EngineError."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_JOB")}
     environment |= variables or {}
     try:

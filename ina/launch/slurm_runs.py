@@ -1,7 +1,8 @@
-"""Runs as jobs of Slurm: the runner is the job's batch script, and starts its workers by ``srun``.
+"""Runs as jobs of Slurm: the runner is the job's batch script, and starts the workers by ``srun``.
 
-The folder of a run is on a file system that this machine and all nodes share. Nodes have the names of the
-cluster's servers. Jobs outlive the daemon, and are found again by their comments.
+The folder of a run must be on a file system that this machine and all nodes share, and the names of Slurm's
+nodes must be the names of the cluster's servers. Slurm's jobs outlive the daemon, which finds them again by
+their comments.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from ina.launch.orders import RunOrder, RunStatus
 LOOK_S = 2.0
 """Interval at which Slurm's jobs and nodes are read."""
 FINISH_S = 10.0
-"""Longest time for the end of a runner after its report that all have ended."""
+"""Time for a runner to end after it has reported that all jobs have ended; then Slurm's job is cancelled."""
 HOLD_S = 30.0
-"""Longest time for which a failure waits for the end of Slurm's job, which may be its cause."""
+"""Time for which a failure is not reported while Slurm's job lives: the job's end may be its cause."""
 SUSPECT_S = 600.0
-"""Time after a run's loss of a server for which the server counts as gone once Slurm does not hear of it."""
+"""Time after a run has lost a server for which the server counts as gone while it does not answer Slurm."""
 CANCELLED = "cancelled.json"
-"""File in a run's folder with the jobs of Slurm that this service has ended."""
+"""File in a run's folder with the numbers of the Slurm jobs that this service has cancelled."""
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
-"""States of jobs that must be restarted."""
+"""States of Slurm jobs that must be restarted."""
 BY_HAND = ("CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY")
-"""States of jobs that must not be restarted, unless we ended them: a user or a limit has ended them."""
+"""States of Slurm jobs that a user or a limit has ended: not restarted, unless this service ended them."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Slurm's view at a time on the monotonic clock: jobs by run, the latest last, and nodes by name."""
+    """Slurm's jobs by run, the latest last, and nodes by name, as read at `at_s` on the monotonic clock."""
 
     at_s: float = -math.inf
     jobs: Mapping[int, tuple[slurm.SlurmJob, ...]] = field(default_factory=dict)
@@ -65,10 +66,10 @@ class SlurmRuns(RunFolders):
 
         Args:
             folder: The folder of the runs' folders.
-            service: The unique part of the comments of this service's jobs.
+            service: A unique name of the service, which the comments of its Slurm jobs contain.
             cluster: The cluster, with the addresses of its servers.
-            licence: The licence of which a job uses one for each slot of its own; "": none.
-            passed: Names of environment variables that commands get, too.
+            licence: Name of the licence; a job uses as many as it has slots of its own. "": none.
+            passed: Names of environment variables that jobs' commands inherit, too.
 
         Raises EngineError: Slurm does not answer, or has no such licence.
         """
@@ -79,11 +80,11 @@ class SlurmRuns(RunFolders):
         self._lock = threading.Lock()
         self._view = _View()
         self._submitted: dict[int, tuple[float, slurm.SlurmJob]] = {}
-        """Submission times of jobs that Slurm's view may not show yet."""
+        """By run, the latest submitted job with its time: `_view` may not contain it yet."""
         self._failed_s: dict[int, float] = {}
         """Times at which runs' failures were first seen."""
         self._suspects: dict[str, float] = {}
-        """Servers that a run has lost, and when."""
+        """Servers that a run has lost, with the time of the loss."""
         self._trouble = ""
         self._closing = threading.Event()
         if licence and not slurm.has_licence(licence):
@@ -96,7 +97,10 @@ class SlurmRuns(RunFolders):
         self._watcher.start()
 
     def start(self, order: RunOrder) -> None:
-        """Submit a run, unless it exists already. Raises OSError, EngineError; BadSpec for a group."""
+        """Submit a run, unless it exists already.
+
+        Raises OSError, EngineError, and BadSpec for a group of jobs.
+        """
         check_alone(order)
         check_drivers(order)
         self._look()
@@ -134,7 +138,7 @@ class SlurmRuns(RunFolders):
             elif (
                 all(job.state == "COMPLETING" for job in live) and self._unheard(number) and waited_s > STOP_S
             ):
-                return  # the rest of it is on nodes that are gone
+                return  # its remaining processes are on nodes that are gone
             if waited_s > FINISH_S + 2 * STOP_S:
                 raise RunnerGone(f"{self.shown(number)}: it does not end")
             time.sleep(LOOK_S / 4)
@@ -142,7 +146,8 @@ class SlurmRuns(RunFolders):
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started.
 
-        A failure counts once Slurm's job is over: then it is known whether a user has ended it.
+        A failure is reported once Slurm's job is over, or after `HOLD_S`: a user may have ended the job, and
+        so caused the failure.
         """
         found = super().status(number)
         if found is None:
@@ -172,13 +177,13 @@ class SlurmRuns(RunFolders):
         super().forget(number)
 
     def why_ended(self, number: int) -> str:
-        """Return the state in which Slurm's job has ended, and its runner's last output."""
+        """Return the state in which Slurm's job has ended, and the last line of the runner's log."""
         job = self._latest(number)
         said = super().why_ended(number)
         return f"Slurm no longer has its job; {said}" if job is None else f"{_named(job)}; {said}"
 
     def shown(self, number: int) -> str:
-        """Return Slurm's number of a run, and its state there."""
+        """Return the number and state of a run's Slurm job, as text."""
         job = self._latest(number)
         if job is None:
             return "Slurm has no job for it"
@@ -198,7 +203,7 @@ class SlurmRuns(RunFolders):
         return found
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Start further runs on the nodes of these names."""
+        """Use the servers of this changed cluster for runs that start from now on."""
         self._cluster = cluster
 
     def close(self) -> None:
@@ -209,7 +214,7 @@ class SlurmRuns(RunFolders):
     # ------------------------------------------------------------------ jobs ended by this service
 
     def _note_cancelled(self, run: int, numbers: Sequence[int]) -> None:
-        """Record that we end these jobs: their end is no reason for a failure of the run's job."""
+        """Record that this service cancels these Slurm jobs of a run, so that `status` reports no failure."""
         folder = self._of(run)
         if folder.exists():  # otherwise no one reads the status of that run any more
             files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
@@ -260,7 +265,7 @@ class SlurmRuns(RunFolders):
         return [job for job in self._jobs(number) if job.live]
 
     def _unheard(self, number: int) -> bool:
-        """Return whether Slurm has no news of a server of a run."""
+        """Return whether a server of a run does not answer Slurm, or is unusable."""
         order = files.read(self._of(number) / "run.json")
         servers = order["jobs"][0]["servers"] if order else ()
         return any(
@@ -277,7 +282,7 @@ def _named(job: slurm.SlurmJob) -> str:
 
 
 def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
-    """Return the status of a run whose job of Slurm a user has ended: that is the cause of its failures."""
-    why = f"{_named(job)}: ended by Slurm, or by a user there"
+    """Return the status of a run whose Slurm job a user or a limit has ended: this is its final failure."""
+    why = f"{_named(job)}: ended by Slurm or by a user of Slurm"
     ends = {name: said and why for name, said in found.ends.items()}
     return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
 DEFAULT_PROGRAM = "exclusive"
 DEFAULT_LANES = 256
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
-"""Starts a command on a machine."""
+"""Template of the command that starts a command on a machine (`agents.launch_command`)."""
 SHARED_WINDOW = 128
 """Packets in flight per worker in shared slots: more collide (docs/explanations/performance-limits.md)."""
 MAX_UDP_PORT = 0xFFFF
 NAMELESS = ""
-"""Name of the job of a command line; jobs of a job file have names of their own."""
+"""Name of a job that is given on the command line; jobs of a job file have names."""
 PRIVATE_THREADS = "OMP_NUM_THREADS"
 
 Reports = Mapping[int, Mapping[str, float]]
@@ -34,7 +34,7 @@ Reports = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class MachineAtPort:
-    """A machine of workers at a running switch: the port, and the machine's addresses there."""
+    """A machine of workers at a running switch: the switch's port, and the machine's addresses."""
 
     port: int
     ip: str
@@ -42,13 +42,13 @@ class MachineAtPort:
 
 
 UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
-"""Port p of an attached switch, and the host there, are bound to these UDP ports plus p, unless the switch or
-the user states others."""
+"""Default addresses of an attached switch and its hosts: port p of the switch is bound to the first UDP port
+plus p, and the host at port p to the second plus p."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A running switch, and its use."""
+    """A running switch, and how a run uses it."""
 
     address: str
     """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
@@ -58,16 +58,16 @@ class Attachment:
     lease_s: float = 60.0
     """Time for which a job stays admitted without renewal of its lease."""
     udp_base: tuple[str, int] | None = None
-    """Its port p is bound to this UDP port plus p; None: the reported one, or `UDP_BASE`."""
+    """Port p of the switch is bound to this UDP port plus p; None: as the switch reports, or `UDP_BASE`."""
     worker_base: tuple[str, int] | None = None
-    """The host at its port p is bound to this UDP port plus p; None: the reported one, or `WORKER_BASE`."""
+    """The host at port p is bound to this UDP port plus p; None: as the switch reports, or `WORKER_BASE`."""
     ports: tuple[int, ...] = tuple(range(1, 256))
-    """Ports that may be used."""
+    """Ports of the switch that jobs may use."""
     machines: tuple[MachineAtPort, ...] = ()
-    """The workers' machines, if they have machines of their own, with ordinary UDP sockets; then the two
-    bases above are ignored."""
+    """The workers' machines, if workers run on other machines than the switch; then `udp_base` and
+    `worker_base` are ignored."""
     ip: str = SWITCH_IP
-    """The switch's address for those machines."""
+    """The IP address to which those machines send packets for the switch."""
 
     def __post_init__(self) -> None:
         """Raise BadRun if a port's UDP port would have an invalid number."""
@@ -93,23 +93,24 @@ class ClusterSpec:
     lease_s: float = 60.0
     """Time for which a job stays admitted without renewal of its lease."""
     secret: str = field(default="", repr=False)
-    """Secret that ``ina fallback --serve`` has, too."""
+    """Secret shared with the servers that run ``ina fallback --serve``."""
     listen: str | None = None
-    """Address of this machine at which ranks meet; None: the local address of the route to the first."""
+    """Address of this machine at which ranks meet; None: the local address of the route to the
+    first machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """Captures of all ports of the started switches."""
+    """Packet captures at all ports of the started switches."""
 
     folder: Path
     limit: int
-    """Most bytes of a file; each port has one."""
+    """Largest size of a capture file in bytes; each port has one file."""
     snap: int
-    """Bytes kept of a frame."""
+    """Number of bytes kept of each frame."""
 
     def options(self, switch: str) -> list[str]:
-        """Return the captures as options of ``ina switch``."""
+        """Return the options of ``ina switch`` for these captures."""
         return [
             *("--pcap", str(self.folder), "--pcap-name", switch),
             *("--pcap-limit", str(self.limit), "--pcap-snap", str(self.snap)),
@@ -126,21 +127,22 @@ class FabricSpec:
     """Switches and their program."""
 
     program: str | None = None
-    """One of p4src by name, or a file that ends in ``.p4``; None: the running one, or `DEFAULT_PROGRAM`."""
+    """Name of a program of p4src, or a path that ends in ``.p4``; None: the running program, or
+    `DEFAULT_PROGRAM`."""
     lanes: int | None = None
     """Values per packet; None: the running program's number, or `DEFAULT_LANES`."""
     attached: Attachment | None = None
-    """The switch, if it runs already; None: switches are started, by the attributes below."""
+    """The switch, if it runs already; None: switches are started, as the attributes below describe."""
     p4runtime: str = PRIVATE
-    """Address of the first one's P4Runtime; others are at the next ports."""
+    """P4Runtime address of the first switch; the other switches use the next ports."""
     tree: tuple[int, ...] = ()
     """Children per switch, level by level, hosts last; empty: one switch."""
     topology: Topology | None = None
-    """The switches, hosts and links themselves, including faults of links; None: from `tree`."""
+    """The switches, hosts and links, including faults of links; None: made from `tree`."""
     transit: frozenset[str] = frozenset()
     """Switches that forward without aggregating."""
     impairments: str = ""
-    """Faults of ports towards workers and the fallback server, as ``ina switch --impair``."""
+    """Faults of ports towards workers and the fallback server, in the form of ``ina switch --impair``."""
     link_impairments: str = ""
     """Faults of ports between switches."""
     seed: int = 0
@@ -156,35 +158,35 @@ class FabricSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """One job, and its launch in this run."""
+    """One job, and how it is launched in this run."""
 
     job: Job
-    """The job, launched `arrival_s` after the run began. Unnamed slots are `DEFAULT_SLOTS`, or the whole
-    array if it is shared; its window is half its slots, or `SHARED_WINDOW` if they are shared."""
+    """The job, launched `arrival_s` after the run began. Default number of slots: `DEFAULT_SLOTS`, or all
+    slots if jobs share them. Default window: half its slots, or `SHARED_WINDOW` if jobs share slots."""
     first_slot: int = 0
-    """The first of the job's slots, if jobs share the array."""
+    """The first of the job's slots, if several jobs use one array of slots."""
     timeout_s: float = 8.0
     straggler_timeout_s: float = 600.0
     log: str | None = None
     """File for a line about each collective (`hostlib.io.joblog`)."""
     machines: tuple[tuple[int, ...], ...] = ()
-    """The ranks of each machine, if relevant; else empty."""
+    """The ranks of each machine; empty if it does not matter which ranks share a machine."""
     hierarchical: bool = False
-    """The ranks of a machine are summed there first: it is one worker of the switch."""
+    """Whether the ranks of a machine sum there first, so that the machine is one worker for the switch."""
     places: tuple[str, ...] = ()
-    """The machines' names in the cluster file, if there is one."""
+    """The names of `machines` in the cluster file; empty without a cluster file."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of the workers, such as those with the address of their group."""
+    """Further environment variables of the workers, such as the address of their group."""
     inherited: tuple[str, ...] | None = None
-    """Patterns of the variables that workers inherit from their starter; None: all."""
+    """Patterns of the variables that workers inherit from the process that starts them; None: all."""
 
     @property
     def children(self) -> int:
-        """Number of the switch's workers."""
+        """Number of workers that send to switches: machines if `hierarchical`, else ranks."""
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the workers besides their rank's."""
+        """Return the environment variables that are the same for all workers."""
         # the workers share this machine's cores
         threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
         return {**threads, **self.variables}
@@ -198,10 +200,10 @@ class JobResult:
     time_s: float
     reports: Reports
     counters: Mapping[str, int] = field(default_factory=dict)
-    """Packets of all switches, by outcome."""
+    """Number of packets at all switches, by outcome."""
     switches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Packets by switch and outcome."""
+    """Number of packets by switch and outcome."""
     fallback: Mapping[str, float] = field(default_factory=dict)
-    """The fallback server's statistics of this job."""
+    """The fallback server's statistics for this job."""
     interrupted: bool = False
-    """Whether its workers were ended from outside."""
+    """Whether the workers were cancelled before they had ended."""

@@ -20,7 +20,7 @@ _HOST = "INA_NAMESPACE"
 
 
 class TestbedHosts(UdpHosts):
-    """The hosts of a testbed: processes of this machine, in namespaces."""
+    """The hosts of a testbed: network namespaces of this machine."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 
@@ -29,17 +29,20 @@ class TestbedHosts(UdpHosts):
         self._name, self._topology = state.name, state.topology
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call with the address of a worker's host, in its namespace."""
+        """Call a function with the address of a worker's host, inside the host's namespace."""
         return namespaces.inside(namespace(self._name, self.machine(member)), lambda: call(member.ip))
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
+        """Return the command that runs `command` in the namespace that `environment` names.
+
+        Raises LaunchError.
+        """
         if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
             raise cannot_run(command[0], "No such file or directory")
         return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
 
     def environment(self, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that name the host, and the interface that gloo uses there."""
+        """Return the environment variables that name a worker's host and its network interface (for gloo)."""
         host = self.machine(member)
         return {_HOST: namespace(self._name, host), "GLOO_SOCKET_IFNAME": interface(host)}
 

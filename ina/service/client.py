@@ -1,4 +1,4 @@
-"""The API's client, for commands and other programs.
+"""The client of the controller's HTTP API, for commands and other programs.
 
 As in::
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
 
 _SILENT_S = 60.0
-"""Streams have at least one message every 15 s."""
+"""Time without data after which a stream counts as lost; a controller sends something every 15 s."""
 _AGAIN_S = 1.0
 
 
@@ -59,11 +59,11 @@ class ClientError(ServiceError):
 
 
 class Unreachable(ClientError):
-    """There is no answer, or another program answers."""
+    """There is no answer from the controller, or the answer is another program's."""
 
 
 class Refused(ClientError):
-    """The controller refuses.
+    """The controller refuses a request.
 
     Attributes:
         status: The status code of its answer.
@@ -84,12 +84,12 @@ class Client:
     Args:
         controller: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:PATH``.
         token: The token to send; "": none.
-        ca: A file of trusted certificates, instead of the system's.
+        ca: A file of trusted certificates; None: the system's certificates.
         timeout_s: Longest time to wait for an answer.
 
-    A job is named by its id, its number, or its name, for operators also by ``TENANT/NAME``: the newest job
-    of this name. All methods raise Unreachable and Refused. Raises ValueError for an address of another kind,
-    and for a token to another machine without TLS.
+    Methods accept a job's id, number or name, and from operators also ``TENANT/NAME``; a name means the
+    newest job of that name. All methods raise Unreachable and Refused. The constructor raises ValueError for
+    another kind of address, and for a token to another machine without TLS.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Client:
     # ------------------------------------------------------------------ jobs
 
     def submit(self, jobs: Sequence[Mapping[str, object]], *, key: str = "") -> list[JobView]:
-        """Submit jobs, all or none: each has the keys of a ``[[job]]`` table.
+        """Submit jobs, which are all accepted or none; each job has the keys of a ``[[job]]`` table.
 
         The same `key` again returns the same jobs, so that a request can be repeated after a lost answer.
         """
@@ -173,7 +173,7 @@ class Client:
         return cast("LogView", self._of_job("GET", name, f"/logs/{rank}", offset=offset))
 
     def follow_log(self, name: str, rank: int, offset: int = 0) -> Iterator[str]:
-        """Yield a rank's output, until its job is over."""
+        """Yield a rank's output as it is written, until the rank's job is over."""
         path, params = _job(name)
         for kind, data in self._stream(f"{path}/logs/{rank}", {**params, "offset": offset}):
             if kind == "end":
@@ -191,13 +191,13 @@ class Client:
         job: Mapping[str, object] | None = None,
         key: str = "",
     ) -> AdmissionView:
-        """Ask for the admission of a job whose workers another launcher starts.
+        """Request the admission of a job whose workers another launcher starts.
 
         Args:
             name: The job's name.
             machines: Names and addresses of each machine, and the ranks there.
-            token: The job's own token, which is not sent; it allows a client to renew, get the grant, and
-                leave.
+            token: The job's own token, of which only the SHA-256 is sent. A client with this token can call
+                `renew`, `grant` and `leave` for the job.
             job: Further keys of a ``[[job]]`` table.
             key: Idempotency key; "": none.
         """
@@ -211,15 +211,15 @@ class Client:
         return cast("AdmissionView", self._ask("POST", "/v1/admissions", json=asked, headers=headers))
 
     def renew(self, name: str, *, done: int | None = None) -> AdmissionView:
-        """Renew the lease of such a job; `done`: iterations in this run."""
+        """Renew the lease of an admitted job; `done` is its number of iterations in this run."""
         return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
 
     def grant(self, name: str) -> JobGrant:
-        """Return the grant of such a job, which its workers need; it must run."""
+        """Return the settings that the workers of an admitted job need; the job's state must be running."""
         return cast("JobGrant", self._ask("GET", _admission(name)))
 
     def leave(self, name: str, failure: str = "") -> AdmissionView:
-        """Report that the workers of such a job have ended, with a failure or well."""
+        """Report that the workers of an admitted job have ended; `failure` "" means without an error."""
         return cast("AdmissionView", self._ask("POST", f"{_admission(name)}/end", json={"failure": failure}))
 
     # ------------------------------------------------------------------ the cluster
@@ -229,7 +229,7 @@ class Client:
         return cast("ClusterView", self._ask("GET", "/v1/cluster"))
 
     def memory(self) -> MemoryView:
-        """Return the jobs that have had slots of each switch."""
+        """Return, for each switch, which jobs have held its slots, and when."""
         return cast("MemoryView", self._ask("GET", "/v1/memory"))
 
     def drain(self, node: str, *, back: bool = False) -> None:
@@ -237,12 +237,12 @@ class Client:
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
 
     def reallocate(self, job: str = "") -> ReallocationView:
-        """Divide the memory of the switches now; return each job's slots and the reason, or this job's."""
+        """Divide the switches' memory among jobs now; return slots and reasons of all jobs, or of `job`."""
         params = {"job": job} if job else {}
         return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
 
     def reload(self) -> ReloadView:
-        """Read the files of cluster and policies again; return the differences."""
+        """Tell the controller to read its cluster and policies files again; return the changes."""
         return cast("ReloadView", self._ask("POST", "/v1/reload"))
 
     def quotas(self) -> list[QuotaView]:
@@ -252,13 +252,13 @@ class Client:
     def set_quota(
         self, tenant: str, *, gpus: int | None = None, reserved: int = 0, per_minute: int | None = None
     ) -> QuotaView:
-        """Set a tenant's quota, in place of an earlier one.
+        """Set or replace a tenant's quota.
 
         Args:
-            tenant: Its name.
-            gpus: Most GPUs at once; None: no limit.
-            reserved: GPUs that others leave free for it.
-            per_minute: Most jobs that it may submit in a minute; None: no limit.
+            tenant: The tenant's name.
+            gpus: Most GPUs that the tenant's jobs may use at once; None: no limit.
+            reserved: Number of GPUs that other tenants' jobs do not use.
+            per_minute: Most jobs that the tenant may submit in a minute; None: no limit.
         """
         path = f"/v1/quotas/{quote(tenant, safe='')}"
         return cast(
@@ -285,7 +285,7 @@ class Client:
         return found
 
     def watch(self, after: int = 0) -> Iterator[DecisionView]:
-        """Yield the decisions later than number `after`, and all future ones."""
+        """Yield the decisions after number `after`, then each new decision, without end."""
         for _, data in self._stream("/v1/events", {"after": after}):
             yield cast("DecisionView", data)
 
@@ -303,7 +303,7 @@ class Client:
         return self._ask(method, f"{path}{rest}", params={**tenant, **params})
 
     def _stream(self, path: str, params: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
-        """Yield the kinds and data of events; reconnect after a lost connection, from the last event."""
+        """Yield kind and data of each event; after a lost connection, continue after the last event."""
         last = ""
         while True:
             try:
@@ -351,14 +351,14 @@ class Client:
             found = json.loads(content)
             text, pointer = str(found["detail"]), str(found.get("pointer", ""))
         except (ValueError, KeyError, TypeError, AttributeError):
-            return Unreachable(f"what answers at {self._name}, with status {status}, is no controller")
+            return Unreachable(f"the program at {self._name}, with status {status}, is no controller")
         return Refused(f"{pointer}: {text}" if pointer else text, status=status, pointer=pointer)
 
     def _read(self, content: bytes | str) -> Any:
         try:
             return json.loads(content)
         except ValueError as error:
-            raise Unreachable(f"what answers at {self._name} is no controller: {error}") from error
+            raise Unreachable(f"the program at {self._name} is no controller: {error}") from error
 
 
 def _url(text: str) -> httpx.URL:

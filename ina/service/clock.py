@@ -1,4 +1,4 @@
-"""The service's clock: seconds since its first start, which never go back."""
+"""The service's clock: seconds since the service was first started, which never go back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ina.service.store import Store
 
 STEP_S = 1.0
-"""Least step of the wall clock that is recorded; smaller ones are absorbed."""
+"""Smallest step of the wall clock that is recorded; smaller steps are ignored."""
 
 
 def since_boot_s() -> float:
@@ -23,17 +23,17 @@ def since_boot_s() -> float:
 
 
 def this_boot() -> str:
-    """Return a name of the machine's start; "": not known."""
+    """Return an ID of the machine's last start (boot); "": unknown."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 class Clock:
-    """Counts on from the last event's time, whatever happens to the machine's wall clock.
+    """A clock that continues from the last event's time, independent of steps of the wall clock.
 
-    It counts the time since the machine's start, also while this process does not run. It takes only the time
-    for which the machine was off from the wall clock, if that is not negative.
+    It follows the machine's time since boot, also while this process does not run. Only for the time that the
+    machine was off it uses the wall clock, unless that went back.
 
     Attributes:
         began_at: When the service was first started, as Unix time, by the current wall clock.
@@ -53,11 +53,11 @@ class Clock:
 
         Args:
             began_at: When the service was first started, as Unix time.
-            last_s: Its last event's time.
-            kept: The result of an earlier `kept`; "": not known.
+            last_s: Time of the service's last event on this clock.
+            kept: The stored result of the method `kept`; "": none.
             wall: The wall clock.
             monotonic: Seconds since the machine was started.
-            boot: Name of the machine's start; None: the kernel's.
+            boot: ID of the machine's last start; None: as the kernel reports.
         """
         self._wall, self._monotonic = wall, monotonic
         self._boot = this_boot() if boot is None else boot
@@ -72,20 +72,20 @@ class Clock:
 
     @classmethod
     def of(cls, store: Store | StateInMemory) -> Self:
-        """Return the clock of a state. Raises StoreError."""
+        """Return the clock that continues a stored state. Raises StoreError."""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         return cls(began_at, store.last_s, store.fact("clock") or "")
 
     def now_s(self) -> float:
-        """Return the time."""
+        """Return the current time in seconds since the service was first started."""
         return self._from_s + self._monotonic()
 
     def at_s(self, unix_s: float) -> float:
-        """Return the time at which the wall clock showed `unix_s`, by its current setting."""
+        """Convert a Unix time to this clock, by the wall clock's current setting."""
         return self.now_s() - (self._wall() - unix_s)
 
     def stepped_s(self) -> float:
-        """Return the step of the wall clock since the last call, 0 for none; adjust `began_at`."""
+        """Return the step of the wall clock since the last call, in s (0: none); adjust `began_at` by it."""
         began_at = self._wall() - self.now_s()
         if abs(step_s := began_at - self.began_at) < STEP_S:
             return 0.0
@@ -93,5 +93,5 @@ class Clock:
         return step_s
 
     def kept(self) -> str:
-        """Return the clock's state, for a clock that continues after it."""
+        """Return the clock's state as text, which a later clock gets as `kept`."""
         return json.dumps({"boot": self._boot, "ahead_s": self._from_s})

@@ -1,4 +1,4 @@
-"""The daemon: the loop, and its operations for users' requests."""
+"""The daemon: the service's loop, with the operations that users request."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from ina.service.views import JobGrant, LogLine
 from ina.switches.topology import has_slow_links
 
 FORGET_S = 5.0
-"""Least interval at which ended jobs are checked for removal."""
+"""Shortest interval at which ended jobs are checked for removal."""
 FORGET_AT_ONCE = 500
-"""Most jobs that are forgotten in a round: each takes the loop some microseconds."""
+"""Most ended jobs that are removed in one round of the loop: each takes some microseconds."""
 START_S = 10.0
-"""Least cost of a start for schedulers, in seconds: workers begin, and load their last checkpoint."""
+"""Least time, in s, that schedulers assume for a start: workers start and load their last checkpoint."""
 
 
 class Daemon(ServiceLoop):
-    """The service. Made and used in the thread of its event loop; methods take the ids of jobs.
+    """The service. All calls must be made in the thread of its event loop; jobs are named by their ids.
 
     Raises `ina.errors`: Unknown for names that do not exist, Conflict for a request that contradicts the
     state, StoreError if the state cannot be written; and BadSpec (`controller.vocabulary`).
@@ -64,7 +64,7 @@ class Daemon(ServiceLoop):
         executor: Executor,
         **others: Any,
     ) -> None:
-        """Make the daemon of a ledger; see `ServiceLoop`."""
+        """Make the daemon that continues the state of `ledger`; see `ServiceLoop` for the arguments."""
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         super().__init__(ledger, testbed=testbed, executor=self._external, **others)
         self._hosts_are_here = testbed != ""
@@ -84,11 +84,11 @@ class Daemon(ServiceLoop):
 
     @property
     def next_s(self) -> float:
-        """Time of the next work without any event."""
+        """Time at which the loop next has work if no event comes before."""
         return min(super().next_s, self._holders.next_s)
 
     def _forget(self) -> None:
-        """Forget jobs that have been over for long enough; their records go to the archive."""
+        """Archive the records of jobs that have been over for long enough, and remove their output."""
         ledger = self._ledger
         if ledger.now_s < self._forget_s:
             return
@@ -105,7 +105,7 @@ class Daemon(ServiceLoop):
 
     @property
     def began_at(self) -> float:
-        """When the service was first started, as Unix time."""
+        """Unix time at which the service was first started."""
         return self._ledger.began_at
 
     @property
@@ -115,12 +115,12 @@ class Daemon(ServiceLoop):
 
     @property
     def trouble(self) -> str:
-        """Why the state cannot be written; "": it can, as far as is known."""
+        """Why the last attempt to write the state failed; "": it succeeded."""
         return self._ledger.trouble
 
     @property
     def holds(self) -> frozenset[int]:
-        """The runs that hold workers, slots or fallback servers."""
+        """Numbers of the runs that have workers, slots or fallback servers."""
         return frozenset(self._ledger.holds)
 
     def records(self) -> list[JobRecord]:
@@ -132,11 +132,11 @@ class Daemon(ServiceLoop):
         return self._reports.record(name)
 
     def named(self, reference: str) -> Sequence[Said]:
-        """Return all users' jobs that have this name, id or number, oldest first."""
+        """Return the jobs of all tenants with this name, id or number, oldest first."""
         return self._ledger.named(reference)
 
     def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
-        """Return forgotten jobs of this name, id or number, as `views.JobView`, the latest first."""
+        """Return archived jobs with this name, id or number, as `views.JobView`, the latest first."""
         return self._ledger.archived(reference)
 
     def counted(self) -> Mapping[str, int]:
@@ -146,11 +146,11 @@ class Daemon(ServiceLoop):
 
     @property
     def recovered_lines(self) -> int:
-        """Number of log lines when the service began, before it decided anything."""
+        """Number of log lines when the service was started, before its first new decision."""
         return self._ledger.recovered_lines
 
     def explain(self, name: str) -> views.ExplanationView:
-        """Explain the state of a job."""
+        """Return an explanation of a job's state."""
         return self._reports.explain(name)
 
     @property
@@ -167,15 +167,15 @@ class Daemon(ServiceLoop):
         return self._reports.servers()
 
     def switches(self) -> list[views.SwitchView]:
-        """Return the current switches, and the jobs that have their slots."""
+        """Return the current switches, each with the jobs that hold its slots."""
         return self._reports.switches()
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
-        """Return the lines of the log later than number `after`."""
+        """Return the log lines with numbers above `after`."""
         return self._reports.decisions(after)
 
     async def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
-        """Yield the lines of the log later than number `after`, and all future ones."""
+        """Yield the log lines with numbers above `after`, then each new line, without end."""
         while True:
             for decision in self.decisions(after):
                 after = decision.number
@@ -184,7 +184,7 @@ class Daemon(ServiceLoop):
                 await self._news.wait_for(lambda: len(self.decisions(after)) > 0)  # noqa: B023
 
     def log(self, name: str, rank: int) -> Path:
-        """Return the file with the output of a job's rank."""
+        """Return the file with the output of a rank of a job. Raises Unknown if there is no such rank."""
         record = self.record(name)
         if not 0 <= rank < record.submitted.job.workers:
             raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.submitted.job.workers - 1}")
@@ -194,7 +194,7 @@ class Daemon(ServiceLoop):
         """Compare the desired state with the state of switches and servers."""
         found = await self._switches.audit()
         lost = [
-            Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, and its runner is gone")
+            Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, but its runner is gone")
             for number, hold in self._ledger.holds.items()
             if hold.stage == "running" and not self._executor.lives(number)
             for name, place in hold.places.items()
@@ -212,9 +212,9 @@ class Daemon(ServiceLoop):
     # ------------------------------------------------------------------ users' requests
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
-        """Accept jobs of different names, all or none.
+        """Accept jobs with different names: all of them or none.
 
-        The same `key` of the same tenant again returns the same jobs.
+        A repeated call with the same `key` and tenant returns the same jobs.
         """
         for at, job in enumerate(jobs):
             with _told_of(job, at):
@@ -225,7 +225,7 @@ class Daemon(ServiceLoop):
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
-        """Accept jobs, all or none; record the facts of `beside`, too."""
+        """Accept all jobs or none; store `beside` with them (the holder of an external job)."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if [ledger.submitted[name].called for name in known] != [job.name for job in jobs]:
@@ -269,7 +269,7 @@ class Daemon(ServiceLoop):
         )
 
     async def _kept(self, said: Mapping[str, Said]) -> list[JobRecord]:
-        """Wait until jobs are on the disk, and return them by name, without those forgotten meanwhile."""
+        """Wait until jobs are on disk; return their records, from the archive if already there."""
         await self._synced()
         there = self._ledger.submitted
         found = {each.name: each for each in self._reports.of(name for name in said if name in there)}
@@ -280,7 +280,7 @@ class Daemon(ServiceLoop):
         return JobRecord(submitted=said, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
-        """Return the server that has one of these names and addresses. Raises BadSpec."""
+        """Return the server that has one of the names or addresses `known_as`; else raise BadSpec."""
         try:
             return identified(self.topology, known_as)
         except BadRun as error:
@@ -291,9 +291,9 @@ class Daemon(ServiceLoop):
 
         Args:
             job: The job.
-            holder: SHA-256 of its holder's token.
+            holder: SHA-256 of the token with which its holder renews the lease.
             tenant: The job's tenant.
-            key: The same key again returns the same job.
+            key: Idempotency key: a repeated call with the same key returns the same job.
 
         Raises Conflict, BadSpec and StoreError.
         """
@@ -309,16 +309,16 @@ class Daemon(ServiceLoop):
         return record
 
     async def renew(self, name: str, done: int | None = None) -> str:
-        """Restart the lease of such a job; return why its workers must end, "": they need not.
+        """Renew the lease of an external job; return why its workers must end, or "" if they need not.
 
-        `done` is the number of its iterations in this run, if known.
+        `done` is the number of the job's iterations in this run, if known.
         """
         record = self._held(name)
         self._holders.renew(name, done)
         return self._to_stop(record)
 
     def grant(self, name: str) -> JobGrant:
-        """Return the grant of such a job. Raises Conflict until a switch serves it."""
+        """Return the settings that an external job's workers need. Raises Conflict until the job runs."""
         record = self._held(name)
         if record.state != "running" or record.run is None:
             raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
@@ -334,7 +334,10 @@ class Daemon(ServiceLoop):
         )
 
     async def leave(self, name: str, failure: str = "") -> str:
-        """Record that its workers have ended, with a failure or well; return as `renew`."""
+        """Record that the workers of an external job have ended; `failure` "" means without an error.
+
+        Return why the workers must end, or "", as `renew` does.
+        """
         self._held(name)
         run = self._holders.run_of(name)  # of a job that was cancelled, too
         self._holders.end(name, failure)
@@ -348,8 +351,7 @@ class Daemon(ServiceLoop):
         record = self.record(name)
         if not is_external(record.submitted.job):
             raise Conflict(
-                f"the controller itself has started the workers of job {name!r}: this is for jobs of"
-                " 'ina admit'"
+                f"the controller itself has started the workers of job {name!r}: want a job of 'ina admit'"
             )
         return record
 
@@ -359,9 +361,9 @@ class Daemon(ServiceLoop):
         return ""
 
     async def _synced(self) -> None:
-        """Wait until all writes survive a loss of power; concurrent calls share one sync.
+        """Wait until all writes would survive a power failure; concurrent calls share one sync.
 
-        Raises StoreError: the submitted jobs exist, and a loss of power may undo them.
+        After a StoreError, submitted jobs exist, but a power failure may undo them.
         """
         if self._sync is None:
             self._sync = asyncio.create_task(self._sync_soon())
@@ -399,10 +401,11 @@ class Daemon(ServiceLoop):
         return self.record(name)
 
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
-        """Replace the cluster; return the differences, one sentence each.
+        """Replace the cluster; return the changes, one sentence each.
 
-        Jobs that the change does not affect run on; others get other places, or fail if there is none for
-        them. Raises Conflict if the cluster cannot follow the current one; nothing has changed then.
+        Jobs that the change does not affect run on. Affected jobs get other servers, trees and slots, or fail
+        if none suit them. Raises Conflict, without a change, if the new cluster cannot replace the current
+        one.
         """
         ledger = self._ledger
         if cluster == ledger.topology:
@@ -417,9 +420,9 @@ class Daemon(ServiceLoop):
         return notes
 
     async def reallocate(self, name: str = "", *, by: str = "") -> list[views.ReallocatedView]:
-        """Divide memory now; return the jobs that use it, or this one alone, and their slots.
+        """Divide switch memory among jobs now; return the old and new slots of all jobs, or of `name` alone.
 
-        Jobs then move to their new slots. Raises Conflict for a job that uses no switch memory.
+        Jobs then move to their new slots. Raises Conflict if `name` is a job that uses no switch memory.
         """
         ledger = self._ledger
         allocation = ledger.core.allocation
@@ -452,7 +455,7 @@ class Daemon(ServiceLoop):
         return found
 
     def quotas(self) -> list[QuotaState]:
-        """Return the quotas of tenants, and their usage."""
+        """Return the quota and the usage of each tenant that has a quota."""
         return self._ledger.quotas.states()
 
     async def set_quota(self, quota: Quota) -> None:
@@ -493,7 +496,7 @@ class Daemon(ServiceLoop):
 
 @contextlib.contextmanager
 def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
-    """Complete errors about a job by its place in the submission, and its owner's name for it."""
+    """Add a job's position in the submission to errors about it, and replace its id by its name."""
     try:
         yield
     except BadSpec as error:
@@ -502,13 +505,13 @@ def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
 
 
 def _check_folder(job: Job) -> None:
-    """Raise BadSpec for a job whose folder is not on this machine."""
+    """Raise BadSpec for a job whose working folder does not exist on this machine."""
     folder = job.extra.get("folder")
     if folder is None:
         return
     with contextlib.suppress(PermissionError):  # its user may have access
         if not Path(str(folder)).is_dir():
             raise BadSpec(
-                f"job {job.name!r}: extra.folder = {str(folder)!r}: want a directory of the machine of"
-                " controller and workers (ina submit --folder)"
+                f"job {job.name!r}: extra.folder = {str(folder)!r}: want a directory on the machine"
+                " where controller and workers run (ina submit --folder)"
             )

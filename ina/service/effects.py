@@ -1,7 +1,7 @@
 """Effects: apply the desired state to switches, servers and processes.
 
-An effect can be interrupted anywhere, and be retried. A failed effect is retried at growing intervals; its
-error is its jobs' reason to wait.
+An effect can be interrupted anywhere and retried. A failed effect is retried at growing intervals; until it
+succeeds, its error is shown as the reason why its jobs wait.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failed effect: its error, and the time of the next attempt."""
+    """A failed effect: its error, the time of the next attempt, and the interval before that attempt."""
 
     why: str
     again_s: float
@@ -59,12 +59,12 @@ class Effects:
     Args:
         ledger: The desired and the held state.
         testbed: The name of the testbed whose hosts run the workers.
-        network: The switches.
-        executor: The processes of runs.
+        network: Admits jobs to switches.
+        executor: Starts and stops runs.
         fallback_jobs: Assigns jobs to fallback servers.
-        blocking: Runs blocking calls.
-        runs: Records the ends of a run's jobs.
-        switches: Receives requests to compare the switches soon.
+        blocking: Threads for blocking calls.
+        runs: Records how a run's jobs ended.
+        switches: Compares the switches with the desired state, soon after a request.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Effects:
         self._runs = runs
         self._switches = switches
         self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
-        """Failed effects, by run and kind."""
+        """Failed effects, by the number of the run and the kind of step."""
         self._clearing: set[int] = set()
-        """Runs without a hold that are being ended: runs of the same numbers start only afterwards."""
+        """Numbers of left-over runs that are being ended: a run of the same number starts only afterwards."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
-        """Last packets in flight sent to runners, by run; a restarted daemon sends all again."""
+        """Limits of packets in flight that runners got last, by run; a restarted daemon sends all again."""
 
     @property
     def next_s(self) -> float:
@@ -112,7 +112,7 @@ class Effects:
         }
 
     def carry_out(self) -> None:
-        """Begin all possible effects, if anything may have changed since the last call."""
+        """Begin all effects that are due, if anything may have changed since the last call."""
         ledger = self._ledger
         if not ledger.stirred:
             return
@@ -128,13 +128,13 @@ class Effects:
             if due and number not in self._clearing:
                 self._begin(number, step)
         if moved := {step.number for step in found if isinstance(step, Resize)}:
-            ledger.keep(*moved)  # one wait for the disk
+            ledger.keep(*moved)  # one write for all
             self._switches.check_soon()
         self._tell_granted()
         ledger.stirred = bool(found)  # to find a failed step again
 
     def _tell_granted(self) -> None:
-        """Send the runners new bounds on their jobs' packets in flight."""
+        """Send changed limits of packets in flight to the runners."""
         holds = self._ledger.holds
         self._granted = {number: told for number, told in self._granted.items() if number in holds}
         for number, hold in holds.items():
@@ -149,12 +149,12 @@ class Effects:
             fault_point("granted")
         except OSError as error:  # sent again at the next division of memory
             _log.warning(
-                "run %d: its jobs could not get their new limits of packets in flight: %s", number, error
+                "run %d: cannot set the new limits of its jobs' packets in flight: %s", number, error
             )
             self._granted.pop(number, None)
 
     def again(self, number: int) -> None:
-        """Retry the failed effects of a run at once."""
+        """Make the failed effects of a run due now, so that the loop retries them."""
         for key in [key for key in self.troubles if key[0] == number]:
             self.troubles[key] = replace(self.troubles[key], again_s=0.0)
 
@@ -164,13 +164,13 @@ class Effects:
             task.cancel()
 
     def spawn(self, effect: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine beside the loop."""
+        """Run a coroutine as a task, concurrently with the loop."""
         task = asyncio.get_running_loop().create_task(effect)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def clear(self, number: int) -> None:
-        """End a run that is not held, and forget it; retry until that succeeds."""
+        """End a left-over run, which is not in the held state, and remove its files; retry on errors."""
         after_s = BACK_OFF_S[0]
         self._clearing.add(number)
         while True:
@@ -185,7 +185,7 @@ class Effects:
                 return
             except (EngineError, RunnerGone, OSError) as error:
                 _log.warning(
-                    "run %d, which is left over from before, cannot be ended: %s; trying again in %g s",
+                    "run %d, left over from an earlier controller, cannot be ended: %s; trying again in %g s",
                     number,
                     error,
                     after_s,
@@ -213,7 +213,7 @@ class Effects:
                     hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
-        """Choose the UDP port of each job's servers: the lowest that no other job there uses."""
+        """Choose a UDP port on each server of each job: the lowest that no other job uses on that server."""
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
             for name, ports in hold.udp_ports.items():
@@ -235,7 +235,7 @@ class Effects:
     async def _effect(
         self, number: int, kind: type[Step], effect: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Execute an effect of a run; record its error, and the time of the next attempt."""
+        """Execute an effect of a run; if it fails, record the error and the time of the next attempt."""
         ledger = self._ledger
         try:
             await effect()
@@ -256,7 +256,7 @@ class Effects:
     async def _start(self, number: int, wiring: Wiring) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
-        stage: Stage = "stopping"  # earlier parts are undone, and all of it retried
+        stage: Stage = "stopping"  # on an error, what was done is undone, and the start retried
         try:
             ledger.keep(number)
             await self._blocking.switches(lambda: self._admit(hold, wiring))
@@ -296,7 +296,7 @@ class Effects:
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
         self._count_again(hold, why)
-        ledger.set(number, over=frozenset(hold.run.jobs))  # switches must hold nothing of it
+        ledger.set(number, over=frozenset(hold.run.jobs))  # switches must have no entries of it
         await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
         fault_point("removed")
         await self._fallback_jobs.serve(hold)
@@ -306,7 +306,7 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Count the restarts of jobs' workers in the same run, with another tree."""
+        """Count restarts of workers whose jobs continue in the same run, with another tree."""
         ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
         going = hold.admissions.keys() - hold.over
@@ -320,7 +320,7 @@ class Effects:
                 self._network.remove(admission)
             except ControllerError as error:
                 _log.warning(
-                    "job %d cannot be removed from a switch, and stays there until the switch answers: %s",
+                    "job %d cannot be removed from a switch, and stays on it until the switch answers: %s",
                     admission.job,
                     error,
                 )
@@ -364,15 +364,15 @@ class Effects:
 
 
 def _granted(place: Place) -> int:
-    """Return the slots that only this job uses, over all switches."""
+    """Return the number of slots that only the job at this place uses, over all switches."""
     own = place.standing is SlotStatus.GRANTED
     return sum(region.size for region in place.regions.values()) if own else 0
 
 
 def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
-    """Return the spec of a job on these machines; a shared machine's ranks are summed there first.
+    """Return the launch of a job on these machines; ranks that share a machine sum there first.
 
-    Raises BadSpec as `_command`.
+    Raises BadSpec if the job's user does not exist any more.
     """
     runs = Job(
         name=job.name,
@@ -386,9 +386,9 @@ def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) ->
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the command of a worker, in its job's folder and as its user; (): another launcher starts it.
+    """Return the command that runs a job's worker in the job's folder and as the job's user.
 
-    Raises BadSpec if that user does not exist any more.
+    It is () if another launcher starts the workers. Raises BadSpec if the user does not exist any more.
     """
     if job.command is None:
         return ()

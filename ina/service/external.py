@@ -1,11 +1,11 @@
 """Jobs whose workers another launcher starts: torchrun, mpirun, srun, or any caller of ``ina admit``.
 
-The controller chooses the switches that sum for such a job, and admits it there, as any other job; its
-servers are given, and the controller starts no process. Instead of a runner there is a *holder*, the
-process that asked for admission: it renews a lease, learns when its workers must end, and reports their end.
-The holder has a token of the job's own, of which the controller has the SHA-256.
+For such a job, as for any other, the controller chooses switches, and admits the job to them. The job's
+servers are given, and the controller starts no process. Instead of a runner there is a *holder*, the process
+that asked for admission: it renews the job's lease, learns when the workers must end, and reports their end.
+The holder identifies itself by a token for this job, of which the controller knows the SHA-256.
 
-Leases are kept in memory. A restarted controller gives each holder a whole one.
+Leases are kept in memory. After a restart of the controller, each lease begins anew.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def is_external(job: Job) -> bool:
 
 
 class ExternalRuns:
-    """The runs of external jobs, in front of the executor of all other jobs.
+    """The executor of external jobs, which passes calls about all other jobs to their executor.
 
-    Each has a folder: ``run.json`` once its switches serve it, ``stop.json`` with the time of the first
-    request to its holder to end it, ``status.json`` once its workers have ended.
+    Each run of an external job has a folder: ``run.json`` once its switches serve it, ``stop.json`` with the
+    time at which its holder was first asked to end it, ``status.json`` once its workers have ended.
 
     Args:
-        own: Starts the workers of other jobs.
-        folder: Where the folders are made.
+        own: The executor of all other jobs.
+        folder: The folder in which the runs' folders are made.
         now: Returns the time, in seconds, of a clock that continues over restarts of the controller.
     """
 
@@ -48,16 +48,16 @@ class ExternalRuns:
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
         self._own_runs: set[int] = set()
-        """Known runs of `own`: there are hundreds of look-ups per second."""
+        """Numbers of known runs of `own`: the set saves hundreds of look-ups of files per second."""
 
     # ------------------------------------------------------------------ reports of holders
 
     def progress(self, number: int, job: str, done: int) -> None:
-        """Record the iterations that a job has done in this run."""
+        """Record the number of iterations that a job has done in its current run."""
         self._done[number] = {job: done}
 
     def end(self, number: int, job: str, failure: str) -> None:
-        """Record that the workers of a run have ended, with a failure or "". Raises OSError."""
+        """Record that a run's workers have ended; `failure` "" means without an error. Raises OSError."""
         if self._has(number) and not self._ended(number):
             ends = RunStatus(done=self._done.get(number, {}), ends={job: failure}, over=True, final=True)
             files.write(self._of(number) / "status.json", ends)
@@ -79,12 +79,12 @@ class ExternalRuns:
         files.write(folder / "run.json", [job.name for job in order.jobs])
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Set the most packets in flight of a run's jobs, unless another launcher started its workers."""
+        """Limit the packets in flight of a run's jobs; without effect on external jobs."""
         if not self._has(number):
             self._own.grant(number, in_flight)
 
     def stop(self, number: int) -> None:
-        """End a run. Raises RunnerGone until its holder has ended its workers, or lost its lease."""
+        """End a run. Raises RunnerGone until the holder has ended the workers, or `LEASE_S` have passed."""
         if not self._has(number):
             self._own.stop(number)
             return
@@ -96,9 +96,9 @@ class ExternalRuns:
             files.write(stop, since_s)
             fault_point("asked to end")
         if self._now() - since_s < LEASE_S:
-            raise RunnerGone("the launcher of its workers was asked to end them, and has not done so yet")
+            raise RunnerGone("the launcher of its workers was asked to end them, but has not done so yet")
         for job in files.read(self._of(number) / "run.json"):
-            self.end(number, job, f"its workers were asked to end, and did not within {LEASE_S:g} s")
+            self.end(number, job, f"its workers were asked to end, but did not within {LEASE_S:g} s")
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started."""
@@ -108,7 +108,7 @@ class ExternalRuns:
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
-        """Return whether, as far as is known, the run's holder has it."""
+        """Return whether a run has not ended, as far as its holder or its executor has reported."""
         return not self._ended(number) if self._has(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:
@@ -121,7 +121,7 @@ class ExternalRuns:
             self._own.forget(number)
 
     def known(self) -> list[int]:
-        """Return the runs that have files."""
+        """Return the numbers of the runs that have files."""
         own = self._own.known()
         self._own_runs |= {*own}
         return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
@@ -131,7 +131,7 @@ class ExternalRuns:
         return "its workers have ended" if self._has(number) else self._own.why_ended(number)
 
     def shown(self, number: int) -> str:
-        """Return the engine's name of a run, and its state there; "": no engine has it."""
+        """Return the name and state of a run in Slurm or Ray, as one text; "" if neither has it."""
         return "" if self._has(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:
@@ -139,7 +139,7 @@ class ExternalRuns:
         return self._own.gone()
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Start further runs on the servers of another cluster."""
+        """Use the servers of this changed cluster for runs that start from now on."""
         self._own.change_cluster(cluster)
 
     def _has(self, number: int) -> bool:
@@ -166,17 +166,17 @@ class Holders:
         return min(self._heard_s.values(), default=float("inf")) + LEASE_S
 
     def recover(self) -> None:
-        """Give a whole lease to each job that is not over."""
+        """Start a new lease for each external job that is not over."""
         for name, said in self._ledger.submitted.items():
             if is_external(said.job) and self._unfinished(name):
                 self.hear(name)
 
     def hear(self, name: str) -> None:
-        """Restart a job's lease."""
+        """Restart a job's lease from now."""
         self._heard_s[name] = self._ledger.now_s
 
     def renew(self, name: str, done: int | None) -> None:
-        """Restart a job's lease, and record its iterations in its run, if known."""
+        """Restart a job's lease; record `done`, its number of iterations in the current run, unless None."""
         if not self._unfinished(name):
             return
         self.hear(name)
@@ -185,7 +185,7 @@ class Holders:
             self._runs.progress(number, name, done)
 
     def look(self) -> None:
-        """End the jobs whose holders are gone. Raises StoreError, OSError."""
+        """End the jobs whose leases have expired. Raises StoreError, OSError."""
         now_s = self._ledger.now_s
         for name, heard_s in list(self._heard_s.items()):
             if not self._unfinished(name):
@@ -195,7 +195,7 @@ class Holders:
                 del self._heard_s[name]
 
     def end(self, name: str, failure: str) -> None:
-        """Record that a job's workers have ended, or never came. Raises StoreError, OSError."""
+        """Record that a job's workers have ended, or will never start. Raises StoreError, OSError."""
         ledger = self._ledger
         number = self.run_of(name)
         if number is not None and self._runs.status(number) is not None:

@@ -1,8 +1,8 @@
-"""The switches of a fabric, for a service of one command.
+"""The switches of a fabric, for a service that lives as long as one command.
 
-Each job is admitted, registered, counted, and removed. Its registration, and its lease, are renewed while it
-is served. So a switch can report the holders of its jobs and their progress, and loses a job whose run has
-ended.
+Each job is admitted and registered at the switches. While it runs, its registration and its lease are
+renewed, so that a switch can report the holder and the progress of each job, and can remove a job whose
+process has died. At its end, the job's packets are counted and the job is removed.
 """
 
 from __future__ import annotations
@@ -43,44 +43,44 @@ from ina.switches.switch_process import EmbeddedSwitch
 _log = logging.getLogger(__name__)
 
 RENEW_S = 15.0
-"""Longest time between two renewals, also without a lease: other processes read the job's progress."""
+"""Longest time between two renewals, even without a lease: renewals also report a job's progress."""
 CHECK_S = 0.1
-"""Interval at which processes are checked."""
+"""Interval at which the fabric's processes are checked."""
 KEEP_S = 1.0
-"""Interval at which a job is looked up on its switches: one may have been restarted."""
+"""Interval at which each job is looked up on its switches: a switch may have been restarted."""
 RESTARTS = 5
-"""Most restarts of a run's switches, all together."""
+"""Most restarts of switches in a run, over all switches."""
 LONGEST_COMMAND = 200
-"""Most characters of a command that other users see."""
+"""Number of characters of a job's command that the registration shows to other users."""
 
 
 def awake_s() -> float:
-    """Return the time of a clock that includes suspension of the machine, unlike `time.monotonic`."""
+    """Return the time since boot, including suspension of the machine, unlike `time.monotonic`."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FabricJob(JobRun):
-    """A job that the switches of a fabric serve for this process, or a group of its ranks.
+    """A job of this process, or a group of a job's ranks, that is admitted to the switches of a fabric.
 
     Attributes:
-        fabric: Its switches.
-        registered: The switches' registration of it, for other processes.
-        lost: Why the switches no longer have the job, once that is known; None: they have it.
+        fabric: The switches.
+        registered: The job's registration at the switches, which other processes can read.
+        lost: Why the switches no longer have the job; None: they have it, as far as is known.
     """
 
     fabric: SwitchFabric
     registered: Registration
     lost: str | None = None
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """Undone at its end."""
+    """The stack whose exit removes the job at its end."""
     due_s: float = 0.0
-    """Time of the next renewal of its registration (monotonic)."""
+    """Time of the next renewal of the registration, on the monotonic clock."""
     _begun_s: float = field(default_factory=awake_s)
     _renewed_s: float = field(default_factory=awake_s)
 
     def host(self, rank: int) -> str | None:
-        """Return the host of the topology that a rank is on; None: the controller chooses ports."""
+        """Return the topology's host on which a rank runs; None: there is no topology with hosts."""
         topology = self.fabric.topology
         if topology is None:
             return None
@@ -91,7 +91,7 @@ class FabricJob(JobRun):
         return topology.ports[switch][member.port].other(switch)
 
     def renew(self) -> None:
-        """Renew the registration at the switches, with the job's progress. Raises ControllerError."""
+        """Renew the job's registration at the switches, and its progress there. Raises ControllerError."""
         self.registered = replace(
             self.registered,
             renewals=self.registered.renewals + 1,
@@ -103,9 +103,9 @@ class FabricJob(JobRun):
         self._renewed_s = awake_s()
 
     def count(self) -> None:
-        """Add the counts of switches and fallback server to the result of its run, before its removal.
+        """Add the counters of switches and fallback server to the job's result; call this before its removal.
 
-        The run has failed if the switches do not answer, unless it had failed before.
+        If the switches do not answer, the job has failed, unless it had failed before.
         """
         if self.result is None:
             return
@@ -144,7 +144,7 @@ class FabricJob(JobRun):
         return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
 
     def why(self, error: NoSuchJob) -> str:
-        """Return why a job that the switch no longer has is gone."""
+        """Return why the switch no longer has the job: a restart, a removal, or an expired lease."""
         job, lease_s = self.tree.job, self.registered.lease_s
         if isinstance(error, SwitchRestarted):
             return str(error)
@@ -154,22 +154,22 @@ class FabricJob(JobRun):
 
 
 class FabricNetwork(Network):
-    """The switches of a fabric; if a policy decides on other switches, its root stands for each tree's root.
+    """The switches of a fabric. A job's region at the root of its tree is its region on all of them.
 
     Attributes:
-        held: The served jobs, by name, including groups of their ranks.
-        ends: The latest run of each job, by name; of a job that could not be admitted, the error.
-        ended: The description of the part that has ended for good; None: none has.
-        check_s: Interval at which its parts are checked, and jobs move.
+        held: The admitted jobs, by name, including groups of their ranks.
+        ends: By job, the end of its latest run, or the error if it could not be admitted.
+        ended: Why a process of the fabric has ended for good; None: none has.
+        check_s: Interval at which processes are checked, and jobs move.
     """
 
     def __init__(self, fabric: SwitchFabric, specs: Mapping[str, LaunchSpec], *, scheduled: bool) -> None:
-        """Serve jobs.
+        """Prepare to admit jobs.
 
         Args:
             fabric: The switches.
-            specs: The jobs, by name; later jobs may be added.
-            scheduled: A policy decides when they run: they wait for room, and are measured.
+            specs: The jobs, by name; jobs may be added later.
+            scheduled: Whether a policy decides when jobs run; jobs then wait for slots, and are measured.
         """
         super().__init__(
             lambda name, address: fabric.fleet.controllers[name],
@@ -187,16 +187,16 @@ class FabricNetwork(Network):
         self.ends: dict[str, JobEnd] = {}
         self.ended: str | None = None
         self.on_room: Callable[[], object] = lambda: None
-        """Called, in another thread, when a job that found no room may find it."""
+        """Called, in another thread, when a job that found no free slots should be tried again."""
 
     @property
     def offers(self) -> SwitchInfo:
-        """Return the program's offer to jobs. Raises ControllerError."""
+        """Features and sizes that the switch program offers to jobs. Raises ControllerError."""
         return self._fabric.offers
 
     @property
     def check_s(self) -> float:
-        """Interval at which its processes are checked: workers wait for one that has ended."""
+        """Interval at which processes are checked; workers wait until an ended one is noticed."""
         return CHECK_S
 
     def admit(
@@ -206,10 +206,10 @@ class FabricNetwork(Network):
 
         Args:
             job: The job.
-            place: Its slots; its servers are not here.
-            udp_ports: Not used: each rank has a port, or an address.
-            registration: Not used: it names this process.
-            wiring: Not used: the fabric has a topology of its own.
+            place: The job's slots; its servers are not used.
+            udp_ports: Not used: each rank has its own switch port, or address.
+            registration: Not used: jobs are registered with the ID of this process.
+            wiring: Not used: the fabric has its own topology.
 
         Raises OutOfMemory or OutOfRows if the job must wait for room; else BadSpec, with the reason in
         `ends`.
@@ -223,7 +223,7 @@ class FabricNetwork(Network):
                 raise
             self._refuse(job.name, error)
         except BadSpec as error:
-            if self._scheduled and self.held:  # its hosts are other jobs'
+            if self._scheduled and self.held:  # other jobs use its hosts
                 raise OutOfRows(str(error)) from error
             self._refuse(job.name, error)
         except Exception as error:
@@ -234,13 +234,13 @@ class FabricNetwork(Network):
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
-        """Return whether there are jobs that may have no holder."""
+        """Return whether switches have jobs that may have lost their holders, and so may free slots."""
         lease_wait_s = self._fleet.lease_wait_s()
         self._waiting = lease_wait_s is not None
         if lease_wait_s is not None and not self._told:
             self._told = True
             _log.warning(
-                "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
+                "no room for the job: %s; waiting up to %.0f s to see whether the jobs on the switch"
                 " still have a holder",
                 error,
                 lease_wait_s,
@@ -269,25 +269,25 @@ class FabricNetwork(Network):
         return held
 
     def leave(self, held: FabricJob) -> None:
-        """Remove a job from the fallback server and the switches; count it first unless it is a group."""
+        """Remove a job or group from fallback server and switches; first add counters to its result."""
         del self.held[held.spec.job.name]
         with held.undone:
             held.count()
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Count a job, and remove it from the fallback server and the switches."""
+        """Remove a job from the fallback server and the switches; first add counters to its result."""
         for held in [each for each in list(self.held.values()) if each.tree.job == admission.job]:
             self.leave(held)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return the admission of a job with these slots; `reconcile` moves the job there."""
+        """Return a job's admission with the slots of `place`; `reconcile` then moves the job to them."""
         region = _at_root(place)
         return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
 
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return False: a process may have ended, or a lease may need renewal."""
+        """Return False, so that `reconcile` is always called: processes and leases need checks."""
         return False
 
     def reconcile(
@@ -296,7 +296,7 @@ class FabricNetwork(Network):
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> ReconcileReport:
-        """Restart processes that have ended, renew the jobs' leases, and move jobs to their slots."""
+        """Restart ended processes, renew jobs' leases, and move jobs to the slots of `admissions`."""
         fabric = self._fabric
         if why := self._beyond_repair():
             self.ended = why
@@ -318,7 +318,7 @@ class FabricNetwork(Network):
         return report
 
     def _beyond_repair(self) -> str | None:
-        """Restart ended processes; return the description of one that has ended for good, or None."""
+        """Restart ended processes; return why one cannot be restarted, or None if all run."""
         fabric = self._fabric
         fabric.hosts.strangers()
         for name, switch in fabric.processes.items():
@@ -328,20 +328,20 @@ class FabricNetwork(Network):
             if not isinstance(switch, EmbeddedSwitch) or not fabric.offers.shared:
                 return how
             if switch.shares_memory:
-                return f"{how}; with --port-kind udp its jobs could have gone on with another one"
+                return f"{how}; with --port-kind udp its jobs could have continued on a restarted switch"
             if self._restarts == RESTARTS:
                 return f"{how}, after {RESTARTS} restarts"
             self._restarts += 1
             _log.warning("%s; restarting it (%d of %d)", how, self._restarts, RESTARTS)
             if reason := fabric.restart(name) or self._put_again():
-                return f"{how}, and its jobs cannot go on: {reason}"
+                return f"{how}, and its jobs cannot continue: {reason}"
         return fabric.fallback.check() if fabric.fallback else None
 
     def _keep(self, held: FabricJob) -> None:
-        """Check that the switches have a job, and renew registration and lease if due.
+        """Check that the switches have a job, and renew its registration and lease if due.
 
-        Inform the ranks once the switches no longer have the job. Also remove other jobs whose holders are
-        gone. A failed renewal is retried: nothing is lost until the switch is swept.
+        Inform the ranks once the switches no longer have the job. Also remove jobs whose leases have expired.
+        A failed renewal is retried: an expired job is only lost when a process removes expired jobs.
         """
         fabric, due = self._fabric, time.monotonic() >= held.due_s
         try:
@@ -363,36 +363,34 @@ class FabricNetwork(Network):
             return
 
     def _lost(self, held: FabricJob, error: NoSuchJob) -> str | None:
-        """Return why a job that a switch no longer has is lost; None: it is put there again."""
+        """Return why a job is lost that a switch no longer has; None if it could be admitted again."""
         why = held.why(error)
         if not isinstance(error, SwitchRestarted):
             return why
         if reason := self._put_again():
-            return f"{why}; the job cannot go on: {reason}"
+            return f"{why}; the job cannot continue: {reason}"
         _log.warning("%s; its jobs are admitted again, and continue", why)
         return None
 
     def _put_again(self) -> str | None:
-        """Put the jobs on restarted switches again; return why that failed, or None.
+        """Admit the jobs to restarted switches again; return why that failed, or None.
 
         Only jobs that share slots can then continue: their workers and the fallback server have all data that
-        a switch may lose. Each sum has the same contributions under the same numbers as before, so that
-        packets on their way may be added to it, and lost packets are sent again (docs/reference/protocol.md).
+        a switch may lose. Each sum gets the same contributions under the same PSN as before, so that packets
+        in flight may still be added to it, and lost packets are sent again (docs/reference/protocol.md).
         """
         fabric, offers = self._fabric, self._fabric.offers
         if not offers.shared:
-            return "with exclusive slots the results that ranks have not heard yet are lost with the switch"
+            return "with exclusive slots, results that ranks have not received yet are lost with the switch"
         with fabric.lock:
             try:
                 for controller in self._fleet.controllers.values():
                     if not controller.has_program():
                         if fabric.spec.program is None:
-                            return (
-                                "which program it ran is not known here; --program says which to load again"
-                            )
+                            return "its program is not known to this process: give the program with --program"
                         controller.load(bundle(fabric.spec.program, offers.lanes))
                     if not controller.info().covers(offers):
-                        return f"it runs {controller.info().title} now"
+                        return f"the switch runs {controller.info().title} now"
                 held = [each.tree for each in self.held.values()]
                 report = self._fleet.reconcile(held, may_remove=lambda job: False)
             except ControllerError as error:
@@ -406,7 +404,7 @@ class FabricNetwork(Network):
         ]
 
     def _look_for_room(self) -> None:
-        """Remove jobs that have no holder, and report once there may be room, or will be none."""
+        """Remove jobs without holders; call `on_room` once slots are free, or no more can become free."""
         if not self._waiting:
             return
         with self._fabric.lock, contextlib.suppress(ControllerError):
@@ -417,7 +415,7 @@ class FabricNetwork(Network):
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return the number of packets of jobs with these outcomes, for policies."""
+        """Return jobs' numbers of packets by outcome, for policies; {} if no policy is used."""
         if not self._scheduled:
             return {}
         with self._fabric.lock:
@@ -425,12 +423,12 @@ class FabricNetwork(Network):
 
 
 def _interval_s(fabric: SwitchFabric) -> float:
-    """Return the time between two renewals of a job."""
+    """Return the time between two renewals of a job's registration."""
     return min(RENEW_S, (fabric.lease_s or math.inf) / RENEWALS_PER_LEASE)
 
 
 def _at_root(place: Place) -> Region | None:
-    """Return a job's slots at the root of its tree; None: it has no tree."""
+    """Return a job's region of slots at the root of its tree; None: it has none."""
     return None if place.tree is None else place.regions.get(place.tree.root)
 
 

@@ -1,4 +1,4 @@
-"""The fallback servers of held jobs: each serves the jobs that are placed on it."""
+"""The fallback servers of jobs: each serves the jobs that are placed on it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ina.fallback.servers import FallbackServers
 
 ILL_S = 20.0
-"""Time for which an ended server explains a job's failure: more than workers wait."""
+"""Time after a fallback server's end in which a job's failure is attributed to it; workers give up sooner."""
 LOOK_S = 1.0
-"""Interval at which fallback servers are checked: less than workers wait for their packets."""
+"""Interval at which fallback servers are checked: less than the time that workers wait for packets."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ class FallbackJobs:
         self._busy = False
         self._next_s = 0.0
         self._told: set[str] = set()
-        """Servers that this daemon gave jobs to; an earlier daemon may have given jobs to others."""
+        """Servers to which this daemon has sent jobs; other servers may have jobs of an earlier daemon."""
         self._ended_s: dict[str, float] = {}
-        """Times of the last ends of servers."""
+        """Time of the last end of each server that has ended."""
 
     def ill(self, place: Place) -> str:
-        """Return a sentence if the fallback server of a place was gone lately; "": it was not."""
+        """Return a sentence if a job's fallback server has ended in the last `ILL_S`; else ""."""
         ended_s = self._ended_s.get(place.fallback or "", -math.inf)
         gone = self._ledger.now_s - ended_s <= ILL_S
         return f"its fallback server at {place.fallback} had ended" if gone else ""
@@ -54,14 +54,14 @@ class FallbackJobs:
         return self._next_s
 
     async def serve(self, hold: HeldRun) -> None:
-        """Assign to the fallback servers of a run's jobs exactly the jobs that are placed on them.
+        """Send the fallback servers of a run's jobs the list of all jobs that are placed on them.
 
-        A run that is no longer held is not served. Raises RunError if a server does not serve.
+        Jobs of runs that are no longer held are left out. Raises RunError if a server does not work.
         """
         await self._serve({place.fallback for place in hold.places.values() if place.fallback})
 
     async def look(self) -> None:
-        """Restart service at ended servers: their jobs continue, and send unsummed packets again."""
+        """Restart fallback servers that have ended; their jobs continue, and resend unsummed packets."""
         fallbacks = self._fallbacks
         assert fallbacks is not None
         self._busy = True
@@ -78,7 +78,7 @@ class FallbackJobs:
                 lambda: [server for server in sorted(used) if not fallbacks.lives(server, cluster)]
             )
             if ended:
-                _log.warning("fallback servers at %s have ended, and are started again", ", ".join(ended))
+                _log.warning("fallback servers at %s have ended, and are being restarted", ", ".join(ended))
                 self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
             await self._serve({*ended, *(used - self._told)})
             self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)

@@ -1,8 +1,8 @@
 """Groups of a job's ranks, admitted as jobs of their own while the job runs.
 
-A rank requests one at the job's meeting point (`hostlib.meet.rendezvous`). Each group has its own
-slots, switch ports and meeting point, so that many are served side by side without waiting. It ends when its
-ranks have left it, or the job ends.
+A rank requests a group at the job's meeting point (`hostlib.meet.rendezvous`). Each group has its own slots,
+switch ports and meeting point, so that groups need not wait for each other. A group ends when its ranks have
+left it, or the job ends.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ina.service.fabric_network import FabricJob, FabricNetwork
 _log = logging.getLogger(__name__)
 
 SHARE: Final = 4
-"""A group gets as many exclusive slots as its job divided by this, so that many groups find room."""
+"""A group gets its job's number of exclusive slots divided by this, so that several groups find room."""
 LEAST_SLOTS: Final = 64
-"""A group that finds fewer exclusive slots than these is not admitted."""
+"""A group is not admitted if fewer exclusive slots than this are free."""
 LEAVING_S: Final = 10.0
-"""Longest wait of a group without room for another group that some of its ranks have left."""
+"""Longest time for which a group without free slots waits for another group that some ranks have left."""
 LOOK_S: Final = 0.1
 
 
@@ -44,7 +44,7 @@ class _Group:
     request: GroupRequest
     rendezvous: Rendezvous
     stack: contextlib.ExitStack
-    """Undone at its end."""
+    """The stack whose exit removes the group at its end."""
 
 
 class Groups:
@@ -53,7 +53,7 @@ class Groups:
     def __init__(
         self, network: FabricNetwork, job: FabricJob, rendezvous: Rendezvous, listen: str | None = None
     ) -> None:
-        """Serve the groups that ranks request at the job's rendezvous; groups meet at `listen`, too."""
+        """Serve requests for groups at the job's rendezvous; `listen` is the address where groups meet."""
         self._network = network
         self._job = job
         self._spec = job.spec
@@ -67,7 +67,7 @@ class Groups:
         rendezvous.on_group(self._asked.put)
 
     def close(self) -> None:
-        """Admit no more groups, and end the present ones."""
+        """Admit no more groups, and end the existing groups."""
         self._rendezvous.on_group(None)
         self._asked.put(None)
         self._thread.join()
@@ -93,7 +93,7 @@ class Groups:
             self._rendezvous.answer(request, configs)
 
     def _look(self) -> None:
-        """Pass the job's messages on to its groups, and end groups whose ranks have left."""
+        """Tell groups about ended ranks and failures of the job, and end groups whose ranks have left."""
         gone, broken = self._rendezvous.gone, self._rendezvous.broken
         for group in [*self._groups]:
             for place, rank in enumerate(group.request.ranks):
@@ -106,7 +106,7 @@ class Groups:
                 group.stack.close()
 
     def _admit_in_time(self, request: GroupRequest) -> list[str]:
-        """Admit a group, if necessary after the end of others. Raises the reason of a refusal."""
+        """Admit a group; without free slots, wait for other groups to end. Raises an error if refused."""
         until_s = time.monotonic() + LEAVING_S
         while True:
             self._look()
@@ -118,7 +118,7 @@ class Groups:
             time.sleep(LOOK_S)
 
     def _admit(self, request: GroupRequest) -> list[str]:
-        """Admit a group; return its configurations. Raises the reason of a refusal."""
+        """Admit a group; return the configuration of each rank. Raises an error if refused."""
         with contextlib.ExitStack() as stack:
             held = self._entered(request)
             stack.callback(self._network.leave, held)
@@ -128,7 +128,7 @@ class Groups:
             return configs
 
     def _entered(self, request: GroupRequest) -> FabricJob:
-        """Admit a group, with fewer exclusive slots than planned if fewer are free."""
+        """Admit a group; try smaller numbers of exclusive slots if fewer are free (`slots_to_try`)."""
         fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
         if parent.places or (attached and attached.machines):
@@ -144,7 +144,7 @@ class Groups:
 
 
 def slots_to_try(of_job: int) -> list[int]:
-    """Return the numbers of exclusive slots that a group tries in turn, of a job with `of_job` slots."""
+    """Return the numbers of exclusive slots to try in turn for a group of a job with `of_job` slots."""
     slots = max(LEAST_SLOTS, of_job // SHARE)
     sizes = [slots]
     while slots // 2 >= LEAST_SLOTS:

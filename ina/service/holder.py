@@ -1,6 +1,6 @@
 """The holder of an external job: asks for its admission, and renews its lease while its workers run.
 
-The other end of `ina.service.external`: used by ``ina admit`` for torchrun, mpirun and srun ranks.
+The client of `ina.service.external`: ``ina admit`` uses it for ranks of torchrun, mpirun and srun.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RENEW_S = 2.0
 LOOK_S = 0.25
 """Interval of renewals while the job waits."""
 LEAVE_S = 10.0
-"""Longest time for reports of the workers' end to the controller; after it the lease ends."""
+"""Time for which a report of the workers' end is retried; without a report, the lease expires."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class ExternalJob:
         spec: Its ranks by machine, and how they run.
         known_as: Names and addresses of each machine, by which the controller identifies it.
         keys: Further keys of a ``[[job]]`` table.
-        iteration_bytes: Bytes that it sums in an iteration, to report its progress; None: not known.
+        iteration_bytes: Bytes that it sums in an iteration, to compute its progress; None: unknown.
         wait_s: Longest time to wait for admission.
         listen: Address of this machine where other machines' ranks meet; None: all ranks are on this one.
     """
@@ -62,7 +62,7 @@ class ExternalJob:
 
 
 def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
-    """Return a job that a controller has admitted, without a request to its switches."""
+    """Return a job that a controller has admitted, made from the controller's grant alone."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     beside = grant["switches"].pop("", None)
     tree = record_of(TreeAdmission, {"switches": grant["switches"], "beside": beside})
@@ -71,7 +71,7 @@ def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
 
 
 class Lease:
-    """Keeps a job's lease, in a thread of its own."""
+    """Renews a job's lease, in a thread of its own."""
 
     def __init__(self, client: Client, held: ExternalJob) -> None:
         self._client = client
@@ -144,13 +144,13 @@ def hold(
     *,
     on_wait: Callable[[str], None],
 ) -> JobResult:
-    """Ask a controller to admit a job, hand out its ranks' configurations, and hold it until they leave.
+    """Request a job's admission, pass its ranks' configurations on, and renew its lease until they leave.
 
     Args:
         held: The job.
-        connect: Returns a client with a token; "": the tenant's own.
-        attendance: The attendance of its workers.
-        on_wait: Called with the reason for which the job waits, whenever it changes.
+        connect: Returns a client that sends the given token; "": the tenant's own token.
+        attendance: Callbacks that pass the configurations to the workers' launcher.
+        on_wait: Called with the reason why the job waits, whenever it changes.
 
     Raises ClientError, and WorkerFailed if the job is not admitted.
     """
@@ -215,5 +215,5 @@ def _leave(client: Client, name: str, failure: str) -> None:
 
 
 def _for_good(error: ClientError) -> bool:
-    """Return whether a controller does not know the job or its token; else a later request may succeed."""
+    """Return whether an error is final: the controller does not know the job or its token."""
     return isinstance(error, Refused) and error.status in (401, 403, 404)

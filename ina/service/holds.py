@@ -1,4 +1,4 @@
-"""Held runs of the daemon: written down before the first effect, removed after the last."""
+"""Held runs of the daemon: each is stored before its first effect, and removed after its last effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.switches.layout import TreeAdmission
 from ina.launch.plain import record_of
 
 ON_NO_SWITCH = 0
-"""The id of jobs that need no switch: each is on one server."""
+"""The job number of jobs that need no switch, because all of their workers are on one server."""
 _TREE = ("root", "parents", "aggregators")
 
 Stage = Literal["preparing", "running", "stopping"]
@@ -23,13 +23,13 @@ class HeldRun:
 
     Attributes:
         run: The run as desired when it was started.
-        places: The place of each of its jobs, as last sent to its switches.
-        stage: Its stage of life.
+        places: The place (servers, tree, slots) of each of its jobs, as last sent to switches.
+        stage: Whether the run is being prepared, runs, or is being stopped.
         over: Its jobs whose workers have ended.
-        busy: An effect is in progress; no other begins until its end.
-        admissions: The entries that switches should hold for each of its jobs that uses them.
-        udp_ports: The UDP ports of each job's servers.
-        before: Iterations of each job before the run was started.
+        busy: Whether an effect on the run is in progress; no other begins until its end.
+        admissions: By job, the entries that the job's switches should have.
+        udp_ports: By job, the UDP port on each of the job's servers.
+        before: By job, the iterations that it had done before the run was started.
     """
 
     run: Run
@@ -42,7 +42,7 @@ class HeldRun:
     before: dict[str, float] = field(default_factory=dict)
 
     def of_switches(self) -> dict[str, TreeAdmission]:
-        """Return the admissions that switches should hold, by job, of jobs that have not ended."""
+        """Return, by job, the admissions that switches should hold, of all jobs that have not ended."""
         return {
             name: admission
             for name, admission in self.admissions.items()
@@ -51,7 +51,7 @@ class HeldRun:
 
 
 def held_run(found: dict[str, Any]) -> HeldRun:
-    """Return the stored run, written by this version or an earlier one."""
+    """Return a held run from its stored form, which this or an earlier version has written."""
     if "busy" not in found:  # version 3, or earlier
         for place in found["places"].values():
             place["tree"] = place["tree"] and dict(zip(_TREE, place["tree"], strict=True))
@@ -65,5 +65,5 @@ def held_run(found: dict[str, Any]) -> HeldRun:
 
 
 def hosts(servers: Sequence[str]) -> tuple[str, ...]:
-    """Return the servers of a job's workers, each once."""
+    """Return the distinct servers in a list of workers' servers, in order of first appearance."""
     return tuple(dict.fromkeys(servers))

@@ -1,7 +1,7 @@
-"""The service's knowledge: the events, the core that has applied them, and the held state of each run.
+"""The service's state: the events, the core that has applied them, and the held state of each run.
 
-All changes of the core pass `Ledger.record`, which stores them first. So another ledger of the same store has
-the same knowledge.
+`Ledger.record` stores each event before the core applies it, so that a new ledger of the same store recovers
+the same state.
 """
 
 from __future__ import annotations
@@ -62,52 +62,53 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 SNAPSHOT_EVENTS = 5000
-"""Events after which a snapshot is kept: a start replays this number in less than a second or two."""
+"""Number of events after which a snapshot is stored; a start replays this number in less than two seconds."""
 RESTORED = "restored"
-"""A fact of a state: other changes may have happened since its last event."""
+"""Name of the fact that a state was restored from a copy, so that later events may be missing."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
-"""Attributes of a ledger that follow from events alone."""
+"""Attributes of a ledger that follow from its events alone, and that a snapshot therefore has."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
-"""Events that a loss of power may undo: all of them are decided or measured again, and no effect has followed
-from them, because each effect begins with a synced write."""
+"""Events that a power failure may undo: they are decided or measured again, and no effect has followed from
+them, because each effect begins with a synced write."""
 POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
-"""Events: other policies decide, the cluster changes, a tenant has a quota, or none."""
+"""Kinds of events: changed policies, a changed cluster, a tenant's quota set, a tenant's quota removed."""
 AGAIN, FORGOTTEN = "again", "forgotten"
-"""Events: workers start again, and jobs are forgotten; all others are the core's."""
+"""Kinds of events: a job's workers restarted, ended jobs archived. All other events are the core's."""
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
-"""The number of a job, or its id ``NAME#NUMBER``."""
+"""Pattern of a job's number or id (``NAME#NUMBER``)."""
 MOST_ENTRIES = 100_000
-"""Most entries of the log of decisions: the oldest are removed, besides the entries of forgotten jobs."""
+"""Most entries in the log of decisions; the oldest are removed, and all entries of archived jobs."""
 
 
 class Ledger:
-    """The service's knowledge; used in the thread of its loop.
+    """The service's state; used in the thread of the service's loop.
 
     Attributes:
         policies: The current policies.
         core: The core; only `record` changes it.
         submitted: The submissions, by id.
         submissions: The number of all jobs ever submitted.
-        called: Ids of the jobs by their owners' names for them, oldest first.
-        keys: The jobs of each submission, by tenant and idempotency key.
+        called: Ids of jobs by the names that their owners gave them, oldest first.
+        keys: Ids of the jobs of each submission, by tenant and idempotency key.
         drained: The reason for each drained server and switch.
         lost: The reason for each missing server.
         down: The reason for each missing switch.
         cut: The reason for each missing link, by its ends.
-        latest: Latest iterations of jobs; the core gets fewer reports.
+        latest: Latest number of iterations of each job; the core gets fewer reports.
         quotas: The tenants' quotas.
         left: Outcome and reason of jobs that ended while they waited for their tenant's quota.
         overdue: Unfinished jobs whose deadlines have passed.
-        again: Restarts of the workers of jobs in the same run, and the admission before the last.
-        forgotten: The number of ended jobs that have been forgotten.
-        recovered_s: The time of the last event that the store held.
-        recovered_lines: The number of log lines at that time.
-        holds: The held state, by run.
-        stirred: Whether desired or held state may have changed since their last comparison.
-        changes: Counts events, and changes of the held state.
+        again: By job, the number of restarts of its workers in the same run, and the epoch of the admission
+            before the last restart.
+        forgotten: The number of ended jobs that have been archived.
+        recovered_s: The time of the last stored event, when the service was started.
+        recovered_lines: The number of log lines when the service was started.
+        holds: The held state, by the number of the run.
+        stirred: Whether desired or held state may have changed since they were last compared.
+        changes: Number of events and of changes of the held state so far.
         woken: Set when the loop has work.
     """
 
@@ -121,24 +122,24 @@ class Ledger:
         snapshot_events: int = SNAPSHOT_EVENTS,
         retention: Retention | None = None,
     ) -> None:
-        """Make the ledger of a store; `recover` reads the store's contents.
+        """Make a ledger that uses a store; call `recover` to read the store's contents.
 
         Args:
             store: The store of events, holds and snapshots.
-            topology: The whole cluster from now on; the store may have an earlier one.
-            policies: The policies from now on; the store may have earlier ones.
+            topology: The cluster to use; the store may have an earlier one.
+            policies: The policies to use; the store may have earlier ones.
             clock: The service's clock.
-            snapshot_events: Events after which a snapshot is kept.
+            snapshot_events: Number of events after which a snapshot is stored.
             retention: How long ended jobs are kept; None: the default.
 
-        Raises BadSpec for policies or a cluster that do not work, StoreError; the store is then unchanged.
+        Raises BadSpec for invalid policies or cluster, and StoreError; the store is then unchanged.
         """
         self._retention = retention or Retention()
         self._snapshot_events = snapshot_events
         self._store = store
         self._clock = clock
         self._wanted = policies, topology
-        policies.core(topology)  # a wrong one is never stored: the state would be lost to it
+        policies.core(topology)  # raises for a wrong one: stored, it would make the state useless
         self.policies, first = self._first(policies, topology)
         self._wiring = Wiring.of(first)
         self.core = self.policies.core(self.topology)
@@ -170,7 +171,7 @@ class Ledger:
         self.woken = asyncio.Event()
 
     def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
-        """Return the first policies and cluster of the store; of a new store, these."""
+        """Return the policies and cluster with which the store began; for a new store, the arguments."""
         if not self._store.kept:
             return policies, cluster
         from controller.vocabulary.files import parse_topology, topology_document
@@ -183,21 +184,21 @@ class Ledger:
 
     @property
     def trouble(self) -> str:
-        """Why the state cannot be written; "": it can, as far as is known."""
+        """Why the last attempt to write the state failed; "": it succeeded."""
         return self._store.trouble
 
     @property
     def now_s(self) -> float:
-        """Seconds since the service's first start."""
+        """Seconds since the service was first started."""
         return max(self._clock.now_s(), self.core.now_s)
 
     @property
     def began_at(self) -> float:
-        """When the service was first started, as Unix time by the current wall clock."""
+        """Unix time at which the service was first started, by the current wall clock."""
         return self._clock.began_at
 
     def keep_time(self) -> None:
-        """Store how the clock relates to the machine's, at first and after a step of the machine's.
+        """Store how this clock relates to the wall clock, at first and after each step of the wall clock.
 
         Raises StoreError.
         """
@@ -206,11 +207,11 @@ class Ledger:
             self._store.set_fact("began", repr(self.began_at))
             self._store.set_fact("clock", self._clock.kept())
         if stepped_s and self._timed:
-            _log.warning("the wall clock was stepped by %+.0f s: the service's clock was not", stepped_s)
+            _log.warning("the wall clock was stepped by %+.0f s: the service's clock ignores this", stepped_s)
         self._timed = True
 
     def at_s(self, unix_s: float) -> float:
-        """Return the time on the service's clock at which the wall clock showed `unix_s`."""
+        """Convert a Unix time to the service's clock."""
         return self._clock.at_s(unix_s)
 
     @property
@@ -220,7 +221,7 @@ class Ledger:
 
     @property
     def wiring(self) -> Wiring:
-        """The cluster, and the part of it that works; the same object as long as neither changes."""
+        """The cluster, and its working part; the same object as long as neither changes."""
         allocation = self.core.allocation
         up = self.topology if allocation is None else allocation.allocator.topology
         if up is not self._wiring.up:
@@ -228,18 +229,21 @@ class Ledger:
         return self._wiring
 
     def desired(self) -> Desired:
-        """Return the desired state of the core, computed once after each event. O(unfinished jobs)."""
+        """Return the core's desired state, cached until the next event. O(unfinished jobs)."""
         if self._desired is None:
             self._desired = self.core.desired()
         return self._desired
 
     @property
     def due_s(self) -> float:
-        """Time of the next deadline of an unfinished job; infinite: there is none."""
+        """Time of the next deadline of an unfinished job; infinite if there is none."""
         return min(self._deadlines().values(), default=math.inf)
 
     def _deadlines(self) -> dict[str, float]:
-        """Return the future deadlines, by job, computed once after each event. O(unfinished jobs)."""
+        """Return the deadlines that have not passed, by job, cached until the next event.
+
+        O(unfinished jobs).
+        """
         if self._due is None:
             unfinished = (*self.core.jobs, *self.quotas.waiting)
             due = {name: self.submitted[name].job.due_s for name in unfinished if name not in self.overdue}
@@ -247,7 +251,7 @@ class Ledger:
         return self._due
 
     def recover(self) -> None:
-        """Read the store's contents. Raises StoreError, and BadSpec for events of another cluster."""
+        """Restore the state from the store. Raises StoreError, and BadSpec for a store of another cluster."""
         if not self._store.kept:
             return
         from ina.service.snapshots import program, thawed
@@ -269,7 +273,7 @@ class Ledger:
             self.change(policies)
 
     def freeze(self) -> None:
-        """Keep a snapshot if `snapshot_events` have come since the last one. Raises StoreError."""
+        """Store a snapshot if `snapshot_events` have happened since the last one. Raises StoreError."""
         if not self._store.kept or self._last - self._frozen_at < self._snapshot_events:
             return
         from ina.service.snapshots import frozen, program
@@ -282,9 +286,9 @@ class Ledger:
     # ------------------------------------------------------------------ events
 
     def record(self, events: Sequence[Event], *, synced: bool = True, **beside: Any) -> None:
-        """Store events, and apply them to the core. Raises StoreError; then nothing has happened.
+        """Store events, and apply them to the core. Raises StoreError, with nothing changed.
 
-        With `synced` False a loss of power may undo them until `sync`.
+        With `synced` False, a power failure may undo the events until `sync` is called.
         """
         if not events:
             return
@@ -300,22 +304,23 @@ class Ledger:
 
     @property
     def restored(self) -> bool:
-        """Whether other changes may have happened since the last event (`ina.service.recovery`)."""
+        """Whether the state was restored from a copy, and events may be missing (`ina.service.recovery`)."""
         return bool(self._store.fact(RESTORED))
 
     def since_restored(self) -> None:
-        """Record that possible changes since the last event have been checked. Raises StoreError."""
+        """Record that the restored state has been compared with the actual runs. Raises StoreError."""
         self._store.set_fact(RESTORED, "")
 
     def sync(self) -> None:
-        """Make all stored events survive a loss of power. Raises StoreError."""
+        """Write all stored events to disk, so that they survive a power failure. Raises StoreError."""
         self._store.sync()
         fault_point("synced")
 
     def change(self, policies: Policies) -> None:
-        """Replace the policies: stored as an event, replayed like all others.
+        """Replace the policies; the change is an event like any other.
 
-        Raises BadSpec if they cannot follow the current ones, and StoreError; nothing has changed then.
+        Raises BadSpec if the core cannot change from the current policies to these, and StoreError, both with
+        nothing changed.
         """
         placements = [each.allocation and each.allocation.placement for each in (self.policies, policies)]
         if placements[1] == SCHEDULER != placements[0]:
@@ -330,10 +335,10 @@ class Ledger:
         self._record_own(POLICIES, policies=plain(policies))
 
     def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
-        """Replace the cluster: stored as an event, replayed like all others.
+        """Replace the cluster; the change is an event like any other. Return the changes, one sentence each.
 
-        Returns the differences, one sentence each. Raises BadSpec if it cannot follow the current one, and
-        StoreError; nothing has changed then.
+        Raises BadSpec if the core cannot change from the current cluster to this one, and StoreError, both
+        with nothing changed.
         """
         if cluster.switch_ip != self.topology.switch_ip:
             raise BadSpec(
@@ -347,7 +352,7 @@ class Ledger:
         return changes.notes
 
     def _try(self, change: Callable[[Core], T]) -> T:
-        """Return the result of a change to a copy of the core. Raises BadSpec if the copy cannot continue."""
+        """Return the result of a change to a copy of the core. Raises BadSpec if its policy then fails."""
         now_s = self.now_s
         core = copy.deepcopy(self.core)
         core.handle(Tick(now_s))
@@ -367,7 +372,7 @@ class Ledger:
         self._record_own(NO_QUOTA, tenant=tenant)
 
     def expired(self) -> list[str]:
-        """Return the ended jobs whose age or number exceeds the retention."""
+        """Return the ended jobs that must be archived because of their age or number (`Retention`)."""
         now_s, core = self.now_s, self.core
         waiting = len(self.submitted) - len(core.jobs) - len(self.quotas.waiting)
         oldest_s = min((each.job.finish_s or 0.0 for each in core.finished_jobs[:1]), default=now_s)
@@ -380,7 +385,7 @@ class Ledger:
         return self._retention.expired(over, now_s)
 
     def forget(self, archived: Mapping[str, Mapping[str, Any]]) -> None:
-        """Forget ended jobs; `archived` has the record of each. Raises StoreError."""
+        """Remove ended jobs from the state, and archive their records `archived`. Raises StoreError."""
         at_s = self.now_s
         body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
         said = self.submitted
@@ -390,13 +395,13 @@ class Ledger:
         self._take_in(body)
 
     def stray_logs(self) -> list[Path]:
-        """Return the folders with the output of forgotten jobs' ranks."""
+        """Return the folders with the output of archived jobs' ranks."""
         known = {str(said.number) for said in self.submitted.values()}
         folder = self.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
     def named(self, reference: str) -> list[Said]:
-        """Return the jobs that have this name, id or number, oldest first."""
+        """Return the jobs with this name, id or number, oldest first."""
         number = _NUMBER.fullmatch(reference)
         found = {*self.called.get(reference, ()), *({reference} & self.submitted.keys())}
         if number is not None and not number[1]:
@@ -404,7 +409,7 @@ class Ledger:
         return sorted((self.submitted[name] for name in found), key=lambda said: said.number)
 
     def archived(self, reference: str) -> list[dict[str, Any]]:
-        """Return the records of forgotten jobs that have this name, id or number, the latest first."""
+        """Return the records of archived jobs with this name, id or number, the latest first."""
         number = _NUMBER.fullmatch(reference)
         found = self._store.archived(reference, None if number is None else int(number[2]))
         return [each for each in found if reference in (each["name"], each.get("id"), str(each["number"]))]
@@ -426,7 +431,10 @@ class Ledger:
         self.core.log.keep(self.submitted, MOST_ENTRIES)
 
     def start_again(self, epochs: Mapping[str, int], why: str) -> None:
-        """Count a restart of the workers of jobs whose admissions had these epochs. Raises StoreError."""
+        """Count a restart of jobs' workers; `epochs` has, by job, the epoch of its last admission.
+
+        Raises StoreError.
+        """
         self._record_own(AGAIN, jobs=dict(epochs), why=why)
 
     def _record_own(self, kind: str, **what: Any) -> None:
@@ -437,16 +445,16 @@ class Ledger:
         self.woken.set()
 
     def decide(self) -> None:
-        """Record the deadlines that have passed, and make all due decisions of the core."""
+        """Record an event for each passed deadline, and let the core make all decisions that are due."""
         now_s = self.now_s
         if self.due_s <= now_s:
             passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]
             self.record([Overdue(now_s, name) for name in passed])
         while self.trouble or self.core.next_s <= self.now_s:
-            self.record([Tick(self.now_s)])  # also while in trouble, to see whether it has ended
+            self.record([Tick(self.now_s)])  # also after a failed write, to see whether writes succeed again
 
     def _take_in(self, body: Mapping[str, Any]) -> None:
-        """Apply a stored event to the core."""
+        """Apply a stored event to the ledger and its core."""
         self._desired = self._due = None
         self.stirred = True
         self.changes += 1
@@ -547,14 +555,14 @@ class Ledger:
         self._end_over(event.at_s)
 
     def _end_over(self, at_s: float) -> None:
-        """Inform the quotas of ended jobs, and the core of jobs that may continue for that reason."""
+        """Free the quotas of ended jobs, and submit the jobs that have waited for them to the core."""
         over = self.core.finished_jobs
         for each in over[self._counted :]:
             self._let_in(self.quotas.end(each.job.spec.name), at_s)
         self._counted = len(over)
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
-        """Submit to the core jobs that have waited for their tenant's quota."""
+        """Submit jobs to the core that have waited for their tenant's quota."""
         for name in names:
             from controller.vocabulary.files import check_job
 
@@ -568,13 +576,13 @@ class Ledger:
                 self.core.handle(Submitted(at_s, spec, job))
 
     def spec(self, job: Job) -> Submission:
-        """Return a job for schedulers; `once` if another launcher starts its workers. Raises BadSpec."""
+        """Return a job in the schedulers' form; external jobs are marked as immovable. Raises BadSpec."""
         from controller.core.compose import submission_of
 
         return replace(submission_of(job, self.topology), once=job.command is None)
 
     def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:
-        """End a job that has only waited for its tenant's quota."""
+        """End a job that waits for its tenant's quota, and is not known to the core."""
         self.left[name] = outcome, why
         self._note(at_s, outcome, name, why)
         self._let_in(self.quotas.end(name), at_s)
@@ -586,7 +594,7 @@ class Ledger:
     # ------------------------------------------------------------------ holds
 
     def set(self, number: int, **changes: Any) -> None:
-        """Change the held state of a run; `keep` stores it."""
+        """Change attributes of a run's held state in memory; `keep` stores them."""
         hold = self.holds[number]
         for name, value in changes.items():
             setattr(hold, name, value)
@@ -607,7 +615,7 @@ class Ledger:
 
     @property
     def folder(self) -> Path:
-        """The state's folder."""
+        """The folder of the service's state."""
         return self._store.folder
 
     def logs(self, said: Said) -> Path:

@@ -1,6 +1,6 @@
-"""A service of one command: submits jobs as they arrive, and ends when all of them are over.
+"""A service for one command: it submits jobs at their arrival times, and ends when all jobs are over.
 
-Its runs are threads of this process, and its store is in memory: all of it ends with the command.
+Its runs are threads of this process, and its store is in memory: both end with the command.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ina.switches.fabric import SwitchFabric, open_fabric
 
 TICK_S = 0.1
 LOOK_S = 0.1
-"""Interval at which the service is checked, and receives the jobs' progress."""
+"""Interval at which the service checks its runs and reads the jobs' progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,11 @@ class WorkerOptions:
     """How the workers of jobs run.
 
     Attributes:
-        on_output: Called with their output.
-        takes_turns: Whether they take turns on storage, CPU, GPU and network, and report progress.
-        attendance: Attendance of workers that others start; None: this process starts them.
-        listen: Address of this machine at which ranks meet; None: one that only this machine reaches.
-        describe: Describes why a job failed.
+        on_output: Called with the workers' output.
+        takes_turns: Whether jobs take turns on storage, CPU, GPU and network, and report progress.
+        attendance: Callbacks if another launcher starts the workers; None: this process starts them.
+        listen: Address of this machine at which ranks meet; None: one that only this machine can reach.
+        describe: Returns the text that the status has for the error of a failed job.
     """
 
     on_output: OnOutput
@@ -65,11 +65,11 @@ class WorkerOptions:
 
 
 class FabricRuns(Executor):
-    """Runs in threads of this process: an `Executor`.
+    """The executor whose runs are threads of this process.
 
     Attributes:
-        latest: The latest group.
-        on_end: Called, in a thread of its own, when a job has ended.
+        latest: The jobs of the run that was started last; None: none yet.
+        on_end: Called, in the job's thread, when a job has ended.
     """
 
     def __init__(self, network: FabricNetwork, how: WorkerOptions) -> None:
@@ -100,7 +100,7 @@ class FabricRuns(Executor):
 
     @contextlib.contextmanager
     def _meet(self, job: JobRun) -> Iterator[Rendezvous]:
-        """Keep the meeting point of a job, whose groups are admitted beside it; log its start and exits."""
+        """Yield the open rendezvous of a job, and admit groups of its ranks; log its start and exits."""
         held, listen = self._network.held[job.spec.job.name], self._how.listen
         with contextlib.ExitStack() as stack:
             rendezvous = stack.enter_context(job.meeting(listen))
@@ -123,7 +123,7 @@ class FabricRuns(Executor):
                 log.write("exit", job=number, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Set the most packets in flight of a run's jobs, by name; 0: no bound."""
+        """Limit the packets in flight of a run's jobs, by job name; 0: no limit."""
         if (run := self._runs.get(number)) is not None:
             run.grant(in_flight)
 
@@ -155,16 +155,16 @@ class FabricRuns(Executor):
         return run.status
 
     def lives(self, number: int) -> bool:
-        """Return whether a run continues."""
+        """Return whether a run was started and is not over."""
         run = self._runs.get(number)
         return run is not None and not run.status.over
 
     def forget(self, number: int) -> None:
-        """Forget a run that is over."""
+        """Remove a run that is over from the known runs."""
         self._runs.pop(number, None)
 
     def known(self) -> list[int]:
-        """Return the known runs."""
+        """Return the numbers of the known runs."""
         return list(self._runs)
 
     def why_ended(self, number: int) -> str:
@@ -173,11 +173,11 @@ class FabricRuns(Executor):
 
 
 class LiveJobs:
-    """A service of jobs on a fabric; no other process can reach it, and its state ends with it.
+    """A service for jobs on a fabric, inside this process: it has no API, and its state is in memory.
 
     Attributes:
         loop: The service's loop.
-        runs: The runs.
+        runs: The executor of the jobs' runs.
     """
 
     def __init__(
@@ -190,15 +190,17 @@ class LiveJobs:
         *,
         scheduled: bool = True,
     ) -> None:
-        """Serve jobs; may be called in any thread.
+        """Prepare a service; may be called in any thread.
 
         Args:
-            cluster: Servers and, unless the policies have no allocation, switches and links, for decisions.
+            cluster: The cluster on which policies decide: servers and, if policies allocate memory, switches
+                and links.
             policies: The policies.
-            fabric: The switches; one that stands for the cluster's switches, if there is an allocation.
-            jobs: The commands of each job's workers.
-            how: How they run.
-            scheduled: They wait for room by the policies, and the service ends if there will never be room.
+            fabric: The switches that run the jobs, in place of the cluster's switches.
+            jobs: The launch of each job, by name.
+            how: How the workers run.
+            scheduled: Whether jobs wait for room as the policies decide; the service then ends if jobs would
+                wait forever.
 
         Raises BadSpec for policies that do not exist.
         """
@@ -225,11 +227,11 @@ class LiveJobs:
         return self._ledger.core
 
     def ends(self, specs: Sequence[LaunchSpec]) -> list[JobEnd]:
-        """Return the ends of these jobs; for a job that could not be admitted, the error."""
+        """Return the end of each of these jobs, with its error if it could not be admitted."""
         return [self._network.ends.get(spec.job.name) or JobEnd(spec) for spec in specs]
 
     def end(self) -> None:
-        """End all jobs soon, and then the service; may be called in any thread."""
+        """Request the end of all jobs and of the service, and return at once; may be called in any thread."""
         self._ending.set()
 
     def run_here(
@@ -239,10 +241,10 @@ class LiveJobs:
         on_entry: Callable[[LogEntry], None] = lambda entry: None,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run jobs to their ends; call `on_tick` several times per second. Raises as `run`.
+        """Run jobs until all have ended; call `on_tick` several times per second. Raises the errors of `run`.
 
-        An exception here (an interrupt) ends all of them, and records their results, before it is raised
-        again.
+        An exception in this thread, such as KeyboardInterrupt, ends all jobs and records their results before
+        it is raised again.
         """
         over = threading.Event()
         failed: list[BaseException] = []
@@ -272,11 +274,11 @@ class LiveJobs:
     async def run(
         self, jobs: Sequence[Submitted], *, on_entry: Callable[[LogEntry], None] = lambda entry: None
     ) -> None:
-        """Submit each job at its time, and return when all have ended; `on_entry` gets the core's log.
+        """Submit each job at its arrival time; return when all have ended. `on_entry` gets new log entries.
 
         Raises ProcessFailed if the switches are gone, Stuck if jobs would wait forever, and BadDecision if
-        the policy cannot decide; then all runs have ended. A failed job is recorded (`Core.over`), and the
-        others continue.
+        the policy cannot decide; all runs have then ended. If a job fails, its failure is recorded
+        (`Core.over`), and other jobs continue.
         """
         aio = asyncio.get_running_loop()
         self.runs.on_end = partial(aio.call_soon_threadsafe, self.loop.look_soon)
@@ -340,14 +342,14 @@ class LiveJobs:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Report of a run."""
+    """The result of `run`."""
 
     ends: Sequence[JobEnd]
-    """The ends of its jobs, in the order of their specs."""
+    """The end of each job, in the order of the specs."""
     refused: Mapping[str, int]
-    """Packets of no job during the run, by reason; empty if the switches were gone."""
+    """Number of packets that belonged to no job, by reason of refusal; empty if the switches were gone."""
     interrupt: BaseException | None
-    """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
+    """The KeyboardInterrupt or SystemExit that ended the jobs; None: none did."""
 
 
 def run(
@@ -357,9 +359,9 @@ def run(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> RunReport:
-    """Run jobs at the same time, and report the packets that the switches refused meanwhile.
+    """Run jobs at the same time; return their ends, and the packets that switches refused meanwhile.
 
-    A job that fails is reported; the others continue.
+    If a job fails, the other jobs continue.
 
     Args:
         fabric: The switches.
@@ -367,7 +369,7 @@ def run(
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
     """
-    # switches of our own have counted for this run alone from their start on
+    # switches started by this process have counted only this run's packets
     before = _refused(fabric) if fabric.lease_s is not None else {}
     ends, interrupt = run_on(fabric, specs, WorkerOptions(on_output=on_output), on_progress)
     return RunReport(ends, _since(before, _refused(fabric)), interrupt)
@@ -379,7 +381,7 @@ def run_on(
     how: WorkerOptions,
     on_progress: OnProgress = lambda reports: None,
 ) -> tuple[list[JobEnd], BaseException | None]:
-    """Run jobs at the same time; if one fails, the others continue.
+    """Run jobs at the same time; if a job fails, the other jobs continue.
 
     Args:
         fabric: The switches.
@@ -388,7 +390,7 @@ def run_on(
         on_progress: Called with the reports of all ranks.
 
     Returns:
-        Their ends, in the order of their specs, and the interrupt that ended them; None: none did.
+        The end of each job, in the order of `specs`, and the interrupt that ended them (None: none).
     """
     live = _here(fabric, specs, how)
 
@@ -404,7 +406,7 @@ def run_on(
 
 
 class AtOnce:
-    """A scheduling policy: all jobs run, on the GPUs in their specs; jobs on the same GPUs are a group."""
+    """A scheduling policy: all jobs run on the GPUs in their specs; jobs on the same GPUs form a group."""
 
     name = "at-once"
 
@@ -427,16 +429,16 @@ class AtOnce:
 
 
 class _Policies(Policies):
-    """Policies whose scheduler is `AtOnce`: it is found without an import of a registry."""
+    """Policies with the scheduler `AtOnce`, without an import of the registry of schedulers."""
 
     def core(self, cluster: Topology) -> Core:
-        """Return a fresh core."""
+        """Return a new core for a cluster."""
         setup = Setup(AtOnce(), ExclusiveSpeed())
         return Core(self.servers(cluster), setup, rules=self._rules, log=Log())
 
 
 def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:
-    """Return a service that has room for all of these jobs at once."""
+    """Return a service on a cluster with enough GPUs for all of these jobs at once."""
     gpus = max(1, sum(spec.job.workers for spec in specs))
     room = Topology(
         servers=(Server("here", gpus=gpus),), switches=(Switch("switch"),), links=(Link("here", "switch"),)
@@ -446,7 +448,10 @@ def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions)
 
 
 def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None) -> list[Submitted]:
-    """Return the events of these jobs; with `stages`, at which each starts its rounds, they are a group."""
+    """Return the submissions of jobs.
+
+    With `stages`, the stage at which each job starts its rounds, the jobs form one group.
+    """
     firsts = [0, *itertools.accumulate(spec.job.workers for spec in specs)]
     return [
         Submitted(
@@ -468,15 +473,15 @@ def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None)
 def grouped(
     fabric: SwitchFabric, specs: Sequence[LaunchSpec], offsets: Sequence[int], on_output: OnOutput
 ) -> Iterator[GroupRun]:
-    """Run jobs in turns, as one group; workers that still run after the block are ended.
+    """Run jobs that take turns, as one group; workers that still run after the block are ended.
 
     Args:
         fabric: The switches.
         specs: The jobs.
-        offsets: The stages at which they start their rounds.
+        offsets: The stage at which each job starts its rounds.
         on_output: Called with the output of workers.
 
-    Raises the error that prevents it.
+    Raises the error if the group cannot be started.
     """
     live = _here(fabric, specs, WorkerOptions(on_output=on_output, takes_turns=True))
     with ThreadPoolExecutor(1) as pool:
@@ -507,7 +512,7 @@ def run_one(
         how: How its workers run.
         on_progress: Called with the reports of all ranks.
 
-    Raises WorkerFailed if it failed, the error that prevented it, or the interrupt.
+    Raises WorkerFailed if the job failed, the error if it could not be started, or the interrupt.
     """
     (end,), interrupt = run_on(fabric, [spec], how, on_progress)
     if interrupt is not None:
@@ -520,15 +525,15 @@ def run_one(
 def serve(
     fabric: SwitchFabric, spec: LaunchSpec, attendance: Attendance, listen: str | None = None
 ) -> JobResult:
-    """Admit a job whose workers others start, and serve it until all ranks have left.
+    """Admit a job whose workers another launcher starts, and serve it until all ranks have left.
 
     Args:
         fabric: The switches.
         spec: The job; its `command` is ignored.
-        attendance: The attendance of its workers.
-        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
+        attendance: Callbacks that pass the configurations to the workers' launcher.
+        listen: Address of this machine at which the ranks meet; None: one that only this machine can reach.
 
-    Raises the error that prevented it, or the interrupt; failures of its ranks are in the result.
+    Raises the error if the job could not be started, or the interrupt; failures of ranks are in the result.
     """
     how = WorkerOptions(on_output=lambda *_: None, attendance=attendance, listen=listen)
     (end,), interrupt = run_on(fabric, [spec], how)
@@ -545,7 +550,7 @@ def run_alone(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> JobResult:
-    """Run one job on its own switches; see `run_one`."""
+    """Run one job on switches that are started for it; see `run_one`."""
     with open_fabric(fabric_spec, [spec.children]) as fabric:
         return run_one(fabric, spec, WorkerOptions(on_output=on_output), on_progress)
 
@@ -558,7 +563,7 @@ def _refused(fabric: SwitchFabric) -> dict[str, int]:
 
 
 def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return the differences of counts; a count that decreased restarted at 0, with its switch."""
+    """Return the differences of counts; a count that has decreased restarted at 0 when its switch did."""
     grown = {
         name: count - (before.get(name, 0) if count >= before.get(name, 0) else 0)
         for name, count in now.items()

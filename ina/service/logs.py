@@ -1,7 +1,7 @@
-"""The service's own log: a line for each decision and each trouble, as text or JSON.
+"""The service's own log: a line for each decision and each warning, as text or JSON.
 
-Each line has, where they exist, the jobs, the switch, the run and the number of the decision, which
-identifies it in the log of decisions (``GET /v1/events``). It has no tokens.
+A line names the jobs, the switch and the run that it is about, if any, and the number of the decision in the
+log of decisions (``GET /v1/events``). Lines never contain tokens.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _RUN = re.compile(r"^run (\d+)\b")
 
 class _Watched(Protocol):
     def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
-        """Yield the lines of the log later than number `after`, and all future ones."""
+        """Yield the log lines with numbers above `after`, then each new line, without end."""
 
 
 class _Format(logging.Formatter):
-    """A line of JSON, or of text with the fields in brackets."""
+    """Formats a record as a line of JSON, or as a line of text with its fields in brackets."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
         self._kind = kind
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line of a record."""
         text = record.getMessage()
         found = {name: getattr(record, name) for name in FIELDS if getattr(record, name, None)}
         for name, pattern in (("switch", _SWITCH), ("run", _RUN)):
@@ -66,7 +66,7 @@ def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
 
 
 async def follow(service: _Watched, after: int) -> None:
-    """Log each decision later than number `after`, until cancelled."""
+    """Log each decision with a number above `after`, and each new decision, until cancelled."""
     async for number, entry in service.watch(after):
         _log.info(
             "%s",
@@ -76,5 +76,5 @@ async def follow(service: _Watched, after: int) -> None:
 
 
 def _one_line(text: str) -> str:
-    """Return a text without line breaks, which could imitate another log line."""
+    """Return a text with escaped line breaks, so that it cannot imitate another log line."""
     return text.replace("\r", "\\r").replace("\n", "\\n  ")

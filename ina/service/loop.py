@@ -1,4 +1,4 @@
-"""The loop of the service: it records events, asks the core, and applies the desired state."""
+"""The loop of the service: it records events, gets decisions from the core, and applies the desired state."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 LEAST_S = 0.005
 """Shortest time for which the loop waits for an event."""
 REST = 3.0
-"""Pause after a round, as a multiple of the round's time: events meanwhile are decided together."""
+"""Pause after a round, as a multiple of the round's duration, so that events are decided together."""
 LONGEST_REST_S = 0.1
-"""Longest pause."""
+"""Longest pause after a round."""
 STORE_S = 2.0
 """Time until a failed write to the store is retried."""
 
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class ServiceLoop:
-    """Applies a core's decisions. Made and used in the thread of its event loop."""
+    """Applies a core's decisions. All calls must be made in the thread of its event loop."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class ServiceLoop:
         blocking: Threads,
         progress_s: float = PROGRESS_S,
     ) -> None:
-        """Make the loop of a ledger.
+        """Make the loop that works on a ledger.
 
         Args:
-            ledger: The service's knowledge.
-            testbed: The name of the testbed whose hosts run workers; "": they are not on this machine.
-            switches: The switches.
-            executor: Starts workers.
-            fallbacks: The fallback servers; None: `switches` admit jobs to theirs, too.
-            blocking: Runs blocking calls.
-            progress_s: Least time between two reports of a job's progress to the core.
+            ledger: The service's state.
+            testbed: The name of the testbed whose hosts run workers; "": workers run elsewhere.
+            switches: Admits jobs to the switches.
+            executor: Starts and stops runs.
+            fallbacks: The fallback servers; None: `switches` also admits jobs to the fallback server.
+            blocking: Threads for blocking calls.
+            progress_s: Shortest interval between two reports of a job's progress to the core.
         """
         self._ledger = ledger
         self._blocking = blocking
@@ -83,10 +83,10 @@ class ServiceLoop:
         self._news = asyncio.Condition()
 
     async def run(self) -> None:
-        """Serve until cancelled; running jobs then continue.
+        """Run the service until cancelled; running jobs then continue.
 
-        A change that cannot be stored, as on a full disk, has not happened: it is retried until it can be.
-        Raises StoreError for a state that cannot be read.
+        A change that cannot be stored, for example on a full disk, has no effect, and is retried. Raises
+        StoreError for a state that cannot be read.
         """
         gc.freeze()  # otherwise each full collection scans all modules, and an admission waits
         self._recover()
@@ -112,7 +112,7 @@ class ServiceLoop:
             self._blocking.close()
 
     def _round(self) -> None:
-        """Check, decide, and start the effects. Raises StoreError, OSError: the state cannot be written."""
+        """Check the runs, decide, and start effects. Raises StoreError or OSError for failed writes."""
         self._ledger.keep_time()
         self._runs.see_servers()
         if self._ledger.due_s <= self._ledger.now_s:  # a job that has ended in time has not missed it
@@ -131,14 +131,14 @@ class ServiceLoop:
             self._effects.spawn(self._measures.measure())
 
     def _look(self) -> None:
-        """Check for other events."""
+        """Check for further events: does nothing here, for subclasses to override."""
 
     def _forget(self) -> None:
-        """Forget jobs that have been over for long enough: here none."""
+        """Remove old ended jobs from the state: does nothing here, for subclasses to override."""
 
     @property
     def next_s(self) -> float:
-        """Time of the next work without any event."""
+        """Time at which the loop next has work if no event comes before."""
         parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
         return min(self._ledger.core.next_s, self._ledger.due_s, *(each.next_s for each in parts))
 
@@ -155,11 +155,11 @@ class ServiceLoop:
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
     async def _settle(self) -> None:
-        """End runs that a restored state does not know; fail jobs whose progress since is unknown."""
+        """End runs that a restored state does not contain; fail jobs that may have ended in the meantime."""
         ledger, executor = self._ledger, self._executor
         strangers = [number for number in executor.known() if number not in ledger.holds]
         for number in strangers:
-            _log.warning("run %d, which the restored state does not know, is ended", number)
+            _log.warning("run %d, which is not in the restored state, is being ended", number)
         await asyncio.gather(*(self._effects.clear(number) for number in strangers))
         unknown = {
             name: "it was running"
@@ -174,7 +174,7 @@ class ServiceLoop:
             latest = max((each.stat().st_mtime for each in written), default=-math.inf)
             if ledger.at_s(latest) > ledger.recovered_s + 1.0:
                 unknown[name] = "it has run since"
-        why = "and whether it was completed since is not known: 'ina retry' runs it from where it last saved"
+        why = "and it is unknown whether it was completed since: 'ina retry' runs it from its last checkpoint"
         now_s = ledger.now_s
         ended = [
             Ended(now_s, name, f"the state was restored as of {ledger.recovered_s:.6g} s, {how}, {why}", True)
@@ -206,7 +206,7 @@ class ServiceLoop:
             self._news.notify_all()
 
     async def changed(self, patience_s: float) -> None:
-        """Wait until a change is possible, or `patience_s` has passed."""
+        """Wait until the state may have changed, at most `patience_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s), self._news:
                 await self._news.wait()
@@ -219,18 +219,18 @@ class ServiceLoop:
         self._ledger.woken.set()
 
     def look_soon(self) -> None:
-        """Check the runs at once: one has changed."""
+        """Check the runs in the next round, which begins at once: a run has changed."""
         self._runs.look_soon()
         self._ledger.woken.set()
 
     @property
     def now_s(self) -> float:
-        """Seconds since the service's first start."""
+        """Seconds since the service was first started."""
         return self._ledger.now_s
 
     @property
     def ready(self) -> str:
-        """Why it does not serve yet; "": it does."""
+        """Why the service is not ready; "": it is ready."""
         return self._ready
 
     async def take_in(self, jobs: Sequence[Submitted]) -> None:
@@ -244,9 +244,9 @@ class ServiceLoop:
         await self._tell()
 
     async def reload(self, policies: Policies) -> None:
-        """Replace the policies; running jobs continue until the new ones decide otherwise.
+        """Replace the policies; running jobs continue until the new policies decide otherwise.
 
-        Raises Conflict if they cannot follow the current ones.
+        Raises Conflict if the core cannot change from the current policies to these.
         """
         if policies != self._ledger.policies:
             try:

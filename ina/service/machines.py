@@ -1,4 +1,4 @@
-"""The machines of a cluster file as a site of a service: all are reached by address."""
+"""The machines of a cluster file as the site of a service, which reaches all of them by address."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def _check(topology: Topology) -> None:
     check_pinned(topology)
     _ = topology.neighbours  # raises for two links between the same nodes
     if not topology.gpus:
-        raise BadSpec("no server has GPUs: want at least one that has, for workers")
+        raise BadSpec("no server has GPUs: want at least one server with GPUs, for workers")
     if not any(server.serves_fallback_at for server in topology.servers):
         raise BadSpec(
-            "no server has the role fallback, or a fallback_port: want one, where 'ina fallback --serve' runs"
+            "no server has the role fallback, or a fallback_port: want one where 'ina fallback --serve' runs"
         )
 
 
 def _where(document: documents.Document, text: str) -> documents.Where:
-    """Return the path in a document of the table that an error names; (): it names none."""
+    """Return the path of the table in a document that an error text names; () if it names none."""
     for key in ("server", "switch", "link"):
         tables = document.data.get(key, [])
         for number, each in enumerate(tables if isinstance(tables, list) else ()):
@@ -82,10 +82,10 @@ class MachineSite:
 
     Attributes:
         cluster: Switches, servers and links (`read_cluster`).
-        program: The program of switches that run none.
-        lanes: Values of a packet; None: the switches' number, or the default.
+        program: The program to load on switches without a program.
+        lanes: Number of values in a packet; None: as switches run already, or the default.
         target: The kind of the switches (`TARGETS`).
-        tls: For the connections to the switches; None: without TLS.
+        tls: Settings for connections to switches; None: without TLS.
     """
 
     cluster: Topology
@@ -96,12 +96,12 @@ class MachineSite:
 
     @property
     def name(self) -> str:
-        """The same for all cluster files, for their contents may change."""
+        """A constant: the name of the site is the same for all cluster files, whose contents may change."""
         return "machines of a cluster file"
 
     @property
     def testbed(self) -> str:
-        """The empty string."""
+        """The empty string: workers are not on hosts of a testbed."""
         return ""
 
     @property
@@ -110,24 +110,24 @@ class MachineSite:
         return self.cluster
 
     def check(self, engine: EngineChoice) -> None:
-        """Raise ServiceError for an engine that is for testbeds, BadRun without a secret in INA_TOKEN."""
+        """Raise ServiceError for an engine of testbeds only, BadRun without a secret in INA_TOKEN."""
         if engine.engine not in REMOTE_ENGINES:
             raise ServiceError(
                 f"executor {engine.engine!r} starts workers on the hosts of a testbed; with a cluster file"
-                f" want one of {', '.join(REMOTE_ENGINES)} (ssh starts workers on this machine without ssh)"
+                f" want one of {', '.join(REMOTE_ENGINES)} (ssh starts workers on this machine directly)"
             )
         check_secret(os.environ.get("INA_TOKEN", ""))
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Yield its switches. Switches that do not answer are left out until they do."""
+        """Yield the switches of the cluster. Switches that do not answer are left out until they do."""
         program, target = self._bundle(folder), TARGETS[self.target]
         check_shares(program, "--program shared")
         with contextlib.closing(Network(self._connect, program, target.queue_packets)) as network:
             yield network
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return fallback servers that 'ina fallback --serve' runs on its machines."""
+        """Return the fallback servers that 'ina fallback --serve' runs on machines of the cluster."""
         secret = os.environ.get("INA_TOKEN", "")
 
         def connect(cluster: Topology, server: str, start: bool) -> RemoteFallback:
@@ -142,7 +142,7 @@ class MachineSite:
         return connect(address.removeprefix("grpc://"), tls=self.tls, at_once=False)
 
     def _bundle(self, folder: Path) -> ProgramBundle:
-        """Return the program, compiled for the switches, with the switches' number of lanes.
+        """Return the program, compiled for the switches with the number of lanes that they already use.
 
         Raises ServiceError, and CompileError, StepFailed or ProgramMismatch if it cannot be compiled.
         """
@@ -163,9 +163,9 @@ class MachineSite:
         return target.compiled(program, folder) or bundle(self.program, lanes)
 
     def _running(self) -> dict[str, SwitchInfo]:
-        """Return the program offers of the switches that answer and run a program.
+        """Return the `SwitchInfo` of each switch that answers and runs a program.
 
-        Raises ServiceError for a program that is not for aggregation, and as `controller.connect` for TLS.
+        Raises ServiceError for a program that does not aggregate, and TLS errors as `controller.connect`.
         """
         found = {}
         with ThreadPoolExecutor(thread_name_prefix="look") as threads:

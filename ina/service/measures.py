@@ -1,7 +1,7 @@
-"""Measurements of running jobs: the share of their packets without a slot, bytes and computing time.
+"""Measurements of running jobs: share of packets that found no slot, gradient bytes, computing time.
 
-Counters of switches are read for a few jobs at a time. The core gets a `Measured` when a job differs from its
-last measurement, so that memory is divided by measured values, not by a file's.
+Counters of switches are read for a few jobs at a time. The core gets a `Measured` event when a job's values
+differ from its last measurement, so that memory is divided by measured values, not by values of the job file.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ina.service.threads import Threads
 COUNT_S = 2.0
 """Interval at which counters are read."""
 EACH_TIME = 16
-"""Jobs whose counters are read in one interval: with more jobs, the interval grows,"""
+"""Jobs whose counters are read in one interval `COUNT_S`; if more are read, the interval grows."""
 AT_ONCE = 64
-"""as requests to switches cost more than their rows; at most this number, and the others follow."""
+"""Most jobs whose counters are read at once; other jobs are read at the next intervals, in turn."""
 DIFFERS = 0.1
-"""Least relative difference of a measured value from the known one for a report to the core."""
+"""Relative difference between a measured value and the core's value above which the core gets a report."""
 
 FOUND = ("aggregated", "completed")
-"""Outcomes of packets that found a slot, or took one."""
+"""Outcomes of packets that were added to a slot."""
 MISSED = ("collided", "bypassed")
-"""Outcomes of packets that went on to the fallback server."""
+"""Outcomes of packets that found no free slot, and went to the fallback server."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketCount:
-    """A job's packets at all its switches up to a time, and its iterations by then."""
+    """Counts of a job up to a time: packets at its switches, packets that found no slot, and iterations."""
 
     packets: int
     missed: int
@@ -41,7 +41,7 @@ class PacketCount:
 
 
 class Measures:
-    """Measures the jobs that run; used in the thread of the loop."""
+    """Measures running jobs; used in the thread of the service's loop."""
 
     def __init__(self, ledger: Ledger, network: Network, executor: Executor, blocking: Threads) -> None:
         self._ledger = ledger
@@ -60,11 +60,11 @@ class Measures:
         return float("inf") if self._busy or not self._ledger.holds else self._next_s
 
     def share(self, run: int, job: str) -> float | None:
-        """Return the part of a job's packets that recently found no slot, 0 to 1; None: not known."""
+        """Return the part of a job's recent packets that found no slot, 0 to 1; None: unknown."""
         return self._shares.get((run, job))
 
     async def measure(self) -> None:
-        """Read the counters of some running jobs, and report the changes to the core."""
+        """Read the counters of some running jobs, and report changed values to the core."""
         ledger = self._ledger
         self._busy = True
         running = {
@@ -125,7 +125,7 @@ class Measures:
 
 
 def _bytes(lanes: int, admission: TreeAdmission, before: PacketCount, now: PacketCount) -> int | None:
-    """Return the gradient bytes of an iteration; None: none has ended."""
+    """Return the gradient bytes of an iteration; None: no iteration has ended between the counts."""
     copies = sum(on.fan_in for on in admission.switches.values() if not on.transit)
     if now.done <= before.done or not copies:
         return None
@@ -138,7 +138,7 @@ def _differs(value: float, known: float) -> bool:
 
 
 def percent(share: float) -> str:
-    """Return a share as a text.
+    """Return a share, 0 to 1, as a percentage.
 
     >>> percent(0.412), percent(0.001)
     ('41 %', '0.1 %')
@@ -149,7 +149,7 @@ def percent(share: float) -> str:
 def holders(places: Mapping[str, Mapping[str, tuple[int, int]]], job: str) -> Collection[str]:
     """Return the jobs whose slots overlap with a job's at some switch.
 
-    `places` are the first slot and the one after the last, by job and switch.
+    `places` has, by job and switch, the first slot and the slot after the last.
 
     >>> holders({"a": {"s1": (0, 8)}, "b": {"s1": (4, 9)}, "c": {"s1": (8, 9)}}, "a")
     ['b']

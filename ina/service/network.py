@@ -1,6 +1,6 @@
-"""The switches of the cluster, for the daemon: admits, moves, removes and compares jobs.
+"""The switches of the cluster: admits, moves and removes jobs, and compares switches with the desired state.
 
-All calls block, and are made by one thread at a time.
+All calls block, and must be made by one thread at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Key = TypeVar("Key")
 
 CHECK_S = 2.0
 """Interval at which switches are checked."""
-_AT_ONCE = 8  # switches that are marked
+_AT_ONCE = 8  # number of switches that are marked as owned at once
 _log = logging.getLogger(__name__)
 
 
@@ -51,18 +51,19 @@ def deployment(
     preempt: bool,
     up: Topology | None = None,
 ) -> Deployment:
-    """Return the deployment of a placed job, as `controller.Fleet.admit` takes it.
+    """Return the deployment of a placed job, the argument of `controller.Fleet.admit`.
 
     Args:
         cluster: Switches, servers and links.
         job: The job.
-        place: Its servers, tree and slots.
-        udp_ports: The UDP port of each of its servers.
-        window: Its window (`ina.switches.admission.shared_window`).
-        preempt: Whether it takes slots from less urgent packets.
+        place: The job's servers, tree and slots.
+        udp_ports: The job's UDP port on each of its servers.
+        window: The job's window (`ina.switches.admission.shared_window`).
+        preempt: Whether its packets evict packets of lower priority from slots.
         up: The part of the cluster that works; None: all of it.
 
-    Raises BadSpec: its root does not sum, or its fallback server is behind a switch of the tree.
+    Raises BadSpec if the root of its tree does not aggregate, or if the path from the root to its fallback
+    server leads through another switch of the tree.
     """
     assert place.tree is not None
     placed = replace(job, servers=place.servers, fallback=place.fallback, tree=place.tree, mode="shared")
@@ -78,13 +79,13 @@ def deployment(
 
 
 class Network:
-    """The switches of a cluster, through their controllers, which are made and closed as it changes.
+    """The switches of a cluster, with a session for each, opened and closed as the cluster changes.
 
     Args:
-        connect: Returns the controller of a switch of this name and address; need not reach it.
-        program: The program for a switch that has none; None: all have one.
-        queue_packets: Packets that a switch holds at a port; None: enough for any window.
-        watch: Returns the report of the switch at an address, None without one; None: by gNMI.
+        connect: Returns the session with a switch, given its name and address; need not reach the switch.
+        program: The program to load on switches without a program; None: all have a program.
+        queue_packets: Number of packets in the queue of a switch's port; None: enough for any window.
+        watch: Returns the report of the switch at an address, or None if it makes none; None: by gNMI.
     """
 
     def __init__(
@@ -100,24 +101,24 @@ class Network:
         self._telling: frozenset[str] = frozenset()
         """Switches that answered the last request for a report."""
         self._received: dict[str, tuple[int, int]] = {}
-        """Their start times, and the packets received since, by their last reports."""
+        """By switch, its start time and the packets that it has received since, from its last report."""
         self._queue_packets = queue_packets
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
         """The addresses of the fleet's switches, as in the cluster."""
         self._followed: Wiring | None = None
-        """The fleet's cluster."""
+        """The cluster for which the fleet has sessions."""
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
-        """The rows of ordinary forwarding by switch, and their cluster."""
+        """By switch, the table entries for ordinary forwarding, and the cluster from which they follow."""
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
-        """By switch, the cluster of its rows of ordinary forwarding, and its revision before them."""
+        """By switch, the cluster whose forwarding entries it has, and its revision before their write."""
         self._program = program
         self._offers = None if program is None else program.offers()
 
     def own(self, cluster: Topology, owner: Owner, *, take_over: bool = False) -> None:
-        """Own a cluster's switches, present and future; silent switches, as soon as they answer.
+        """Mark a cluster's switches, also later ones, as owned; silent switches are marked once they answer.
 
-        Raises OtherOwner, unless `take_over`, if one belongs to another controller.
+        Raises OtherOwner if another controller owns a switch, unless `take_over` is set.
         """
         self._owner = owner
         self._follow(Wiring.of(cluster))
@@ -128,7 +129,7 @@ class Network:
             except OtherOwner:
                 raise
             except SwitchError:
-                pass  # `own` reports it
+                pass  # `own` below logs it
 
         def own(controller: SwitchSession) -> None:
             try:
@@ -157,18 +158,18 @@ class Network:
 
     @property
     def offers(self) -> SwitchInfo:
-        """The program's offer to jobs."""
+        """Features and sizes that the switch program offers to jobs."""
         assert self._offers is not None
         return self._offers
 
     @property
     def check_s(self) -> float:
-        """Interval at which switches are checked: whether they answer, and hold the desired state."""
+        """Interval at which to check whether switches answer and have the desired state."""
         return CHECK_S
 
     @property
     def paced(self) -> bool:
-        """Whether workers must pace their packets, because switches hold few at a port."""
+        """Whether workers must pace their packets, because the queues of switches' ports are short."""
         return self._queue_packets is not None
 
     def admit(
@@ -178,39 +179,39 @@ class Network:
 
         Args:
             job: The job.
-            place: Its servers, tree and slots.
-            udp_ports: UDP port of each server.
-            registration: The switches' record of it for users.
+            place: The job's servers, tree and slots.
+            udp_ports: The job's UDP port on each server.
+            registration: The job's registration at the switches, which users can read.
             wiring: The cluster.
 
-        Raises ControllerError; the job is then on none of them.
+        Raises ControllerError; the job is then on no switch.
         """
         if place.tree is None:
             return without_switch(wiring.whole, place)
         self._follow(wiring)
         window = shared_window(job, len(set(place.servers)), self.offers, self._queue_packets)
-        preempt = job.preempt and not self.offers.salted  # that program's rule for slots has no preemption
+        preempt = job.preempt and not self.offers.salted  # programs with salted packets have no preemption
         asked = deployment(wiring.whole, job, place, udp_ports, window, preempt, wiring.up)
         return self._fleet.admit(asked, registration=registration)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return the admission of a job with these slots; `reconcile` moves the job there."""
+        """Return a job's admission with the slots of `place`; `reconcile` then moves the job to them."""
         return admission.at({name: place.regions.get(name, Region(0, 0)) for name in admission.switches})
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Remove a job from its switches; a failed removal is left to `reconcile`. Raises ControllerError."""
+        """Remove a job from its switches. Raises ControllerError; `reconcile` then removes the job later."""
         if admission.job == ON_NO_SWITCH:
             return
         known = self._fleet.controllers
         here = {name: held for name, held in admission.switches.items() if name in known}
-        if here:  # otherwise all have left the cluster, and have removed it
+        if here:  # otherwise all of its switches have left the cluster, and have removed it
             with contextlib.suppress(NoSuchJob):
                 self._fleet.remove(TreeAdmission(here))
 
     def look(self, silent: Collection[str]) -> Mapping[str, SwitchReport]:
-        """Ask all switches but the `silent` for their reports; return these by switch.
+        """Return the reports of all switches except `silent` ones, by switch.
 
-        Switches without reports, as BMv2, and switches that do not answer are missing.
+        Switches that make no reports, such as BMv2, and switches that do not answer are missing.
         """
         told = {
             name: told
@@ -227,7 +228,7 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would find no difference, by `Fleet.seems_reconciled`."""
+        """Return whether `reconcile` would probably find no difference (`Fleet.seems_reconciled`)."""
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
         tell = told.keys() >= self._telling  # otherwise one has stopped
@@ -239,13 +240,13 @@ class Network:
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> ReconcileReport:
-        """Admit these jobs to the switches, and remove all others but those with another process's lease.
+        """Make switches have exactly the jobs of `admissions`, besides jobs under other processes' leases.
 
-        A switch without a program, because it was restarted, gets one. Ordinary traffic uses working parts
-        only. Switches that have left the cluster lose the jobs that they hold, and are then ignored; so are
-        switches that do not answer. `told` is the last result of `look`: switches that report no change since
-        a reconciliation without differences are not read, switches whose reports have stopped have a second
-        to answer. Raises ControllerError.
+        A switch that has lost its program in a restart gets it again. Ordinary traffic is routed over working
+        parts only. Switches that have left the cluster lose their jobs, and are then ignored; switches that
+        do not answer are left out. `told` is the last result of `look`: a switch that reports no change since
+        it was last found in the desired state is not read, and a switch whose reports have stopped must
+        answer within a second. Raises ControllerError.
         """
         self._follow(wiring, {name for each in admissions for name in each.switches})
         doubtful = self._fleet.controllers.keys() & self._telling - told.keys()
@@ -263,7 +264,7 @@ class Network:
             as_before = revision is not None and self._adjusted.get(name) == (wiring, revision)
             if name in report.left_out or name in left or as_before:
                 continue
-            # It may have been restarted, without it.
+            # It may have been restarted, and have lost these entries.
             controller.update_entries(
                 self._forwarding(name, wiring), without=forwarding.left_hosts(wiring.macs)
             )
@@ -273,7 +274,7 @@ class Network:
         return report
 
     def _follow(self, wiring: Wiring, held: Collection[str] = ()) -> None:
-        """Keep a controller for each switch of the cluster, and for former switches that hold jobs."""
+        """Keep a session with each switch of the cluster, and with former switches that still have jobs."""
         if self._followed is wiring and self._at.keys() >= {*held}:
             return
         wanted = {switch.name: switch.p4runtime for switch in wiring.whole.switches}
@@ -305,7 +306,7 @@ class Network:
         return known[1]
 
     def links(self, wiring: Wiring, told: Mapping[str, SwitchReport]) -> dict[tuple[str, str], str]:
-        """Return, for the links that a switch reports, why they are down; "": they are up."""
+        """Return, for each link that a switch reports, why it is down, or "" if it is up."""
         found: dict[tuple[str, str], str] = {}
         for name, each in told.items():
             for port, link in wiring.whole.ports.get(name, {}).items():
@@ -315,9 +316,9 @@ class Network:
         return found
 
     def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
-        """Compare the switches' desired state, by job name, with their actual state; write nothing.
+        """Compare the desired admissions, by job name, with the state of the switches; write nothing.
 
-        Jobs in `leaving`, by id, may still be there, or not.
+        Jobs in `leaving` (job numbers) are being removed: it is no difference if a switch still has them.
         """
         left_out, observed = {}, {}
         for name, controller in self._fleet.controllers.items():
@@ -337,10 +338,10 @@ class Network:
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return the packets of jobs with these outcomes, over all their switches; the outcomes never change.
+        """Return jobs' numbers of packets by outcome, over all their switches; `outcomes` must never change.
 
-        A switch without new packets between its last reading and the last `look` is not read again. Jobs with
-        a failing switch are left out.
+        A switch that has reported no new packets since it was last read is not read again. Jobs with a switch
+        that cannot be read are left out.
         """
         found = {}
         for key, at in self._fleet.counters_of(jobs, outcomes, self._received).items():
@@ -357,7 +358,7 @@ def _revisions(told: Mapping[str, SwitchReport]) -> dict[str, Revision]:
 
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
-    """Return the admission of a job on one server for its workers: no switch needs to know the job."""
+    """Return the admission for the workers of a job on one server, which needs no switch."""
     hosts = tuple(dict.fromkeys(place.servers))
     rack = cluster.rack_of[hosts[0]]
     here = Admission(

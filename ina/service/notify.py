@@ -1,6 +1,6 @@
 """Messages to a supervisor (systemd's ``sd_notify``): the service is ready, alive, or ending.
 
-A datagram to the socket of ``NOTIFY_SOCKET``; without that variable nothing is sent.
+Each message is a datagram to the socket in ``NOTIFY_SOCKET``; without that variable nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LOOK_S = 0.05
 class _Serving(Protocol):
     @property
     def ready(self) -> str:
-        """Why it does not serve yet; "": it does."""
+        """Why the service is not ready; "": it is ready."""
 
 
 def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Send the supervisor these lines, such as ``READY=1``; return False if there is none, or it is gone."""
+    """Send lines such as ``READY=1`` to the supervisor; return False if there is none, or it is gone."""
     path = environment.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
         return False
@@ -34,9 +34,9 @@ def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return the interval of reports that the service lives; None: the supervisor does not ask for them.
+    """Return the interval at which to report that the service lives; None: the supervisor wants no reports.
 
-    Half of the supervisor's limit, as sd_watchdog_enabled(3) recommends.
+    It is half of the supervisor's limit, as sd_watchdog_enabled(3) recommends.
     """
     allowed = environment.get("WATCHDOG_USEC", "")
     of_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())

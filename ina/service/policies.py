@@ -1,4 +1,4 @@
-"""The policies of a service by their names: read from a file, kept as plain data, made into a core."""
+"""The policies of a service, by name: plain data, read from a file, from which the core is made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.core.changes import Changes
 
 SHARING = 4
-"""Jobs that may take turns on a GPU."""
+"""Most jobs that may take turns on a GPU."""
 
 _NAME = documents.name
 
@@ -42,19 +42,19 @@ _KEYS: Mapping[str, documents.Check] = {
     "retries": documents.whole(0, 1 << 20),
     "settings": _numbers,
 }
-"""Keys of a policy file, and the check of each."""
+"""Keys of a policies file, with the check of each value."""
 _OWN: tuple[str, ...] = ("scheduler", "interval_s", "retries", "settings")
-"""Keys that do not belong to the allocation."""
+"""Keys of a policies file that do not belong to `AllocationSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies: scheduler, and placement, routing and memory. Raises BadSpec.
+    """The policies of scheduling, placement, routing and memory, and their settings. Raises BadSpec.
 
     Attributes:
         scheduler: Name of the scheduling policy.
-        allocation: The other policies and their settings; None: jobs get GPUs of servers, and no network.
-        interval_s: Interval at which the scheduler is asked; 0: after each event.
+        allocation: Policies of placement, routing and memory; None: jobs get GPUs, but no switches.
+        interval_s: Interval at which the scheduler decides; 0: after each event.
         retries: Number of times that a failed job returns to the queue.
         settings: Settings of the scheduling policy, by name, that differ from its defaults.
     """
@@ -67,7 +67,7 @@ class Policies:
 
     def __post_init__(self) -> None:
         if not 0 <= self.interval_s < 1e9:
-            raise BadSpec(f"an interval of {self.interval_s:g} s; it must be finite and not negative")
+            raise BadSpec(f"interval_s = {self.interval_s:g}: want seconds from 0 to below 1e9")
 
     @classmethod
     def by_default(
@@ -77,20 +77,20 @@ class Policies:
         around: AllocationSettings = AllocationSettings(),  # noqa: B008 - it is frozen
         **own: Any,
     ) -> Self:
-        """Return the default policies of a cluster, except for the kinds in `named`.
+        """Return the default policies of a cluster, with the policies in `named` in place of defaults.
 
         Args:
             servers: Number of the cluster's servers.
             named: Names of policies by kind.
-            around: The other settings.
-            **own: `interval_s`, `retries`.
+            around: Settings of the allocation besides the names of policies.
+            **own: Values of `interval_s` and `retries`.
         """
         usual = default_for(servers, named.get("scheduler"), named.get("placement"))
         chosen = {**asdict(usual), **named}
         return cls(chosen.pop("scheduler"), replace(around, **chosen), **own)
 
     def core(self, cluster: Topology) -> Core:
-        """Return a fresh core. Raises BadSpec for unknown names."""
+        """Return a new core that decides by these policies. Raises BadSpec for unknown names."""
         from controller.core.compose import network_policies  # a service of one command has its own policies
         from controller.policies import registry
         from controller.policies.family import SimulationConfig
@@ -113,9 +113,9 @@ class Policies:
         return servers_of(cluster, self.allocation)
 
     def take_over(self, core: Core) -> None:
-        """Set these policies in a core that has a network.
+        """Replace the policies of a core that allocates switches by these.
 
-        Raises as `core` and `Core.decide_by`.
+        Raises the errors of `core` and `Core.decide_by`.
         """
         from controller.core.compose import servers_of, setup_of
         from controller.policies.registry import policies_of
@@ -130,9 +130,9 @@ class Policies:
         core.decide_by(setup, policies_of(allocation), allocation, self._rules, servers)
 
     def change_cluster(self, core: Core, cluster: Topology) -> Changes:
-        """Set another cluster in a core that has a network and these policies.
+        """Replace the cluster of a core that allocates switches by these policies; return the changes.
 
-        Returns the differences. Raises as `changes.keep_gpu_numbers` and `Core.change_cluster`.
+        Raises the errors of `changes.keep_gpu_numbers` and `Core.change_cluster`.
         """
         from controller.core.changes import keep_gpu_numbers
         from controller.core.compose import servers_of, setup_of
@@ -144,7 +144,7 @@ class Policies:
 
     def _of_network(self) -> AllocationSettings:
         if self.allocation is None:
-            raise BadSpec("a service with a network keeps one: want placement, routing and memory")
+            raise BadSpec("a service with switches must allocate them: want placement, routing and memory")
         return self.allocation
 
     def _check_settings(self) -> None:
@@ -163,7 +163,7 @@ class Policies:
 
     @property
     def names(self) -> dict[str, str]:
-        """The policies by kind."""
+        """Names of the policies by kind, such as "scheduler"."""
         return {"scheduler": self.scheduler, **(self.allocation.names if self.allocation else {})}
 
 
@@ -179,7 +179,7 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
         [settings]      # of the scheduler: 'ina schedule policies --all' lists them
         restart_scale = 0.5
 
-    Its other keys are placement, routing, reading, margin, interval_s and retries. Raises BadSpec.
+    Further keys are placement, routing, reading, margin, interval_s and retries. Raises BadSpec.
     """
     document = documents.read(path)
     for key, value in document.data.items():

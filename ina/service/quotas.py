@@ -1,8 +1,9 @@
-"""Quotas and reservations of tenants: which jobs may go to the core, and why the others wait. Pure.
+"""Quotas and reservations of tenants: which jobs the core gets, and why other jobs wait. Pure.
 
-A job counts from when the core has it until it is over, whether it runs or waits for its turn. Jobs that must
-wait for their tenant's quota are taken in order of arrival, per tenant: one tenant's jobs do not block
-another's. The number of jobs that a tenant may submit in a minute is the level of a bucket (`Rates`).
+A job uses its tenant's quota from when the core gets it until it is over, whether it runs or waits. Jobs that
+must wait for the quota are passed to the core in order of arrival per tenant: one tenant's jobs do not block
+another tenant's. The number of jobs that a tenant may submit in a minute is limited by a token bucket
+(`Rates`).
 
 >>> shares = Quotas(16, {"a": Quota("a", gpus=8)})
 >>> shares.take("one", "a", 6)
@@ -32,10 +33,10 @@ class Quota:
     """A tenant's quota and reservation. Raises BadSpec.
 
     Attributes:
-        tenant: Its name.
-        gpus: Most GPUs of its jobs at once; None: no limit.
-        reserved: GPUs that other tenants leave free for it.
-        per_minute: Most jobs that it may submit in a minute; None: no limit.
+        tenant: The tenant's name.
+        gpus: Most GPUs that the tenant's jobs may use at once; None: no limit.
+        reserved: Number of GPUs that other tenants' jobs do not use.
+        per_minute: Most jobs that the tenant may submit in a minute; None: no limit.
     """
 
     tenant: str
@@ -62,7 +63,7 @@ class Quota:
 
 
 class QuotaState(NamedTuple):
-    """A tenant's quota, the GPUs of its jobs that the core has, and the jobs that wait for the quota."""
+    """A tenant's quota, the GPUs that its jobs use of the quota, and the jobs that wait for the quota."""
 
     quota: Quota
     used: int
@@ -76,16 +77,16 @@ class _Wish(NamedTuple):
 
 
 class Quotas:
-    """The GPUs that tenants may use and do use, of `gpus` GPUs, and the waiting jobs."""
+    """The division of `gpus` GPUs among tenants: quotas, GPUs in use, and jobs that wait."""
 
     def __init__(self, gpus: int, quotas: Mapping[str, Quota] | None = None) -> None:
         self.gpus = gpus
         self.quotas = dict(quotas or {})
-        """By tenant."""
+        """Quotas by tenant."""
         self._inside: dict[str, _Wish] = {}
         self._outside: dict[str, _Wish] = {}
         self._used: Counter[str] = Counter()
-        """GPUs of the jobs inside, by tenant."""
+        """GPUs of the jobs that the core has, by tenant."""
 
     @property
     def waiting(self) -> Collection[str]:
@@ -93,21 +94,21 @@ class Quotas:
         return self._outside.keys()
 
     def check(self, quota: Quota) -> None:
-        """Raise BadSpec for a quota that would reserve more GPUs than there are."""
+        """Raise BadSpec if a quota, with the other tenants' quotas, would reserve more GPUs than exist."""
         others = sum(each.reserved for each in self.quotas.values() if each.tenant != quota.tenant)
         if others + quota.reserved > self.gpus:
             raise BadSpec(
                 f"tenant {quota.tenant!r}: reserved = {quota.reserved}: want at most {self.gpus - others};"
-                f" the cluster has {plural(self.gpus, 'GPU')}, and {others} are reserved for others"
+                f" the cluster has {plural(self.gpus, 'GPU')}, and {others} are reserved for other tenants"
             )
 
     def never(self, tenant: str, gpus: int) -> str:
-        """Return why a job of `gpus` GPUs could never start; "": it could."""
+        """Return why a tenant's job of `gpus` GPUs could never start; "": it could."""
         most = self._most(tenant)
         return "" if gpus <= most else f"tenant {tenant} may use {plural(most, 'GPU')}; the job needs {gpus}"
 
     def take(self, job: str, tenant: str, gpus: int) -> str:
-        """Accept a job; return the reason to wait, "" if it may continue."""
+        """Add a job; return why it must wait for its tenant's quota, or "" if the core may have it now."""
         wish = _Wish(job, tenant, gpus)
         why = self._why(wish)
         before = (
@@ -122,32 +123,32 @@ class Quotas:
         return why
 
     def again(self, job: str, tenant: str, gpus: int) -> None:
-        """Count a job that runs again, and was counted before: it does not wait for its tenant's quota."""
+        """Count the GPUs of a job that is retried; it does not wait for its tenant's quota again."""
         self._enter(_Wish(job, tenant, gpus))
 
     def end(self, job: str) -> list[str]:
-        """Record that a job is over; return the jobs that may continue now, in their order."""
+        """Record that a job is over; return the waiting jobs that the core may have now, in order."""
         self._leave(job)
         self._outside.pop(job, None)
         return self._admitted()
 
     def grant(self, quota: Quota) -> list[str]:
-        """Change or add a tenant's quota; return the jobs that may continue now."""
+        """Set a tenant's quota; return the waiting jobs that the core may have now."""
         self.quotas[quota.tenant] = quota
         return self._admitted()
 
     def resize(self, gpus: int) -> list[str]:
-        """Set the number of GPUs, even below the reservations; return the jobs that may continue now."""
+        """Set the number of GPUs, even below the reservations; return the jobs that the core may have now."""
         self.gpus = gpus
         return self._admitted()
 
     def remove(self, tenant: str) -> list[str]:
-        """Remove a tenant's quota; return the jobs that may continue now."""
+        """Remove a tenant's quota; return the waiting jobs that the core may have now."""
         del self.quotas[tenant]
         return self._admitted()
 
     def waits(self, job: str) -> str | None:
-        """Return the reason for which a job waits; None: it does not."""
+        """Return why a job waits for its tenant's quota; None: it does not wait."""
         wish = self._outside.get(job)
         return (
             None
@@ -157,7 +158,7 @@ class Quotas:
         )
 
     def states(self) -> list[QuotaState]:
-        """Return all quotas, and their usage."""
+        """Return the quota of each tenant that has one, with its usage."""
         return [
             QuotaState(
                 quota,
@@ -218,7 +219,7 @@ class Quotas:
 
 
 class Rates:
-    """The number of jobs each tenant may still submit; a bucket holds a minute's jobs, and is full at first.
+    """The rates of submission: each tenant has a token bucket with a minute's jobs, which is full at first.
 
     >>> limits = Rates()
     >>> alice = Quota("alice", per_minute=6)
@@ -232,10 +233,10 @@ class Rates:
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
-        """Its last level, and the time."""
+        """By tenant, the bucket's last level, and the time of that."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Raise TooMany if a tenant may not submit N jobs now, BadSpec if it never may at once."""
+        """Raise TooMany if a tenant may not submit `jobs` jobs now, BadSpec if it never may at once."""
         if quota is None or quota.per_minute is None:
             return
         most = quota.per_minute

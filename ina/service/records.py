@@ -1,4 +1,4 @@
-"""The service's knowledge of a job, for requests: plain data."""
+"""Records of a job's submission and current state, and of audits: plain data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ State = Literal[
     "queued", "starting", "running", "stopping", "completed", "failed", "cancelled", "missed", "refused"
 ]
 LEASE_S = 20.0
-"""Time for which a job stays if its holder does not renew its lease, or does not end its workers."""
+"""Lease of an external job: time after which the job ends if its holder sends no request, or does not end the
+workers when asked."""
 OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
 
 
@@ -22,11 +23,11 @@ class Said:
     """A submission.
 
     Attributes:
-        number: Counts submissions, from 1.
-        job: The job, under its id. `arrival_s` is the time of submission, on the service's clock.
-        tenant: The submitting tenant.
+        number: The number of the submission, from 1.
+        job: The job, named by its id. `arrival_s` is the time of submission, on the service's clock.
+        tenant: The tenant that submitted it.
         key: The submission's idempotency key; "": none.
-        holder: SHA-256 of its holder's token, if another launcher starts its workers.
+        holder: SHA-256 of its holder's token, if another launcher starts its workers; else "".
     """
 
     number: int
@@ -37,7 +38,7 @@ class Said:
 
     @property
     def called(self) -> str:
-        """Its owner's name for it: its id without ``#NUMBER``, see `id_of`."""
+        """The name that the job's owner gave it: the id without ``#NUMBER``, see `id_of`."""
         return self.job.name.removesuffix(f"#{self.number}")
 
 
@@ -45,10 +46,10 @@ def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
     """Return the id of a job in the service. Ids are unique, and no id is another job's name.
 
     Args:
-        name: Its owner's name for it.
+        name: The name that its owner gave it.
         number: The submission's number.
-        tenant: The job's tenant; "": none. A tenant's id is always ``NAME#NUMBER``: a free plain name would
-            reveal others' jobs.
+        tenant: The job's tenant; "": none. The id of a tenant's job is always ``NAME#NUMBER``: otherwise it
+            would reveal whether other tenants have jobs of that name.
         taken: Ids of other jobs.
 
     >>> id_of("a", 7, "", {}), id_of("a", 8, "", {"a"}), id_of("a", 9, "alice", {})
@@ -59,23 +60,22 @@ def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job's current state. Times are seconds since the service's first start.
+    """A job's current state. Times are seconds since the service was first started.
 
     Attributes:
         submitted: Its submission.
-        state: Its state of life.
+        state: Its state, such as "queued" or "completed" (`State`).
         reason: The reason for its state: why it waits, was refused, or ended.
         place: Its servers, tree and slots while it runs; else None.
         run: The number of its run while it runs; else None.
-        engine: Slurm's or Ray's name of that run, and its state there; "": this machine runs it, or it does
-            not run.
-        started_s: The first start of its workers; None: never yet.
-        ended_s: Its end; None: it is not over.
-        done: Its iterations, as far as is known.
+        engine: Name and state of that run in Slurm or Ray; "": it does not run, or neither runs it.
+        started_s: Time of the first start of its workers; None: they have never been started.
+        ended_s: Time of its end; None: it is not over.
+        done: Number of its iterations, as last reported.
         left_s: Estimate of the time until it is done; None: unknown.
         starts: Number of starts of its workers.
-        fallback_share: Part of its packets that recently found no slot, 0 to 1; None: not known.
-        late: It will not meet its deadline, by the estimate; of an ended job: it did not.
+        fallback_share: Part of its recent packets that found no slot, 0 to 1; None: unknown.
+        late: Whether it has missed its deadline, or is estimated to miss it.
     """
 
     submitted: Said
@@ -99,7 +99,7 @@ class JobRecord:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, for any reason."""
+        """Whether the job has ended, for any reason."""
         return self.state in OVER
 
 
@@ -108,7 +108,7 @@ class Discrepancy:
     """A difference between the actual and the desired state of a switch or server.
 
     Attributes:
-        where: The switch, or the server.
+        where: Name of the switch or server.
         what: The expected and the actual state.
     """
 
@@ -118,14 +118,14 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Comparison of the desired and the actual state: empty means that both are the same."""
+    """The result of a comparison of the desired and the actual state; without `found`, no difference."""
 
     at_s: float
     found: tuple[Discrepancy, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Switches that could not be read, with the reason."""
+    """Switches that could not be read, with reasons."""
 
     @property
     def clean(self) -> bool:
-        """Whether the actual state is the desired state."""
+        """Whether all switches could be read, and no difference was found."""
         return not self.found and not self.left_out

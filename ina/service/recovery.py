@@ -1,9 +1,9 @@
-"""Backups of a state, and recovery of one that is lost, or older than the running jobs.
+"""Backups of a state, and recovery of a state that is lost, or older than the running jobs.
 
-A state continues only with all of its events (`ina.service.store`). After a loss a user must decide: to
-restore a backup, to adopt the older state that is there, or to forget it with all of its running jobs. A
-restored or adopted state lacks the time since: runs that it does not know are ended, and jobs that may have
-completed since fail instead of running twice (`Daemon`).
+A controller only starts from a state with all of its events (`ina.service.store`). After a loss a user must
+choose: restore a backup, adopt the older state that is left, or forget the state with all of its running
+jobs. A restored or adopted state lacks its latest events: runs that it does not contain are ended, and jobs
+that may have completed in the meantime fail instead of running twice (`Daemon`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ina.service.store import FILE, WITNESS, Store, copy, locked, read_witness
 from ina.service.tokens import FILE as TOKENS
 
 TOKENS_FACT = "tokens"
-"""A fact of a backup: the file of tokens."""
+"""Name of the fact that holds the file of tokens, in a backup."""
 _MODULE = "ina.launch.run_process"
 _ASIDE = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 
 
 def back_up(folder: Path, to: Path) -> None:
-    """Copy a state with its tokens into one file, whether a controller uses it or not. Raises StoreError."""
+    """Copy a state with its tokens into one file, even while a controller uses it. Raises StoreError."""
     if to.exists():
         raise StoreError(f"{to} exists: want the name of a new file")
     if not (folder / FILE).exists():
         raise StoreError(f"{folder} has no {FILE}: want the --state of a controller")
     if not to.parent.is_dir():
-        raise StoreError(f"{to.parent} is not a directory: want a file in one that is there")
+        raise StoreError(f"{to.parent} is not a directory: want a file in an existing directory")
     witness = read_witness(folder)
     with _opened(folder / FILE, to.with_name(f"{to.name}.part"), witness) as (file, store):
         if (tokens := folder / TOKENS).exists():
@@ -49,16 +49,16 @@ def back_up(folder: Path, to: Path) -> None:
 
 
 def restore(backup: Path, folder: Path) -> int:
-    """Replace a state by a backup; return its last event. The earlier files are kept beside it.
+    """Replace a state by a backup; return the number of its last event. The old files are kept beside it.
 
-    Raises StoreError: the backup is none, is of another state than the folder's, or a controller uses the
-    folder.
+    Raises StoreError if the file is no backup, is of another state than the folder's, or a controller uses
+    the folder.
     """
     if not backup.exists():
-        raise StoreError(f"{backup} is not there: want a file that 'ina controller backup' has made")
+        raise StoreError(f"{backup} does not exist: want a file that 'ina controller backup' has made")
     with _alone(folder), _opened(backup, folder / "restoring") as (file, store):
         if store.fact("policies") is None:
-            raise StoreError(f"{backup} is no state of a controller: want what 'ina controller backup' made")
+            raise StoreError(f"{backup} is no backup of a controller: want a file of 'ina controller backup'")
         witness = read_witness(folder, doubted=True)
         if witness is not None and witness["state"] != store.identity:
             raise StoreError(
@@ -80,7 +80,10 @@ def restore(backup: Path, folder: Path) -> int:
 
 
 def adopt(folder: Path) -> int:
-    """Continue with the present state although it was longer; return its last event. Raises StoreError."""
+    """Accept a state that has lost its latest events; return the number of its last event.
+
+    Raises StoreError.
+    """
     with _alone(folder), Store(folder, older=True) as store:
         store.set_fact(RESTORED, "1")
         last = store.last
@@ -89,10 +92,10 @@ def adopt(folder: Path) -> int:
 
 
 def forget(folder: Path) -> list[str]:
-    """End all runs of a state, and make the next start begin anew; return the ended runs.
+    """End all runs of a state, and move its files aside, so that the next start begins with no jobs.
 
-    The earlier files are kept beside it, except tokens, which stay. Raises StoreError: a controller uses it,
-    or runs are another engine's.
+    Return the numbers of the ended runs. Tokens are kept. Raises StoreError if a controller uses the state,
+    or if Slurm or Ray still has runs of it.
     """
     with _alone(folder):
         runs = folder / "runs"
@@ -102,7 +105,7 @@ def forget(folder: Path) -> list[str]:
             over = (files.read(runs / name / "status.json") or {}).get("over", False)
             if engine in ("slurm", "ray") and not over:
                 raise StoreError(
-                    f"run {name} in {runs} is one of {engine}: end it there, and remove its folder"
+                    f"run {name} in {runs} is a run of {engine}: end it in that engine, and remove its folder"
                 )
         _end([files.process_of(each) for each in _folders(folder)])
         _end(_strays(folder))
@@ -114,9 +117,9 @@ def forget(folder: Path) -> list[str]:
 
 
 def check_processes(folder: Path, identity: str) -> None:
-    """Check that all processes of a state belong to its folder; end processes whose folders are gone.
+    """Check that all runners of a state run in `folder`; end runners whose run folders are gone.
 
-    Raises StoreError if some belong to a copy of it elsewhere, whose workers run.
+    Raises StoreError if runners of the same state run in another folder, a copy of it.
     """
     for process, place in _processes():
         elsewhere = place.parent.parent
@@ -124,21 +127,21 @@ def check_processes(folder: Path, identity: str) -> None:
             if elsewhere != folder and (read_witness(elsewhere, doubted=True) or {}).get("state") == identity:
                 raise StoreError(
                     f"process {process} of the state {identity} runs in {place}: start the controller with"
-                    f" --state {elsewhere}, or end all that runs there: 'ina controller forget --state"
+                    f" --state {elsewhere}, or end all runs there: 'ina controller forget --state"
                     f" {elsewhere}'"
                 )
     _end(_strays(folder))
 
 
 def _strays(folder: Path) -> list[int]:
-    """Return the processes of a state's runs whose folders are gone."""
+    """Return the process IDs of a state's runners whose run folders are gone."""
     return [
         process for process, place in _processes() if place.parent.parent == folder and not place.exists()
     ]
 
 
 def _processes() -> Iterator[tuple[int, Path]]:
-    """Yield the processes of this machine that run jobs for a controller, and their folders."""
+    """Yield the process ID and the run folder of each runner (`ina.launch.run_process`) on this machine."""
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = each.read_bytes().decode(errors="replace").split("\0")
@@ -151,7 +154,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _end(processes: Iterable[int | None]) -> None:
-    """End processes, and wait for their ends. Raises StoreError."""
+    """End processes, and wait until they have ended. Raises StoreError if some do not end."""
     left = {process for process in processes if process is not None}
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in left:
@@ -167,9 +170,9 @@ def _end(processes: Iterable[int | None]) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lock a state for this process. Raises StoreError if a controller uses it, or there is none."""
+    """Lock a state for this process. Raises StoreError if a controller uses it, or it does not exist."""
     if not folder.is_dir():
-        raise StoreError(f"{folder} is not there: want the --state of a controller")
+        raise StoreError(f"{folder} does not exist: want the --state of a controller")
 
     def refuse(holder: str) -> None:
         raise StoreError(f"{holder} uses the state in {folder}: end that controller first")
@@ -182,7 +185,10 @@ def _alone(folder: Path) -> Iterator[None]:
 def _opened(
     source: Path, beside: Path, witness: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Path, Store]]:
-    """Open a temporary copy of a state's file; `witness` states its required contents."""
+    """Yield a temporary copy of a state's file, and its store.
+
+    `witness` is the state's witness, if the copy must have all events up to the one named there.
+    """
     shutil.rmtree(beside, ignore_errors=True)
     try:
         beside.mkdir(mode=0o700, parents=True)

@@ -1,4 +1,4 @@
-"""Files that are read again while the service runs: the cluster, and the policies."""
+"""The files that a running service can read again: the cluster file and the policies file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Files:
 
     Attributes:
         cluster: The cluster file; None: the service has a testbed.
-        policies: The policy file; None: the options set the policies.
-        defaults: The policies for missing keys of the policy file.
+        policies: The policies file; None: the options set the policies.
+        defaults: The policies for keys that the policies file lacks.
     """
 
     cluster: Path | None
@@ -35,14 +35,15 @@ class Files:
     async def reload(self, service: Daemon) -> Reloaded:
         """Replace a service's cluster and policies by the current contents of the files.
 
-        Both are read before anything changes. A cluster or policies that cannot follow the current ones
-        change nothing; the cluster comes first, and stays if the policies are refused.
+        Both files are read before anything changes. The cluster is replaced first, and stays replaced if the
+        policies are then refused.
 
-        Raises Conflict, with the file's line and key, if a file is wrong, and StoreError.
+        Raises Conflict, with the file's line and key, if a file is wrong or cannot replace the current
+        cluster or policies, and StoreError.
         """
         if self.cluster is None and self.policies is None:
             raise Conflict(
-                "the controller was started with neither --cluster nor --policies: nothing to read"
+                "the controller was started with neither --cluster nor --policies: there is no file to read"
             )
         try:
             cluster = None if self.cluster is None else await asyncio.to_thread(read_cluster, self.cluster)
@@ -65,7 +66,7 @@ def reloading(service: Daemon, files: Files) -> Callable[[], None]:
         try:
             found = await files.reload(service)
         except ServiceError as error:
-            _log.warning("files are read again: %s", error)
+            _log.warning("cannot reload the files: %s", error)
         else:
             _log.info("policies: %s; cluster: %s", found.policies, "; ".join(found.cluster) or "as before")
 

@@ -1,4 +1,4 @@
-"""Reports on jobs, decisions and machines, from the ledger and the effects."""
+"""Reports on jobs, decisions, servers and switches, from the service's state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ina.service.views import (
 )
 
 _KNOWN_S = 1e-9
-"""An estimate of the time left below this is used up."""
+"""An estimate of the time left below this counts as 0."""
 
 
 class Reports:
@@ -48,20 +48,20 @@ class Reports:
         self._over_of: dict[str, FinishedJob] = {}
         self._over_to = 0
         self._forgotten = 0
-        """Number of forgotten jobs at the last check."""
+        """Number of archived jobs at the last check."""
 
     def records(self) -> list[JobRecord]:
         """Return all jobs, in order of submission."""
         return self.of(self._ledger.submitted)
 
     def record(self, name: str) -> JobRecord:
-        """Return a job."""
+        """Return a job. Raises Unknown if there is no job of this id."""
         if name not in self._ledger.submitted:
             raise Unknown(f"there is no job {name!r}")
         return self.of([name])[0]
 
     def of(self, names: Iterable[str]) -> list[JobRecord]:
-        """Return these jobs. O(runs + requested jobs), over all calls also O(lines of the log)."""
+        """Return jobs by id. O(runs + requested jobs), and O(lines of the log) over all calls."""
         self._forget()
         over = self._over()
         held = {name: hold for hold in self._ledger.holds.values() for name in hold.run.jobs}
@@ -69,7 +69,7 @@ class Reports:
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
     def _forget(self) -> None:
-        """Forget the jobs that the ledger has forgotten since the last call."""
+        """Remove the jobs from the caches that the ledger has archived since the last call."""
         ledger = self._ledger
         if self._forgotten != ledger.forgotten:
             self._forgotten = ledger.forgotten
@@ -77,7 +77,7 @@ class Reports:
             self._over_of, self._over_to = {}, 0
 
     def _waits(self) -> dict[str, str]:
-        """Return the last reason for which each job waited. Each line of the log is read once."""
+        """Return, by job, the last reason for which it waited. Each line of the log is read once."""
         log = self._ledger.core.log
         assert log is not None
         if self._waits_to < log.last:
@@ -88,7 +88,7 @@ class Reports:
         return self._waits_of
 
     def _over(self) -> dict[str, FinishedJob]:
-        """Return the latest end of each ended job. Each line of the log is read once."""
+        """Return, by job, its latest end. Each entry of `Core.finished_jobs` is read once."""
         ended = self._ledger.core.finished_jobs
         for number in range(self._over_to, len(ended)):
             self._over_of[ended[number].job.spec.name] = ended[number]
@@ -132,7 +132,7 @@ class Reports:
         if has is not None:
             state = {"preparing": "starting", "running": "running", "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
         left_s = max(0.0, job.iterations_left(now_s) * job.alone_s)
-        # It runs longer than its file states and reports nothing: its end is not known.
+        # It runs longer than its job file states, and reports no progress: its end is unknown.
         unknown = left_s < _KNOWN_S and not self._ledger.latest.get(name)
         return JobRecord(
             submitted=said,
@@ -153,7 +153,7 @@ class Reports:
         )
 
     def explain(self, name: str) -> ExplanationView:
-        """Explain the state of a job."""
+        """Return an explanation of a job's state."""
         record, now_s = self.record(name), self._ledger.now_s
         advice = [record.reason] if record.reason and not record.over else []
         if record.late and not record.over:
@@ -170,7 +170,7 @@ class Reports:
         return {"now_s": now_s, "job": of_job(record, now_s), "decisions": about, "advice": advice}
 
     def _why_fallback(self, record: JobRecord) -> str:
-        """Return the reason for a job's packets at the fallback server; "": too few packets, or none."""
+        """Return why packets of a job went to the fallback server; "" if none did, or it is unknown."""
         share, place = record.fallback_share, record.place
         if not share or place is None:
             return ""
@@ -191,11 +191,11 @@ class Reports:
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
     def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> ClusterView:
-        """Return the current cluster, with the states of these jobs.
+        """Return the current cluster, with the number of these jobs by state.
 
         Args:
-            records: The jobs of the asking person.
-            operates: Whether the person may drain its nodes.
+            records: The jobs that the author of the request may see.
+            operates: Whether the author may drain servers and switches.
         """
         ledger = self._ledger
         topology = ledger.topology
@@ -233,7 +233,7 @@ class Reports:
         ]
 
     def switches(self) -> list[SwitchView]:
-        """Return the current switches, and the jobs that have their slots."""
+        """Return the current switches, each with the jobs that hold its slots."""
         ledger = self._ledger
         shares: dict[str, list[ShareView]] = {each.name: [] for each in ledger.topology.switches}
         for hold in ledger.holds.values():
@@ -259,7 +259,7 @@ class Reports:
         ]
 
     def _gpus_used(self) -> Counter[str]:
-        """Return the GPUs in use by server; jobs of a run take turns on theirs."""
+        """Return the number of GPUs in use by server; jobs of one run share theirs, and take turns."""
         found: Counter[str] = Counter()
         for hold in self._ledger.holds.values():
             most: Counter[str] = Counter()
@@ -270,7 +270,7 @@ class Reports:
         return found
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
-        """Return the lines of the log later than number `after`."""
+        """Return the log lines with numbers above `after`."""
         log = self._ledger.core.log
         assert log is not None
         return [LogLine(number, entry) for number, entry in log.after(after)]

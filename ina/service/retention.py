@@ -1,4 +1,4 @@
-"""Retention of ended jobs in memory and lists. Pure."""
+"""Retention: how many ended jobs are listed, and how long, before they are archived. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controller.errors import BadSpec
 
 DAY_S = 86_400.0
 BATCH = 0.1
-"""Relative excess before jobs are forgotten, so that the cost of each is small."""
+"""Fraction of `Retention.jobs` by which the number of ended jobs may exceed it before some are archived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +17,8 @@ class Retention:
     """A limit on number and age of ended jobs. Raises BadSpec.
 
     Attributes:
-        jobs: Most ended jobs.
-        age_s: Longest time after their ends.
+        jobs: Most ended jobs that are kept.
+        age_s: Longest time for which an ended job is kept.
     """
 
     jobs: int = 10_000
@@ -31,11 +31,11 @@ class Retention:
             )
 
     def due(self, over: int, oldest_s: float, now_s: float) -> bool:
-        """Return whether to forget jobs: `over` jobs have ended, the first of them at `oldest_s`."""
+        """Return whether to archive jobs, if `over` jobs have ended, the first of them at `oldest_s`."""
         return over > self.jobs + max(1, int(BATCH * self.jobs)) or now_s - oldest_s > self.age_s
 
     def expired(self, ended: Sequence[tuple[str, float]], now_s: float) -> list[str]:
-        """Return the jobs to forget, of these names and times of end.
+        """Return the names of the jobs to archive; `ended` has the name and the time of the end of each.
 
         >>> Retention(2, 100.0).expired([("a", 0.0), ("b", 150.0), ("c", 160.0), ("d", 90.0)], 170.0)
         ['a', 'd']

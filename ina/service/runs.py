@@ -1,4 +1,4 @@
-"""Checks of runs: their progress, the ends of their jobs, the life of their runners and servers."""
+"""Checks of runs: jobs' progress and ends, and whether runners and servers live."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ina.service.ledger import Ledger
 from ina.service.switches import Switches
 
 LOOK_S = 0.25
-"""Least interval of checks of runs."""
+"""Shortest interval between two checks of all runs."""
 LOOKS_PER_S = 100
-"""Most checks of runs in a second: many runs are checked less often, each takes the same time."""
+"""Most checks of single runs in a second: the more runs there are, the less often each is checked."""
 PROGRESS_S = 5.0
-"""Least time between two stored reports of a job's progress."""
+"""Shortest interval between two stored reports of a job's progress."""
 JUDGE_S = 60.0
-"""Longest time until a failure counts without a check of its network: longer than a switch hangs."""
+"""Longest time for which a job's failure waits for a check of its network, which may be the cause; switches
+hang for less."""
 LOST_RUNS = 3
-"""Times that a job's runner may be lost before the job counts as failed."""
+"""Number of times that a job is restarted after the loss of its runner or server; then it has failed."""
 
 
 class Runs:
-    """Checks the held runs, and informs the core."""
+    """Checks the held runs, and reports progress, ends and losses to the core."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Runs:
         self._lost: dict[str, int] = {}
         self._told_s: dict[str, float] = {}
         self._failed_s: dict[tuple[int, str], float] = {}
-        """Times at which failures of jobs were seen, before a check of their network."""
+        """By run and job, the time of a failure that waits for a check of the job's network."""
         self._next_s = 0.0
 
     @property
@@ -52,7 +53,7 @@ class Runs:
         return self._next_s if self._ledger.holds else math.inf
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forget jobs that are over."""
+        """Remove data about jobs that are over."""
         for name in names:
             self._lost.pop(name, None)
             self._told_s.pop(name, None)
@@ -62,7 +63,7 @@ class Runs:
         self._next_s = 0.0
 
     def see_servers(self) -> None:
-        """Report servers to the core that the engine cannot use, or can use again. Raises StoreError."""
+        """Report to the core which servers the engine cannot use, or can use again. Raises StoreError."""
         ledger, gone = self._ledger, self._executor.gone()
         for name, why in gone.items():
             if name not in ledger.lost and name not in ledger.drained:
@@ -73,7 +74,7 @@ class Runs:
                 ledger.record([ServerGone(ledger.now_s, name, ledger.drained[name])], drained=True)
 
     def look(self) -> None:
-        """Check the status of all runs, if it is time."""
+        """Check the status of all runs if the next check is due."""
         holds, now_s = self._ledger.holds, self._ledger.now_s
         if now_s < self._next_s:
             return
@@ -89,9 +90,9 @@ class Runs:
                 self._lose(number)
 
     def take_ends(self, number: int, *, stopping: bool = False) -> None:
-        """Record the ended jobs of a run, and the progress of the others.
+        """Record the ends of a run's jobs that have ended, and the progress of its other jobs.
 
-        A job whose run is being stopped does not fail: it may have ended because of the stop.
+        With `stopping`, failures are ignored: the jobs may have ended because of the stop.
         """
         ledger = self._ledger
         hold = ledger.holds[number]
@@ -134,10 +135,10 @@ class Runs:
             self._switches.check_soon()
 
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
-        """Return the event for a failure; None: not known before a check of the network.
+        """Return the event for a job's failure; None while the network must be checked for its cause.
 
-        A job whose switches, links or fallback server were recently gone, or that has `lost` a server, starts
-        again, elsewhere if necessary.
+        A job is restarted, elsewhere if necessary, if its switches, links or fallback server were recently
+        gone, or if one of its servers is in `lost`.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].places[name]
@@ -163,7 +164,7 @@ class Runs:
         return [Progressed(now_s, name, total, iteration_s)]
 
     def _lose(self, number: int) -> None:
-        """Return the jobs of a run whose runner is gone to the queue, or count them as failed."""
+        """Put the jobs of a run whose runner is gone back into the queue, or record that they failed."""
         ledger = self._ledger
         hold = ledger.holds[number]
         why = self._executor.why_ended(number)
@@ -176,7 +177,7 @@ class Runs:
         ledger.record(events)
 
     def _again(self, name: str, why: str) -> Event:
-        """Return the event for a restart of a job, or for its failure after too many."""
+        """Return the event for a restart of a job, or for its failure after `LOST_RUNS` restarts."""
         now_s = self._ledger.now_s
         self._lost[name] = self._lost.get(name, 0) + 1
         if self._lost[name] > LOST_RUNS:

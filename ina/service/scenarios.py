@@ -1,4 +1,4 @@
-"""Runners of scenarios by their names: virtual time, and processes on loopback, in namespaces, in Mininet."""
+"""Runners of scenarios by name: in virtual time, or processes on loopback, in namespaces, or in Mininet."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Processes:
         self._live = live_runner(name)
 
     def check(self, scenario: Scenario) -> None:
-        """Raise NetnsError."""
+        """Raise NetnsError if a scenario cannot run on this testbed."""
         for fault in scenario.happening:
             if not isinstance(fault, Kill):
                 raise Unsupported(f"{fault}: only virtual time has such faults while jobs run")
         self._live.check(scenario.network, self._program(scenario))
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
-        """Run a scenario on its own testbed."""
+        """Run a scenario on a testbed that is made for it; return the outcome."""
         self.check(scenario)
         began = time.perf_counter()
         said: dict[tuple[str, int], list[bytes]] = defaultdict(list)
@@ -62,7 +62,10 @@ class Processes:
 
 
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return a runner: virtual, loopback, netns or mininet. Raises Unsupported if it has no such switches."""
+    """Return the runner `name`: virtual, loopback, netns or mininet.
+
+    Raises Unsupported if it cannot run switches of kind `target`.
+    """
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:
@@ -99,7 +102,7 @@ def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> Job
 
 
 def _times(said: Sequence[bytes]) -> list[float]:
-    """Return the times in a rank's last line; none if it did not print one."""
+    """Return the iteration times, in s, in the last line of a rank's output; [] if it has no such line."""
     last = b"".join(said).decode(errors="replace").strip().rpartition("\n")[2]
     try:
         times: list[float] = json.loads(last)["iteration_s"]

@@ -1,4 +1,4 @@
-"""Assembly of a service: its state, switches and servers, the processes of its runs."""
+"""Assembles a service from its state, site, policies and engine."""
 
 from __future__ import annotations
 
@@ -35,23 +35,24 @@ async def opened(
     take_over: bool = False,
     on_wait: Callable[[str], None] = lambda holder: None,
 ) -> AsyncIterator[Daemon]:
-    """Make the daemon of a state; the caller starts its `run`.
+    """Make and yield the daemon that continues a state; the caller starts its `run`.
 
     Args:
         state: The folder of the state.
         site: The switches and servers.
         policies: The policies.
-        engine: Starts the workers of jobs; None: this machine.
+        engine: The engine that starts workers; None: this machine itself.
         retention: How long ended jobs are kept; None: the default.
-        take_over: Own switches of other controllers: these lose them, and their jobs there.
+        take_over: Whether to take switches from other controllers, which lose them and their jobs on them.
         on_wait: Called with the description of another process that uses this state, before a wait for its
             end.
 
     Raises:
         StoreError: the state cannot be used.
-        ServiceError: it was begun on another site, or with another engine, the engine does not answer or
-            starts no workers there, or the switches run a program whose jobs do not share slots.
-        BadSpec: the cluster cannot follow the state's.
+        ServiceError: the state belongs to another site or engine, the engine does not answer or cannot start
+            workers at this site, another controller owns a switch, or the switches run a program whose jobs
+            do not share slots.
+        BadSpec: the cluster cannot replace the cluster of the state.
     """
     engine = engine or EngineChoice()
     site.check(engine)
@@ -76,8 +77,8 @@ async def opened(
             network.own(site.cluster, Owner(service, name, this_process()), take_over=take_over)
         except OtherOwner as error:
             raise ServiceError(
-                f"{error}: end that one; if it is gone, or its state is lost, --take-over owns the switches"
-                " instead, and removes its jobs from them"
+                f"{error}: end that controller; if it is gone, or its state is lost, --take-over takes the"
+                " switches, and removes its jobs from them"
             ) from error
         yield Daemon(
             Ledger(store, site.cluster, policies, Clock.of(store), retention=retention),

@@ -1,4 +1,4 @@
-"""The site of a service's jobs: a testbed of this machine, or the machines of a cluster file."""
+"""The site where a service's jobs run: a testbed on this machine, or the machines of a cluster file."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ from ina.switches.testbeds import program_of
 
 
 class Site(Protocol):
-    """Switches, servers and fallback servers for a service."""
+    """The switches, servers and fallback servers of a service."""
 
     @property
     def name(self) -> str:
-        """The site's name in a state; other sites have other names."""
+        """The site's name, which a state stores; each site has another name."""
 
     @property
     def testbed(self) -> str:
-        """The testbed whose hosts run workers; "": machines do."""
+        """The testbed whose hosts run workers; "": workers run on the machines of a cluster file."""
 
     @property
     def cluster(self) -> Topology:
-        """Switches, servers and links, with the addresses of servers if they are machines."""
+        """Switches, servers and links, with servers' addresses if they are machines of a cluster file."""
 
     @property
     def machines(self) -> Topology:
-        """The cluster with all addresses, for an engine on these servers."""
+        """The cluster with the addresses of all servers, for an engine that starts workers on them."""
 
     def check(self, engine: EngineChoice) -> None:
-        """Raise ServiceError for an engine that starts no workers here."""
+        """Raise ServiceError for an engine that cannot start workers at this site."""
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Yield its switches; `folder` is for compiled programs.
+        """Yield the switches of the site; `folder` is for compiled programs.
 
-        Raises ServiceError: they run a program whose jobs do not share slots, or not the desired one.
+        Raises ServiceError if switches run a program whose jobs do not share slots, or not the desired one.
         """
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return its fallback servers, which keep the jobs of `owner`."""
+        """Return the fallback servers of the site, which keep jobs for the service `owner`."""
 
 
 def check_shares(program: ProgramBundle, remedy: str) -> None:
-    """Raise ServiceError, with a remedy, for a program whose jobs do not share slots."""
+    """Raise ServiceError for a program whose jobs do not share slots; the message contains `remedy`."""
     if not program.offers().shared:
         raise ServiceError(
             f"the switches run the program {program.name!r}, whose jobs do not share slots: the service needs"
-            f" one whose jobs do ({remedy})"
+            f" a program whose jobs share slots ({remedy})"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TestbedSite:
-    """A testbed of namespaces.
+    """A testbed of network namespaces on this machine, as a site.
 
     Attributes:
         bed: The testbed.
@@ -77,9 +77,9 @@ class TestbedSite:
 
     @classmethod
     def find(cls, name: str | None) -> TestbedSite:
-        """Return the testbed of this name; None: the only one that is up.
+        """Return the site of the testbed `name`; None: the only testbed that is up.
 
-        Raises NetnsError: there is no such testbed, or this user cannot use it.
+        Raises NetnsError if there is no such testbed, or this user cannot use it.
         """
         netns.check_here()
         return cls(netns.find(name))
@@ -105,7 +105,7 @@ class TestbedSite:
         return netns.cluster_topology(self.bed)
 
     def check(self, engine: EngineChoice) -> None:
-        """Raise ServiceError for ssh: the hosts of a testbed have no ssh server."""
+        """Raise ServiceError for the engine ssh: the hosts of a testbed have no ssh server."""
         if engine.engine not in LOCAL_ENGINES:
             raise ServiceError(
                 f"executor {engine.engine!r} starts workers on the machines of a cluster file (--cluster);"
@@ -114,7 +114,7 @@ class TestbedSite:
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Yield its switches."""
+        """Yield the switches of the testbed."""
         program = program_of(self.bed)
         check_shares(program, "ina topo up … --program shared")
         target = target_of(self.bed.program)
@@ -125,7 +125,7 @@ class TestbedSite:
             )
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return fallback servers that run on its hosts."""
+        """Return fallback servers that run on hosts of the testbed."""
 
         def connect(cluster: Topology, server: str, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)

@@ -1,8 +1,8 @@
-"""Snapshots: a ledger's knowledge, as bytes, so that a start replays only the events after it.
+"""Snapshots: a ledger's state as bytes, so that a start replays only the events after the snapshot.
 
-Policies keep state of any kind, so a snapshot is a copy of the objects themselves (pickle), and only the same
-program reads it (`program`). Another program replays all events. The state's folder is the user's alone, as
-are the programs in it (`Store`).
+Policies may keep state of any kind, so a snapshot is a pickle of the objects, and only the version of the
+program that wrote it (`program`) reads it; other versions replay all events. Only the controller's user can
+write to the state's folder (`Store`), so that it is safe to unpickle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def program() -> str:
-    """Return a hash that identifies this program: interpreter, controller and service."""
+    """Return a hash of this program's version: the interpreter, and the code of controller and service."""
     found = hashlib.sha256(sys.version.encode())
     for folder in (Path(controller.__file__).parent, Path(__file__).parent):
         for path in sorted(folder.rglob("*.py")):
@@ -32,7 +32,7 @@ def program() -> str:
 
 
 def frozen(known: Mapping[str, Any]) -> bytes | None:
-    """Return the knowledge of a ledger as bytes; None if a policy (one of a file) cannot be copied."""
+    """Return attributes of a ledger as bytes; None if a policy (one from a file) cannot be pickled."""
     try:
         return pickle.dumps(dict(known), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -41,6 +41,6 @@ def frozen(known: Mapping[str, Any]) -> bytes | None:
 
 
 def thawed(body: bytes) -> dict[str, Any]:
-    """Return the knowledge in bytes from `frozen`; only for bytes of this program."""
+    """Return the attributes in bytes from `frozen`; the same version of this program must have made them."""
     found: dict[str, Any] = pickle.loads(body)
     return found

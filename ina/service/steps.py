@@ -1,6 +1,6 @@
-"""Next steps: a comparison of the desired with the held state. Pure.
+"""The next steps that lead from the held state to the desired state. Pure.
 
-Repeated after every change, so that no earlier desired state has to be remembered.
+They are computed anew after every change, so that no earlier desired state must be stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ina.service.holds import HeldRun
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Admit these jobs, and start their workers."""
+    """A step: admit the jobs of a run to their switches, and start their workers."""
 
     run: Run
     places: Mapping[str, Place]
@@ -23,7 +23,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the workers of a run, and take its jobs off their switches."""
+    """A step: end the workers of a run, and remove its jobs from their switches."""
 
     number: int
     why: str
@@ -31,7 +31,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Move a running job to other slots, or change its packets in flight."""
+    """A step: move a running job to other slots, or change its limit of packets in flight."""
 
     number: int
     job: str
@@ -44,9 +44,9 @@ Step = Start | Stop | Resize
 def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
     """Return the steps that are possible now: stops first, then moves to other slots, then starts.
 
-    A run starts when no run that must stop holds its GPUs, and none of its jobs has workers in another run. A
-    run with a new tree is stopped, and starts again there; so is a group with a member that must end, without
-    that member. O(runs · GPUs).
+    A run can start once no run that must stop uses its GPUs, and none of its jobs has workers in a run that
+    must stop. A run whose job gets another tree is stopped, and started again with that tree. A group with a
+    job that must end is stopped, and started again without that job. O(runs · GPUs).
     """
     wanted = {run.number: run for run in desired.runs}
     stops: list[Step] = []
@@ -91,15 +91,15 @@ def _placed(run: Run, desired: Desired) -> bool:
 
 def _why_stopped(run: Run | None, places: Mapping[str, Place], has: HeldRun) -> str | None:
     if run is None:
-        return "it is not to run any more"
+        return "it is no longer scheduled to run"
     if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late
-        return f"job {gone[0]!r} is not to run any more"
+        return f"job {gone[0]!r} is no longer scheduled to run"
     for name in run.jobs:
         now, then = places.get(name), has.places.get(name)
         if name in has.over or now is None or then is None:
             continue
         if now.servers != then.servers:
-            return f"job {name!r} is to run on {', '.join(now.servers)}"
+            return f"job {name!r} moves to {', '.join(now.servers)}"
         if (now.tree, now.fallback) != (then.tree, then.fallback):
-            return f"job {name!r} is to have another tree"
+            return f"job {name!r} gets another tree"
     return None

@@ -1,12 +1,12 @@
 """The service's store: an append-only log of events, and the holds, in one SQLite file.
 
-Events are the core's inputs, in order; replayed into a fresh core they give the same decisions. *Holds* are
-the runs that the daemon has begun to carry out: a row is added before the first effect, and removed after the
-last, so that none is forgotten. One process at a time uses a state (`locked`).
+Events are the core's inputs, in order; replayed into a new core they give the same decisions. *Holds* are
+the runs that the daemon has begun to start: a row is added before the first effect of a run, and removed
+after its last effect, so that no run is forgotten. One process at a time uses a state (`locked`).
 
-A *witness* beside the file has the state's identity, the number of its openings, and its last known event. A
-file that is empty, or lacks some of these events, is no new state: it is refused
-(`ina.service.recovery`).
+A *witness*, a file beside the store, has the state's identity, the number of times that the state was opened,
+and the number of its last event. A store that is empty or ends before that event has lost events, and is
+refused (`ina.service.recovery`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from ina.errors import StoreError
 from ina.launch import files
 
 VERSION = 4
-"""Version of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
+"""Version of the schema. Files of older versions are migrated (`_MIGRATIONS`), newer files are refused."""
 
 FILE = "state.sqlite"
 WITNESS = "witness.json"
 WAYS_OUT = (
-    "'ina controller restore BACKUP --state {folder}' goes on from a backup, 'ina controller forget --state"
-    " {folder}' ends all its runs and begins anew"
+    "'ina controller restore BACKUP --state {folder}' continues from a backup, 'ina controller forget --state"
+    " {folder}' ends all runs and begins a new state"
 )
 _END_S = 5.0
-"""Time for the end of a process whose lock is free; it may have been on another machine."""
+"""Longest wait for the end of a process that has released its lock; it may have run on another machine."""
 _CHECKPOINT_PAGES = 256
-"""Pages in the log after which SQLite moves them into the file, which should not be empty without its log."""
+"""Number of pages in the write-ahead log after which SQLite moves them to the main file: low, so that the
+main file alone has most events."""
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
@@ -51,7 +52,7 @@ CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT
 CREATE INDEX archive_name ON archive (name);
 """
 _MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
-"""Statements from each earlier version to the next. Holds of version 4 have another form (`held_run`)."""
+"""SQL that migrates each earlier version to the next. Version 4 changes the form of holds (`held_run`)."""
 
 
 class Row(NamedTuple):
@@ -62,9 +63,9 @@ class Row(NamedTuple):
 
 
 def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
-    """Read the witness of a state; None if it is not there, or is damaged and may be `doubted`.
+    """Return the witness of a state; None if it does not exist. Raises StoreError if damaged, and OSError.
 
-    Raises StoreError for a damaged witness, and OSError.
+    With `doubted`, a damaged witness counts as missing.
     """
     with contextlib.suppress(ValueError):
         match files.read(folder / WITNESS):
@@ -73,31 +74,31 @@ def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | Non
     if doubted:
         return None
     raise StoreError(
-        f"{folder / WITNESS}, which says how far the state has come, is damaged: 'ina controller adopt"
-        f" --state {folder}' goes on from the events there, {WAYS_OUT.format(folder=folder)}"
+        f"{folder / WITNESS}, with the number of the state's last event, is damaged: 'ina controller adopt"
+        f" --state {folder}' continues from the events in the state, {WAYS_OUT.format(folder=folder)}"
     )
 
 
 class Store:
-    """An open state; to be used by one thread at a time.
+    """An open state, for use by one thread at a time.
 
     Attributes:
-        folder: Its folder.
-        identity: Its name: no other state has the same.
-        generation: The number of its openings.
+        folder: The state's folder.
+        identity: The state's unique random name.
+        generation: The number of times that the state was opened.
     """
 
     kept: Literal[True] = True
-    """Whether it survives the process."""
+    """Whether the state outlives the process."""
 
     def __init__(self, folder: Path, *, older: bool = False) -> None:
-        """Open the state in a folder, which is made if it is not there.
+        """Open the state in a folder; make the folder if it does not exist.
 
         Args:
             folder: The folder.
-            older: Continue from a state that lacks some of its events.
+            older: Whether to accept a state that has lost its latest events.
 
-        Raises StoreError if it is damaged, lost, older than it has been, of a newer version, or cannot be
+        Raises StoreError if the state is damaged or lost, lacks events, has a newer version, or cannot be
         written.
         """
         self.folder = folder
@@ -105,9 +106,9 @@ class Store:
         self._witnessed = threading.Lock()
         self._seen = self._last = 0
         self.trouble = ""
-        """Why the last write failed; "": it did not."""
+        """Why the last write failed; "": it succeeded."""
         self._log_is_listed = False
-        """Whether the folder's list of files was synced since SQLite made its log."""
+        """Whether the folder was synced since SQLite made its write-ahead log, whose name is then on disk."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             witness = read_witness(folder, doubted=older) or {}
@@ -124,7 +125,7 @@ class Store:
             raise
 
     def _refuse_to_begin(self, witness: Mapping[str, Any]) -> None:
-        """Raise StoreError if an empty file is not the beginning of a state."""
+        """Raise StoreError if a missing or empty file had events before, by its witness or its runs."""
         runs = self.folder / "runs"
         left = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
         if not witness.get("seq") and not left:
@@ -132,14 +133,14 @@ class Store:
         had = (
             f"the state here had {witness['seq']} events" if witness.get("seq") else "there was a state here"
         )
-        of = f", and runs {', '.join(left)} are there" if left else ""
+        of = f", and runs {', '.join(left)} are still there" if left else ""
         raise StoreError(
             f"{self._path} is empty, or its log (-wal) is lost: {had}{of}."
             f" {WAYS_OUT.format(folder=self.folder)}"
         )
 
     def _identify(self, witness: Mapping[str, Any], *, older: bool) -> None:
-        """Check that this is the complete state of this folder; count its opening."""
+        """Check that this is the state of this folder, with all of its events; count that it was opened."""
         self.identity = self.fact("service", witness.get("state") or secrets.token_hex(4)) or ""
         opened, last = int(self.fact("generation") or 0), self.last
         self._last = last
@@ -151,9 +152,9 @@ class Store:
             )
         if seq and (last < seq or opened < before) and not older:
             raise StoreError(
-                f"{self._path} ends with event {last} (opened {opened} times), and has had event {seq}"
-                f" (opened {before} times): its log (-wal) is lost or damaged, or it is a copy from before."
-                f" 'ina controller adopt --state {self.folder}' goes on from it,"
+                f"{self._path} ends with event {last} (opened {opened} times), but it once had event {seq}"
+                f" (opened {before} times): its log (-wal) is lost or damaged, or it is an older copy."
+                f" 'ina controller adopt --state {self.folder}' continues from it,"
                 f" {WAYS_OUT.format(folder=self.folder)}"
             )
         self.generation = max(opened, before) + 1
@@ -163,7 +164,7 @@ class Store:
         self._witness(last)
 
     def _witness(self, seq: int) -> None:
-        """Write into the witness that event `seq` is in the file; the next event repeats a failed write."""
+        """Write event number `seq` to the witness; ignore a failed write, which the next event repeats."""
         with self._witnessed, contextlib.suppress(OSError):
             if seq >= self._seen:
                 said = {"state": self.identity, "generation": self.generation, "seq": seq}
@@ -210,7 +211,7 @@ class Store:
     # ------------------------------------------------------------------ facts
 
     def fact(self, name: str, value: str | None = None) -> str | None:
-        """Return a fact about this state; if there is none yet and `value` is given, keep that.
+        """Return the fact `name` of this state; if it does not exist yet, set it to `value` if given.
 
         Raises StoreError.
         """
@@ -222,17 +223,17 @@ class Store:
         return found[0] if found else None
 
     def set_fact(self, name: str, value: str) -> None:
-        """Change a fact about this state. Raises StoreError."""
+        """Set the fact `name` of this state. Raises StoreError."""
         with self._errors():
             self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     # ------------------------------------------------------------------ events
 
     def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
-        """Store events, all or none of them; return their numbers. Raises StoreError.
+        """Store events, all of them or none; return their numbers. Raises StoreError.
 
-        They survive this process in any case. Events that are not `synced` survive a loss of power only from
-        the next `sync`, or the next write of any other kind, on.
+        Stored events always survive the end of this process. With `synced` False, they survive a power
+        failure only after the next `sync`, or the next synced write.
         """
         numbers = []
         with self._transaction(synced=synced):
@@ -246,10 +247,10 @@ class Store:
         return numbers
 
     def sync(self) -> None:
-        """Make all writes survive a loss of power, too. Raises StoreError."""
+        """Sync all writes to disk, so that they survive a power failure. Raises StoreError."""
         seq = self._last
         try:
-            # Every write goes to this file first; when SQLite moves it on, it syncs both files itself.
+            # Every write goes to this file first; when SQLite moves it to the main file, it syncs both.
             with Path(f"{self._path}-wal").open("rb") as log:
                 os.fsync(log.fileno())
             if not self._log_is_listed:  # the file itself is new
@@ -266,7 +267,7 @@ class Store:
             raise StoreError(f"{self._path}: {error.strerror}") from error
 
     def events(self, after: int = 0) -> Iterator[Row]:
-        """Yield all events later than number `after`. Raises StoreError."""
+        """Yield all events with numbers above `after`. Raises StoreError."""
         with self._errors():
             for seq, body in self._database.execute(
                 "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (after,)
@@ -275,14 +276,14 @@ class Store:
 
     @property
     def last(self) -> int:
-        """The number of the last event; 0: there is none. Raises StoreError."""
+        """The number of the last event; 0 if there is none. Raises StoreError."""
         with self._errors():
             (found,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
         return int(found)
 
     @property
     def last_s(self) -> float:
-        """The latest time of an event; 0: there is none. Raises StoreError."""
+        """The latest time of an event; 0 if there is none. Raises StoreError."""
         with self._errors():
             (found,) = self._database.execute("SELECT coalesce(max(at_s), 0) FROM events").fetchone()
         return float(found)
@@ -290,7 +291,7 @@ class Store:
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, program: str, body: bytes) -> None:
-        """Keep a program's knowledge after the last event; drop earlier snapshots. Raises StoreError."""
+        """Store a snapshot of the state after the last event, and drop earlier ones. Raises StoreError."""
         with self._transaction():
             self._database.execute("DELETE FROM snapshots")
             self._database.execute(
@@ -298,7 +299,9 @@ class Store:
             )
 
     def snapshot_of(self, program: str) -> tuple[int, bytes] | None:
-        """Return the snapshot of a program, and the number of the last event in it; None: there is none.
+        """Return the last event's number and the body of the snapshot that this version of the program wrote.
+
+        None: there is no such snapshot.
 
         Raises StoreError.
         """
@@ -313,12 +316,12 @@ class Store:
     def archive(
         self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
     ) -> int:
-        """Store that jobs are forgotten, and their records. Raises StoreError.
+        """Store the event that jobs were archived, and their records. Raises StoreError.
 
         Args:
             at_s: Time of the event.
             event: The event.
-            jobs: Number, name and record of each.
+            jobs: Number, name and record of each job.
 
         Returns:
             The number of the event.
@@ -336,7 +339,7 @@ class Store:
         return done.lastrowid
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
-        """Return the records of forgotten jobs of a name or number, the latest first. Raises StoreError."""
+        """Return the records of archived jobs with a name or number, the latest first. Raises StoreError."""
         with self._errors():
             found = self._database.execute(
                 "SELECT body FROM archive WHERE name = ? OR job = ? ORDER BY job DESC", (name, number)
@@ -346,7 +349,7 @@ class Store:
     # ------------------------------------------------------------------ holds
 
     def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
-        """Replace the holds of runs, all or none. Raises StoreError."""
+        """Store the holds of runs, in place of earlier ones; all of them or none. Raises StoreError."""
         rows = [(run, json.dumps(body)) for run, body in bodies.items()]
         with self._transaction():
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)
@@ -359,7 +362,7 @@ class Store:
         self._witness(self._last)
 
     def holds(self) -> dict[int, dict[str, Any]]:
-        """Return all holds, by run. Raises StoreError."""
+        """Return all holds, by the number of the run. Raises StoreError."""
         with self._errors():
             return {
                 run: json.loads(body)
@@ -409,11 +412,11 @@ class Store:
 
     def _damaged(self, why: str) -> str:
         ways = WAYS_OUT.format(folder=self.folder)
-        return f"{self._path} is damaged ({why}); it is left as it is: {ways}"
+        return f"{self._path} is damaged ({why}), and was not changed: {ways}"
 
 
 def copy(source: Path, to: Path) -> None:
-    """Copy a state's file as of one moment, even during writes. Raises StoreError."""
+    """Copy a consistent snapshot of a state's file, even during writes. Raises StoreError."""
     log = source.with_name(f"{source.name}-wal")
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"  # which makes no files beside it
     try:
@@ -429,10 +432,10 @@ def copy(source: Path, to: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 0.2) -> Iterator[None]:
-    """Lock a state for this process; wait for another one to end.
+    """Lock a state for this process while the context lasts; wait until no other process has locked it.
 
-    `on_wait` is called once, with the other process's description, before a wait. A lock is free as soon as
-    its holder is gone, however it ended. Raises StoreError.
+    `on_wait` is called once, with the other process's description, before a wait. The lock is released when
+    its process ends, even if killed. Raises StoreError.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Comparison of switches with their desired state, and checks: which answer, and which links work."""
+"""Periodic checks of switches: their state against the desired state, silent switches, broken links."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ina.service.threads import Threads
 from ina.service.wiring import Wiring
 
 WHOLE_S = 10.0
-"""Interval of comparisons of all their rows, as long as nothing seems to have changed."""
+"""Interval at which all table entries are compared even if no switch reports a change."""
 SOON_S = 0.25
-"""Interval while a job waits, or a switch does not answer."""
+"""Interval of checks while a job waits for a switch, a switch does not answer, or a link is down."""
 GONE_S = 3.0
-"""Time without answer from a switch, or with a link down, until jobs get other trees: less than workers
-wait."""
+"""Time after which a silent switch or a broken link counts as gone, and its jobs get other trees: less than
+workers wait for packets."""
 ILL_S = 20.0
-"""Time for which a past outage explains a job's failure: more than workers wait."""
+"""Time after an outage in which a job's failure is attributed to it; workers give up sooner."""
 HUNG_S = 4.0
-"""Time of a comparison after which a switch counts as hung: less than workers wait, and much more than a
-comparison takes on a busy machine."""
+"""Duration of a check above which a switch counts as hung: less than workers wait for packets, and much more
+than a check takes on a busy machine."""
 
 _log = logging.getLogger(__name__)
 
 
 class Switches:
-    """Keeps the switches in their desired state, and informs the core of missing switches and links."""
+    """Keeps the switches in their desired state, and tells the core which switches and links are gone."""
 
     def __init__(self, ledger: Ledger, network: Network, blocking: Threads) -> None:
         self._ledger = ledger
@@ -44,24 +44,24 @@ class Switches:
         self._cut: dict[tuple[str, str], tuple[float, str]] = {}
         """Links that are down: since when, and why."""
         self._ill: dict[str | frozenset[str], tuple[float, str]] = {}
-        """Switches, by name, and links, by their ends, that were gone: the last time, and why."""
+        """Switches (by name) and links (by ends) that were gone: the last time, and why."""
         self._busy = False
         self._next_s = 0.0
         self._whole_s = 0.0
         self.seen_s = -math.inf
-        """Time of the last check: its readings were later."""
+        """Time at which the last completed check began."""
 
     @property
     def next_s(self) -> float:
-        """Time of the next comparison; infinite during one."""
+        """Time of the next check; infinite during a check."""
         return math.inf if self._busy else self._next_s
 
     def check_soon(self) -> None:
-        """Compare all of their rows next."""
+        """Make the next check due now, and compare all table entries in it."""
         self._next_s = self._whole_s = 0.0
 
     def ill(self, cluster: Topology, place: Place) -> str:
-        """Return the recently missing part of the path of a job's packets; "": none was."""
+        """Return why a switch or link on the path of a job's packets was gone lately; "": none was."""
         tree = place.tree
         if tree is None:
             return ""
@@ -69,7 +69,7 @@ class Switches:
         ends = [*place.servers, *([] if place.fallback is None else [place.fallback])]
         way += [
             frozenset((server, cluster.rack_of[server])) for server in ends if server in cluster.server
-        ]  # others have left the cluster
+        ]  # other servers have left the cluster
         for each in way:
             at_s, why = self._ill.get(each, (-math.inf, ""))
             if self._ledger.now_s - at_s <= ILL_S:
@@ -79,7 +79,7 @@ class Switches:
     async def check(self) -> None:
         """Compare the switches with their desired state; record silent switches and broken links."""
         self._busy = True
-        self._next_s = math.inf  # `check_soon` meanwhile requests another comparison
+        self._next_s = math.inf  # `check_soon` during this check requests another one
         began_s, wiring, soon = self._ledger.now_s, self._ledger.wiring, False
         whole = began_s >= self._whole_s
         if whole:
@@ -103,7 +103,7 @@ class Switches:
         self._see_links(links)
 
     def forget(self) -> None:
-        """Forget past outages of parts that have left the cluster: later parts of the same names are new."""
+        """Forget outages of switches and links that have left the cluster; their names may be reused."""
         cluster = self._ledger.topology
         links = {(link.a, link.b) for link in cluster.links}
         self._silent = {name: each for name, each in self._silent.items() if name in cluster.switch}
@@ -111,7 +111,7 @@ class Switches:
         self.check_soon()
 
     def _see_hung(self, began_s: float) -> None:
-        """Record that a switch hung if a comparison took long; successful calls do not show which one."""
+        """Record all switches as hung if a check took long, which does not show which of them hung."""
         now_s = self._ledger.now_s
         if now_s - began_s >= HUNG_S:
             why = f"switches took {now_s - began_s:.0f} s to answer"
@@ -149,18 +149,18 @@ class Switches:
                 ledger.record([LinkGone(now_s, *ends, why)])
 
     async def audit(self) -> Audit:
-        """Compare the switches' desired state with their actual state; write nothing."""
+        """Compare the desired state of the switches with their actual state; write nothing."""
         return await self._blocking.switches(self._audit)
 
-    # These two run in the thread of all calls to switches, also admissions: so nothing is admitted meanwhile.
+    # These two run in the thread for calls to switches, as admissions do: no job is admitted in the meantime.
 
     def _compare(
         self, wiring: Wiring, whole: bool, silent: Collection[str]
     ) -> tuple[ReconcileReport, dict[tuple[str, str], str]]:
-        """Compare them, all their rows if `whole`; `silent` ones, which may take long, are read only."""
+        """Compare the switches, with all entries if `whole`; request no reports from `silent` switches."""
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
-        told = self._network.look(silent)  # before any reading: later changes are read again
+        told = self._network.look(silent)  # before any comparison, so that later changes are seen next time
         if not whole and self._network.at_rest(wanted, wiring, told):
             return ReconcileReport(()), self._network.links(wiring, told)
         report = self._network.reconcile(wanted, wiring, told)

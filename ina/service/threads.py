@@ -1,7 +1,7 @@
 """Threads for blocking calls.
 
-Calls to switches are made in one thread, in turn, and so are calls to fallback servers; all others are made
-in several.
+Calls to switches are made in one thread, one after the other, and calls to fallback servers in another
+thread; other calls are made in several threads.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 RUNS = 16
-"""Concurrent starts, stops and checks of runs."""
+"""Most starts, stops and checks of runs at the same time."""
 
 
 class Threads:
-    """Makes calls that block without holding up the loop."""
+    """Runs blocking calls in threads, so that they do not block the loop."""
 
     def __init__(self) -> None:
         self._switches = ThreadPoolExecutor(1, thread_name_prefix="switches")
@@ -26,23 +26,23 @@ class Threads:
         self._runs = ThreadPoolExecutor(RUNS, thread_name_prefix="runs")
 
     async def switches(self, call: Callable[[], T]) -> T:
-        """Call a switch: one call after the other."""
+        """Run a call to a switch in the switches' thread, after all earlier ones; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._switches, call)
 
     async def fallbacks(self, call: Callable[[], T]) -> T:
-        """Call a fallback server: one call after the other, but beside calls to switches."""
+        """Run a call to a fallback server in the thread for these, after earlier ones; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._fallbacks, call)
 
     async def runs(self, call: Callable[[], T]) -> T:
-        """Call the executor."""
+        """Run a call to the executor in one of several threads; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._runs, call)
 
     async def disk(self, call: Callable[[], T]) -> T:
-        """Make a call that waits for the disk, also while the service ends."""
+        """Run a call that waits for the disk, even after `close`; return its result."""
         return await asyncio.to_thread(call)
 
     def close(self) -> None:
-        """Wait for running calls; drop the others."""
+        """Wait for running calls; cancel calls that have not begun."""
         self._switches.shutdown(wait=True, cancel_futures=True)
         self._fallbacks.shutdown(wait=True, cancel_futures=True)
         self._runs.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Access rights to the service: bearer tokens, one a line of a file in the state's folder.
+"""Access rights to the service: bearer tokens, stored as hashes in a file in the state's folder.
 
-A token is 256 random bits, so that its plain SHA-256 is enough: no search finds a token, and the file does
-not reveal it.
+A token is 256 random bits, and the file has its SHA-256. A slow password hash is not needed: no search can
+find so long a token from its hash.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Role(StrEnum):
     """A person's rights."""
 
     SUBMITTER = "submitter"
-    """Submit jobs, and see and end their own."""
+    """May submit jobs, and see and end their own jobs."""
     OPERATOR = "operator"
-    """See and end all jobs, drain servers and switches, audit."""
+    """May also see and end all jobs, drain servers and switches, and audit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The author of a request: the tenant's name, "" without a tenant, and the role.
+    """The author of a request: the name of their tenant ("" for none), and their role.
 
-    `user` is the user of this machine under which commands run; "": the controller's own, unless that is
-    root.
+    `user` is the user of this machine as which their jobs' commands run; "": the controller's own user,
+    unless that is root.
     """
 
     name: str
@@ -49,17 +49,17 @@ class Person:
 
     @property
     def operates(self) -> bool:
-        """Whether everything may be seen and done."""
+        """Whether the person is an operator, who may see and do everything."""
         return self.role is Role.OPERATOR
 
     def owns(self, tenant: str) -> bool:
-        """Whether this tenant's jobs may be seen and ended."""
+        """Return whether the person may see and end jobs of this tenant."""
         return self.operates or tenant == self.name
 
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """A token as stored."""
+    """A token as the file has it: tenant, role, hash of the token, and user."""
 
     name: str
     role: Role
@@ -85,7 +85,7 @@ class Tokens:
         return None if found is None else Person(found.name, found.role, found.user)
 
     def add(self, name: str, role: Role, user: str = "") -> str:
-        """Return a new token for a tenant; it cannot be read again. `user`: see `Person`.
+        """Return a new token for a tenant; only its hash is stored. `user` is as in `Person`.
 
         Raises Conflict for a name that is taken or invalid, and StoreError.
         """
@@ -97,7 +97,7 @@ class Tokens:
         with self._locked():
             known = self._by_hash()
             if any(grant.name == name for grant in known.values()):
-                raise Conflict(f"{name!r} has a token: remove that first")
+                raise Conflict(f"{name!r} already has a token: remove that token first")
             token = "ina_" + secrets.token_urlsafe(_BYTES)
             self._write([*known.values(), TokenGrant(name, role, _hash(token), user)])
         return token
@@ -131,7 +131,7 @@ class Tokens:
         return self._read[1]
 
     def _write(self, grants: list[TokenGrant]) -> None:
-        """Replace the file as a whole: readers see the old one or the new one."""
+        """Replace the file at once: readers see either the old file or the new one."""
         draft = self._path.with_suffix(".new")
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

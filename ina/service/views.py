@@ -1,7 +1,7 @@
-"""The service's answers on jobs, decisions and machines, as JSON: one shape each for API, client and page.
+"""The service's answers on jobs, decisions, servers and switches, as JSON objects for API, client and page.
 
-Times are seconds since the service's first start, as in `ina.service.records`; `ClusterView` has the time of
-that start.
+Times are seconds since the service was first started, as in `ina.service.records`; `ClusterView.began_at` is
+the Unix time of that start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ina.service.records import Audit, JobRecord
 
 
 class LogLine(NamedTuple):
-    """A line of the core's log, by number."""
+    """A line of the core's log of decisions, with its number."""
 
     number: int
     entry: LogEntry
@@ -34,7 +34,7 @@ class SlotsView(TypedDict):
 
 
 class TreeView(TypedDict):
-    """The switches of a job: their root, the parent of each other one, and those that sum."""
+    """A job's aggregation tree: root, parent of each other switch, and the switches that aggregate."""
 
     root: str
     parents: dict[str, str]
@@ -42,10 +42,11 @@ class TreeView(TypedDict):
 
 
 class JobView(TypedDict):
-    """A job's state; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock.
+    """A job's state; see `JobRecord`.
 
-    `name` is its owner's name for it, `id` its unique name in lists, events and sentences. `external`:
-    another launcher starts its workers.
+    `name` is the name that its owner gave it, and `id` its unique name in the service. `due_s` (the deadline)
+    and `ends_s` (an estimate) are times on the service's clock. `external` means that another launcher starts
+    its workers.
     """
 
     name: str
@@ -82,7 +83,7 @@ class JobView(TypedDict):
 
 
 class JobsView(TypedDict):
-    """Jobs in order of submission. `next`: the `after` of the next request; None: these are all."""
+    """Jobs in order of submission. `next` is the `after` for a request of the next page; None: last page."""
 
     now_s: float
     jobs: list[JobView]
@@ -90,7 +91,7 @@ class JobsView(TypedDict):
 
 
 class DecisionView(TypedDict):
-    """A line of the log of decisions, with the numbers behind the decision."""
+    """A line of the log of decisions; `numbers` are the values on which the decision is based."""
 
     number: int
     at_s: float
@@ -101,7 +102,7 @@ class DecisionView(TypedDict):
 
 
 class DecisionsView(TypedDict):
-    """Lines of the log. `next`: the `after` of the next request; None: these are all."""
+    """Lines of the log. `next` is the `after` for a request of the next page; None: last page."""
 
     now_s: float
     events: list[DecisionView]
@@ -109,7 +110,7 @@ class DecisionsView(TypedDict):
 
 
 class ExplanationView(TypedDict):
-    """Why a job is in its state: the decisions on it, oldest first, and the conditions for an improvement."""
+    """Why a job is in its state: the decisions about it, oldest first, and what it waits for or lacks."""
 
     now_s: float
     job: JobView
@@ -118,9 +119,9 @@ class ExplanationView(TypedDict):
 
 
 class ServerView(TypedDict):
-    """A server. `down`: why nothing starts there; begins with "drained" if a user drained it.
+    """A server. `used` is its number of GPUs in use.
 
-    "": it can be used.
+    `down` is why no job may start there, or "" if jobs may; it begins with "drained" if a user drained it.
     """
 
     name: str
@@ -132,7 +133,7 @@ class ServerView(TypedDict):
 
 
 class ShareView(TypedDict):
-    """Slots of a job at a switch; `job` is "" for a job that the person may not see."""
+    """A job's slots at a switch; `job` is "" if the author of the request may not see the job."""
 
     job: str
     first: int
@@ -141,7 +142,7 @@ class ShareView(TypedDict):
 
 
 class SwitchView(TypedDict):
-    """A switch. `free` are slots without a job; `down` as of a server."""
+    """A switch. `free` is its number of slots without a job; `down` is as in `ServerView`."""
 
     name: str
     address: str
@@ -160,7 +161,7 @@ class LinkView(TypedDict):
 
 
 class ClusterView(TypedDict):
-    """The current cluster; `jobs` counts the person's visible jobs by state."""
+    """The current cluster; `jobs` is the number of jobs that the author of the request may see, by state."""
 
     now_s: float
     began_at: float
@@ -175,14 +176,14 @@ class ClusterView(TypedDict):
 
 
 class MomentView(TypedDict):
-    """The jobs with slots of a switch from `at_s` on."""
+    """The jobs that held slots of a switch from `at_s` on, until the next `MomentView`."""
 
     at_s: float
     shares: list[ShareView]
 
 
 class MemoryView(TypedDict):
-    """The slots of each switch over time, since `since_s`: their number, and each change."""
+    """The history of each switch's slots since `since_s`: their number, and each change of their division."""
 
     now_s: float
     since_s: float
@@ -191,7 +192,7 @@ class MemoryView(TypedDict):
 
 
 class ReallocatedView(TypedDict):
-    """The slots of a job before and after a division of memory, by switch, and why it has them."""
+    """A job's slots by switch before and after a division of memory, and the reason for the result."""
 
     job: str
     standing: str
@@ -202,23 +203,23 @@ class ReallocatedView(TypedDict):
 
 
 class ReallocationView(TypedDict):
-    """The slots of each job that uses memory, after a division of memory."""
+    """The slots of each job that uses switch memory, after a division of that memory."""
 
     at_s: float
     jobs: list[ReallocatedView]
 
 
 class ReloadView(TypedDict):
-    """The differences in the cluster, one sentence each, and the policies' names by kind."""
+    """The changes of the cluster, one sentence each, and the names of the policies by kind."""
 
     cluster: list[str]
     policies: dict[str, str]
 
 
 class QuotaView(TypedDict):
-    """A tenant's most GPUs at once, null: no limit; reserved GPUs, used GPUs, and waiting jobs.
+    """A tenant's quota (most GPUs at once; null: no limit), reserved GPUs, GPUs in use, and waiting jobs.
 
-    `per_minute`: most jobs that it may submit in a minute, null: no limit.
+    `per_minute` is the most jobs that the tenant may submit in a minute (null: no limit).
     """
 
     tenant: str
@@ -230,7 +231,7 @@ class QuotaView(TypedDict):
 
 
 class QuotasView(TypedDict):
-    """All quotas that the person may see."""
+    """The quotas that the author of the request may see."""
 
     quotas: list[QuotaView]
 
@@ -238,8 +239,8 @@ class QuotasView(TypedDict):
 class AdmissionView(TypedDict):
     """The state of a job whose workers another launcher starts, for its holder.
 
-    Its lease ends `lease_s` after the holder's last request; `stop` is the reason for which its workers must
-    end, "": they need not.
+    Its lease ends `lease_s` after the holder's last request. `stop` is why its workers must end, or "" if
+    they need not.
     """
 
     name: str
@@ -252,16 +253,16 @@ class AdmissionView(TypedDict):
 
 
 class JobGrant(TypedDict):
-    """The settings that workers of another launcher need, once the job's switches serve it.
+    """The settings for workers that another launcher starts, once their job is admitted.
 
     Attributes:
-        switches: The entries of each switch of its tree for it, as plain data; "": the worker beside its
-            server.
-        crosses: Whether it uses switches: its workers are not all on one server.
-        lanes: Values of a packet.
-        salted: Packets have a salt (`controller.switches.model.SwitchInfo`).
-        paced: Workers must pace their packets.
-        address: The address that workers send packets to, HOST:PORT.
+        switches: The job's entries on each switch of its tree, as plain data; under "", the worker on the
+            fallback server's machine, if there is one.
+        crosses: Whether its packets cross switches; False if all workers are on one server.
+        lanes: Number of values in a packet.
+        salted: Whether packets have a salt (`controller.switches.model.SwitchInfo`).
+        paced: Whether workers must pace their packets.
+        address: The HOST:PORT to which workers send packets.
     """
 
     switches: dict[str, Any]
@@ -280,7 +281,7 @@ class DifferenceView(TypedDict):
 
 
 class AuditView(TypedDict):
-    """Comparison of the desired and the actual state. `left_out`: unreadable switches, with reasons."""
+    """The differences between desired and actual state; `left_out` has unreadable switches, with reasons."""
 
     at_s: float
     clean: bool
@@ -289,7 +290,7 @@ class AuditView(TypedDict):
 
 
 class LogView(TypedDict):
-    """A piece of a rank's output: from byte `offset` to before byte `next` of `size`."""
+    """A piece of a rank's output: bytes `offset` to `next` - 1 of `size` bytes."""
 
     offset: int
     next: int
@@ -298,7 +299,7 @@ class LogView(TypedDict):
 
 
 def of_job(record: JobRecord, now_s: float) -> JobView:
-    """Return a job as JSON; its end is estimated from the time left at `now_s`."""
+    """Return a job as JSON; its estimated end is `now_s` plus its estimated time left."""
     job, place = record.submitted.job, record.place
     tree = place.tree if place else None
     left_s = _finite(record.left_s)
@@ -385,13 +386,13 @@ def of_quota(state: QuotaState) -> QuotaView:
 
 
 def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> AdmissionView:
-    """Return a job whose workers another launcher starts as JSON, for its holder.
+    """Return the state of an external job as JSON, for its holder.
 
     Args:
         record: The job.
         stop: Why its workers must end; "": they need not.
-        lease_s: Time within which its holder must send a request.
-        now_s: The time, seconds since the service's first start.
+        lease_s: Time within which its holder must send the next request.
+        now_s: The current time, in seconds since the service was first started.
     """
     return {
         "name": record.submitted.called,
@@ -436,11 +437,11 @@ def _finite(value: float | None) -> float | None:
 
 
 class Reloaded(NamedTuple):
-    """Result of a reload of files: the differences in the cluster, one sentence each; the policies' names."""
+    """The result of a reload: the changes of the cluster, one sentence each, and policies' names by kind."""
 
     cluster: tuple[str, ...]
     policies: Mapping[str, str]
 
 
 Reload = Callable[[], Awaitable[Reloaded]]
-"""Reads a service's files again. Raises Conflict for a wrong file; StoreError."""
+"""Reads a service's cluster and policies files again. Raises Conflict for a wrong file, and StoreError."""

@@ -1,4 +1,4 @@
-"""The wired cluster: its parts, its working parts, and the parts that have left it."""
+"""The cluster's switches, servers and links: all of them, the working ones, and former ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from controller.vocabulary import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
-    """The switches' knowledge of the cluster apart from jobs. Compared by identity.
+    """The cluster without its jobs, from which switches' forwarding entries follow. Compared by identity.
 
     Attributes:
-        whole: Switches, servers and links.
-        up: The working part.
-        left: Switches that have left the cluster, and must still remove its jobs.
-        macs: MAC addresses of servers that have left, or have others: switches must have no way to them.
+        whole: The whole cluster: switches, servers and links.
+        up: The working part of the cluster.
+        left: Addresses of switches that have left the cluster, by name; jobs must still be removed from them.
+        macs: Former MAC addresses of servers, for which switches must have no forwarding entries.
     """
 
     whole: Topology
@@ -27,11 +27,11 @@ class Wiring:
 
     @classmethod
     def of(cls, cluster: Topology) -> Self:
-        """Return the wiring of a cluster that works as a whole, without former switches."""
+        """Return the wiring of a cluster of which all parts work, without former switches."""
         return cls(cluster, cluster)
 
     def changed(self, whole: Topology, up: Topology) -> Self:
-        """Return the wiring of another cluster after this one, with its working part."""
+        """Return the wiring after the cluster was replaced by `whole`, of which `up` works."""
         left = {**self.left, **{each.name: each.p4runtime for each in self.whole.switches}}
         macs = self.macs | {self.whole.mac(name) for name in self.whole.server}
         return replace(

@@ -130,8 +130,9 @@ def by_signal(number: signal.Signals) -> Callable[[subprocess.Popen[str], Attach
 
 STOPPED = "the switch process was stopped (SIGSTOP) for 3 s, and was killed"
 FORGOT = (
-    "switch 's1': the switch at {at} no longer knows job {job}: it was restarted, and has no program; the job"
-    " cannot go on: with exclusive slots the results that ranks have not heard yet are lost with the switch"
+    "switch 's1': the switch at {at} no longer knows job {job}: it was restarted, and has no program; the"
+    " job cannot continue: with exclusive slots, results that ranks have not received yet are lost with the"
+    " switch"
 )
 LOSSES = {
     "its own, killed": Loss(
@@ -140,7 +141,7 @@ LOSSES = {
     # it ended after 47 s, when nothing else was left to wait for, and did not say why
     "its own, stopped": Loss(re.escape(STOPPED), f"ina: {STOPPED}", lambda run, _: freeze(switch_of(run))),
     "its own, killed, in shared memory": Loss(
-        *("JobFault", "; with --port-kind udp its jobs could have gone on with another one"),
+        *("JobFault", "; with --port-kind udp its jobs could have continued on a restarted switch"),
         by_signal(signal.SIGKILL),
         options=("--program", "shared", "--port-kind", "shm"),
     ),

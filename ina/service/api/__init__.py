@@ -1,8 +1,8 @@
-"""The service over HTTP: JSON, problem documents, server-sent events, figures, and the operator's page.
+"""The service over HTTP: JSON, problem documents, server-sent events, metrics, and the operator's page.
 
 Each request passes `guard` (Host, origin, size), then `access` (the owner of its token), then a route of
-`app`, which calls the service and answers with one of the shapes of `ina.service.views`. Errors become
-problem documents in `problems`, the only place that knows which status code an error has.
+`app`, which calls the service and answers with one of the JSON objects of `ina.service.views`. `problems`
+converts errors to problem documents, and alone defines their status codes.
 
 Needs ``pip install 'ina[service]'``.
 """

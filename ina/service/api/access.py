@@ -1,4 +1,4 @@
-"""Authentication: from the Authorization header to a person, their rights, and their user."""
+"""Authentication: finds the person of an Authorization header, with that person's rights and user account."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Gate:
 
     Args:
         tokens: The service's tokens.
-        local: Only this machine can connect. Without any tokens, the controller's own user and root are then
-            operators, and no other user has access.
+        local: Whether only this machine can connect. If so, and if there are no tokens, the controller's own
+            user and root are operators, and no other user has access.
     """
 
     def __init__(self, tokens: Tokens, *, local: bool) -> None:
@@ -32,9 +32,9 @@ class Gate:
         self._local = local
 
     def person(self, authorization: str | None, user: Callable[[], int | None]) -> Person:
-        """Return the author of a request. Raises Problem for an unknown person, and StoreError.
+        """Return the author of a request. Raises Problem for an unknown author, and StoreError.
 
-        `user` returns the author's user on this machine; None: the kernel does not report it.
+        `user` returns the ID of the author's user on this machine; None: unknown.
         """
         if self._local and not self._tokens.grants():
             if user() in (0, os.geteuid()):
@@ -61,14 +61,14 @@ def operator(person: Person) -> None:
 
 
 def own(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
-    """Return the job that a reference means.
+    """Return the job to which a reference refers.
 
     Args:
         service: The service.
-        person: Who asks.
-        reference: An id or a number, which mean one job; or a name: the newest job of this name of the
-            person's tenant, else, to an operator, of the only tenant that has one.
-        tenant: The reference is a name, of this tenant; None: it need not be.
+        person: The author of the request.
+        reference: A job's id, number or name. A name refers to the newest job of that name of the person's
+            own tenant; if there is none, operators get the job of the only tenant that has one.
+        tenant: The tenant of the job, if `reference` is a name; None: any tenant, any kind of reference.
 
     Raises Unknown, also for jobs that the person may not see, and Conflict for an ambiguous reference.
     """
@@ -90,13 +90,15 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
 
 
 def gone(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
-    """Return the latest forgotten job that the person may mean, as for `own`. Raises Unknown.
+    """Return the latest archived job to which a reference refers and which the person may see.
 
     Args:
         service: The service.
-        person: Who asks.
-        reference: An id, a number or a name.
-        tenant: The job's tenant; None: any whose jobs the person may see.
+        person: The author of the request.
+        reference: A job's id, number or name.
+        tenant: The job's tenant; None: any.
+
+    Raises Unknown if there is none.
     """
     for each in service.archived(reference):
         if person.owns(each["tenant"]) and tenant in (None, each["tenant"]):
@@ -110,12 +112,12 @@ def _unknown(reference: str, tenant: str | None) -> Unknown:
 
 
 def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:
-    """Return the jobs with the user whose commands they run; a submitter cannot set that user in a job.
+    """Return the jobs, each with the user as which its command runs; submitters cannot choose that user.
 
-    A controller that is root runs a tenant's commands as the token's user, and refuses commands of a token
-    without a user: a tenant's name is not a user's, although the two may be equal. Another controller can
-    only run commands as itself. Without tokens, commands run as the controller's own user. `own_uid` is the
-    controller's user; None: this process's.
+    A controller that runs as root runs a tenant's commands as the user of the tenant's token, and refuses
+    tokens without a user: a tenant's name is no user name, even if the two are equal. Any other controller
+    runs commands as its own user, and so does a controller without tokens. `own_uid` is the controller's user
+    ID; None: this process's.
 
     Raises Problem if the token's user does not exist, or if the controller may not become that user.
     """
@@ -133,7 +135,7 @@ def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> 
 
 
 def _user(person: Person, own_uid: int) -> str:
-    """Return the user to become; "": the controller's own."""
+    """Return the user as which a person's commands run; "": the controller's own."""
     if not person.name:
         return ""
     if not person.user:
@@ -149,7 +151,7 @@ def _user(person: Person, own_uid: int) -> str:
     except KeyError:
         raise Problem(
             403,
-            f"there is no user {person.user!r} on this machine, as whom commands of {person.name!r} would"
+            f"there is no user {person.user!r} on this machine, as which commands of {person.name!r} would"
             f" run: remove the token, and add another, with 'ina controller token add {person.name} --user"
             " USER'",
         ) from None

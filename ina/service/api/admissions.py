@@ -1,7 +1,7 @@
-"""Jobs whose workers another launcher starts, as a resource: admission, its lease, and its end.
+"""The resource ``/v1/admissions``: jobs whose workers another launcher starts, their leases and ends.
 
-``POST /v1/admissions`` needs the token of a tenant, as for any job. Later requests also accept the job's own
-token, which the client chooses: the request for admission has its SHA-256.
+``POST /v1/admissions`` needs the token of a tenant, as for any job. Later requests are also
+possible with the job's own token, which the client chooses: the first request contains its SHA-256.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], resp
 
 
 class Machine(BaseModel):
-    """A machine that workers of a job are on."""
+    """A machine on which workers of a job run."""
 
     model_config = ConfigDict(extra="forbid")
 
     known_as: Annotated[list[Annotated[str, Field(max_length=255)]], Field(min_length=1, max_length=64)] = (
-        Field(description="Its names and addresses; one of them belongs to a server of the cluster.")
+        Field(description="The machine's names and addresses; one must be a server's of the cluster.")
     )
     ranks: Annotated[list[StrictInt], Field(min_length=1, max_length=MAX_RANKS)] = Field(
-        description="The ranks there."
+        description="The ranks on the machine."
     )
 
 
@@ -46,7 +46,7 @@ class Asked(BaseModel):
 
     name: Annotated[str, Field(pattern=NAME)] = Field(description="The job's name.")
     machines: Annotated[list[Machine], Field(min_length=1, max_length=MAX_RANKS)] = Field(
-        description="Where its workers are."
+        description="The machines of its workers."
     )
     job: dict[str, Any] = Field(
         default_factory=dict,
@@ -59,7 +59,7 @@ class Asked(BaseModel):
 
 
 class Renewed(BaseModel):
-    """The holder's report with a renewal of the lease."""
+    """The renewal of a job's lease, with the job's progress."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,15 +73,16 @@ class Left(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    failure: Annotated[str, Field(max_length=4000)] = Field(default="", description='The error; "": none.')
+    failure: Annotated[str, Field(max_length=4000)] = Field(default="", description='Error; "": none.')
 
 
 _FIXED = ("name", "workers", "servers", "command", "extra", "arrival_s", "fallback", "tree", "mode")
-"""Keys of a job that are not for `Asked.job`: they follow from the rest, or the controller decides them."""
+"""Keys of a job that `Asked.job` must not have: they follow from its other fields, or the controller sets
+them."""
 
 
 async def _holder(name: str, request: Request, service: Serving) -> str:
-    """Return the job that a request is about. Raises Problem unless its holder or its owner asks."""
+    """Return the name of a request's job. Raises Problem unless the author has the job's token or owns it."""
     _, _, token = request.headers.get("authorization", "").partition(" ")
     shown = hashlib.sha256(token.strip().encode(errors="surrogatepass")).hexdigest()
     for said in service.named(name):
@@ -105,7 +106,7 @@ async def admit(
 ) -> Response:
     """Request the admission of a job whose workers another launcher starts, on the machines of the workers.
 
-    The job waits for its turn as any other job. Renew its lease from now on.
+    The job waits in the queue like any other job. The client must renew its lease from now on.
     """
     record = await service.admit(
         _job(asked, service), holder=asked.token_sha256, tenant=person.name, key=idempotency_key
@@ -116,26 +117,26 @@ async def admit(
 
 @router.put("/{name}", response_model=views.AdmissionView)
 async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
-    """Renew the lease of such a job, and return its state: with `stop`, end its workers."""
+    """Renew the lease of an admitted job; if the answer has a reason `stop`, the workers must end."""
     stop = await service.renew(name, renewed.done)
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
 @router.get("/{name}", response_model=JobGrant)
 async def grant(name: Held, service: Serving) -> Response:
-    """Return the settings that the workers of such a job need, once its state is running."""
+    """Return the settings that the workers of an admitted job need, once the job's state is running."""
     return Json(service.grant(name))
 
 
 @router.post("/{name}/end", response_model=views.AdmissionView)
 async def end(name: Held, left: Left, service: Serving) -> Response:
-    """Report that the workers of such a job have ended."""
+    """Report that the workers of an admitted job have ended."""
     stop = await service.leave(name, left.failure)
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
 def _job(asked: Asked, service: Daemon) -> Job:
-    """Return the job. Raises Problem, with the path of the wrong value."""
+    """Return the job that a request describes. Raises Problem, with the path of the wrong value."""
     servers: dict[int, str] = {}
     for number, machine in enumerate(asked.machines):
         try:

@@ -49,7 +49,7 @@ from ina.service.tokens import Person
 from ina.service.views import Kind, LogLine, Reload
 
 SMALL_BYTES = 1 << 14
-"""Descriptions of jobs up to this size are read at once, larger ones in a thread."""
+"""Request bodies up to this size are parsed in the event loop, larger ones in a thread."""
 PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
@@ -57,13 +57,13 @@ _log = logging.getLogger(__name__)
 def app(
     service: Daemon, *, gate: Gate, hosts: Collection[str] | None, reload: Reload | None = None
 ) -> FastAPI:
-    """Return the application.
+    """Return the application that answers requests.
 
     Args:
-        service: The service that answers.
+        service: The service.
         gate: Checks the authors of requests.
-        hosts: The names that requests may use for it (`guard.LOOPBACK`); None: any.
-        reload: Reads the service's files again; None: it has none.
+        hosts: Allowed names in the Host header (`guard.LOOPBACK`); None: any.
+        reload: Reads the cluster file and the policies file again; None: the service has neither.
     """
     history = History(service)
 
@@ -145,13 +145,13 @@ async def submit(
         Header(
             alias="Idempotency-Key",
             max_length=200,
-            description="The same key again gives the same jobs, and adds none.",
+            description="The same key again returns the same jobs, and adds none.",
         ),
     ] = "",
 ) -> Response:
-    """Submit jobs, all or none of them.
+    """Submit jobs: either all are accepted or none.
 
-    Each has the keys of a `[[job]]` table of job files (docs/reference/files.md).
+    Each job has the keys of a `[[job]]` table of job files (docs/reference/files.md).
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -202,9 +202,9 @@ async def jobs(
 
 @_v1.get("/jobs/{name}", response_model=views.JobView)
 async def job(name: str, service: Serving, person: Asker, tenant: Tenants = None) -> Response:
-    """Show a job, also one that is over and no longer listed.
+    """Return a job, even if it is over and no longer listed.
 
-    Here and below `name` is its id, its number, or its name: the newest job of this name.
+    Here and below, `name` is the job's id, number or name; a name means the newest job of that name.
     """
     try:
         return Json(views.of_job(own(service, person, name, tenant), service.now_s))
@@ -226,7 +226,7 @@ async def retry(record: Own, service: Serving) -> Response:
 
 @_v1.get("/jobs/{name}/explanation", response_model=views.ExplanationView)
 async def explanation(record: Own, service: Serving) -> Response:
-    """Explain the state of a job, and the conditions for a faster run."""
+    """Explain the state of a job, and the conditions under which it would run faster."""
     return Json(service.explain(record.name))
 
 
@@ -247,7 +247,7 @@ async def logs(
     follow: Follow = False,
     last: Last = -1,
 ) -> Response:
-    """Return the output of a job's rank."""
+    """Return the output of a rank of a job."""
     name, workers = record.name, record.submitted.job.workers
     if not 0 <= rank < workers:
         raise Problem(404, f"job {name!r} has ranks 0 to {workers - 1}, not {rank}")
@@ -261,7 +261,10 @@ async def logs(
 
 
 def _jobs(body: bytes, cluster: Topology) -> list[Job]:
-    """Return the jobs that a request describes. Raises Problem and BadSpec, with the path of the value."""
+    """Return the jobs that a request describes.
+
+    Raises Problem and BadSpec, with the path of the wrong value.
+    """
     try:
         document = documents.parse(body.decode("utf-8"), "request.json")
     except UnicodeDecodeError as error:
@@ -288,8 +291,8 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
         if isinstance(name, str) and (re.search(r"/|#\d+$", name) or name in (".", "..")):
             raise Problem(
                 422,
-                f"name = {documents.shown(name)}: want a name without '/', and without '#' and a number at"
-                " its end, other than '.' and '..'",
+                f"name = {documents.shown(name)}: want a name other than '.' and '..', without '/', and"
+                " without '#' and a number at its end",
                 pointer=f"/jobs/{number}/name",
             )
     described = documents.Document("request.json", {"job": found})
@@ -314,14 +317,14 @@ async def cluster(request: Request, service: Serving, person: Asker) -> Response
 
 @_v1.get("/memory", response_model=views.MemoryView)
 async def memory(request: Request, service: Serving, person: Asker) -> Response:
-    """Return the jobs that have had slots of each switch since the last start of the service."""
+    """Return, for each switch, which jobs have held its slots since the service last started, and when."""
     history: History = request.app.state.history
     return Json(history.view(person))
 
 
 @_v1.post("/nodes/{name}/drain", status_code=204)
 async def drain(name: str, service: Serving, person: Operator) -> Response:
-    """Drain a server or a switch: jobs that use it are moved, or wait."""
+    """Drain a server or a switch: jobs that use it move elsewhere, or wait."""
     await service.drain(name, by=person.name)
     return Response(status_code=204)
 
@@ -337,20 +340,20 @@ async def undrain(name: str, service: Serving, person: Operator) -> Response:
 async def reallocate(
     service: Serving,
     person: Operator,
-    job: Annotated[str, Query(description="Show this job alone; memory is divided among all.")] = "",
+    job: Annotated[str, Query(description="Return only this job; memory is divided among all jobs.")] = "",
 ) -> Response:
-    """Divide the memory of the switches now, and return each job's slots and the reason."""
+    """Divide the memory of the switches among jobs now; return the slots of each job, and the reason."""
     found = await service.reallocate(own(service, person, job).name if job else "", by=person.name)
     return Json({"at_s": service.now_s, "jobs": found})
 
 
 @_v1.post("/reload", response_model=views.ReloadView)
 async def reload(request: Request, _: Operator) -> Response:
-    """Read the files of cluster and policies again; a wrong file changes nothing."""
+    """Read the cluster file and the policies file again; if a file is wrong, change nothing."""
     reading: Reload | None = request.app.state.reload
     if reading is None:
         raise Problem(
-            409, "the controller was started with neither --cluster nor --policies: there is nothing to read"
+            409, "the controller was started with neither --cluster nor --policies: there is no file to read"
         )
     found = await reading()
     return Json({"cluster": list(found.cluster), "policies": dict(found.policies)})
@@ -443,7 +446,10 @@ async def _decisions(
 
 
 def _may_see(service: Daemon, person: Person, decision: LogLine, left_out: Container[Kind]) -> bool:
-    """Return whether a decision concerns the person's jobs, or the person sees all but these kinds."""
+    """Return whether a person may see a decision: operators see all, others those on their jobs.
+
+    No person sees a decision of a kind in `left_out`.
+    """
     if decision.entry.event in left_out:
         return False
     if person.operates:
@@ -460,7 +466,7 @@ def _may_see(service: Daemon, person: Person, decision: LogLine, left_out: Conta
 
 @_open.get("/metrics", response_class=Response, responses=TEXT, dependencies=[Depends(BEARER)])
 async def figures(request: Request, _: Operator) -> Response:
-    """Show figures for Prometheus."""
+    """Return metrics in the text format of Prometheus."""
     state = request.app.state
     text = metrics.render(state.service, streams=state.streams.open, answers=state.answers)
     return Response(text, media_type=metrics.CONTENT_TYPE)
@@ -475,7 +481,7 @@ async def healthz(request: Request) -> Response:
 
 @_open.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Return whether the service is ready."""
+    """Return 200 once the service is ready; 503 before, or while it cannot write its state."""
     service: Daemon = request.app.state.service
     why = service.ready or ("its state cannot be written" if service.trouble else "")
     return Json({"status": why or "ok"}, 503 if why else 200)
@@ -486,7 +492,7 @@ _FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in (".js"
 
 @_open.get("/", include_in_schema=False)
 async def page() -> Response:
-    """Show the operator's page, which asks ``/v1`` like any other client."""
+    """Return the operator's page, which uses ``/v1`` like any other client."""
     return FileResponse(PAGE / "index.html")
 
 

@@ -1,4 +1,4 @@
-"""Common parts of requests: the person, the service, parameters, and answers in JSON."""
+"""Common parts of routes: the author of a request, the service, parameters, and answers in JSON."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from ina.service.records import JobRecord
 from ina.service.tokens import Person
 
 MAX_PAGE = 1_000
-"""Jobs, or lines of the log, in one answer."""
+"""Largest number of jobs, or of lines of the log, in one answer."""
 
 
 class Json(Response):
-    """An answer in JSON, in ASCII, with any names."""
+    """An answer in JSON, with all characters outside ASCII escaped."""
 
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Return the content as bytes; bytes are JSON already."""
+        """Return the content as JSON; bytes are JSON already, and are not changed."""
         if isinstance(content, bytes):
             return content
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 async def service_of(request: Request) -> Daemon:
-    """Return the service. Raises Problem until it serves."""
+    """Return the service. Raises Problem until the service is ready."""
     service: Daemon = request.app.state.service
     if service.ready:
         raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
@@ -42,7 +42,7 @@ async def service_of(request: Request) -> Daemon:
 
 
 async def person_of(request: Request) -> Person:
-    """Return the author of a request. Raises Problem for an unknown person."""
+    """Return the author of a request. Raises Problem for an unknown author."""
     gate: Gate = request.app.state.gate
     peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
     return gate.person(request.headers.get("authorization"), peer.uid)
@@ -61,7 +61,7 @@ Serving = Annotated[Daemon, Depends(service_of)]
 Asker = Annotated[Person, Depends(person_of)]
 Operator = Annotated[Person, Depends(_operator)]
 Tenants = Annotated[
-    str | None, Query(alias="tenant", description="The job of this name of this tenant, for operators.")
+    str | None, Query(alias="tenant", description="For operators: the tenant whose job has this name.")
 ]
 
 
@@ -75,12 +75,12 @@ After = Annotated[
     Query(
         ge=-MAX_PAGE,
         le=1 << 53,
-        description="Return only lines with a higher number. A negative number: this many of the latest.",
+        description="Return only entries with a higher number; -N: return the latest N.",
     ),
 ]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Return at most this many.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
 Follow = Annotated[
-    bool, Query(description="Answer with server-sent events: all past lines, and all future ones.")
+    bool, Query(description="Answer with server-sent events: all past entries, then each new one.")
 ]
 Last = Annotated[
     int,
@@ -96,14 +96,14 @@ Tenant = Annotated[
 
 
 class Wanted(BaseModel):
-    """A quota and a reservation, as requested."""
+    """The quota and the reservation that a request sets."""
 
     model_config = ConfigDict(extra="forbid")
 
     gpus: Number | None = Field(
-        default=None, description="Most GPUs of the tenant's jobs at once; more jobs wait. null: no limit."
+        default=None, description="Most GPUs in use by the tenant's jobs; further jobs wait. null: no limit."
     )
     per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
         default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
     )
-    reserved: Number = Field(default=0, description="GPUs that other tenants leave free for it.")
+    reserved: Number = Field(default=0, description="GPUs that stay free for the tenant's jobs.")

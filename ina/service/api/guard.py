@@ -1,4 +1,4 @@
-"""Checks of every request before its route: names, origins, sizes, times, headers, its peer."""
+"""Checks of every request before its route: Host, origin, size, time to arrive, and the user of its peer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ina.service.api.problems import Problem
 MAX_BODY_BYTES = 16 << 20
 """Enough for 10,000 jobs."""
 BODY_S = 30.0
-"""Time for a whole body to arrive."""
+"""Time within which a request's body must arrive."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -44,9 +44,9 @@ class Guard:
     """ASGI middleware around the application.
 
     Args:
-        app: The application behind it.
-        hosts: The names that a request may have in its Host header; None: any. On loopback no token may be
-            needed, and a page of another site could point its own name to 127.0.0.1 (DNS rebinding).
+        app: The application that gets the accepted requests.
+        hosts: Allowed names in the Host header; None: any. On loopback, requests may need no token, and a web
+            page of another site could resolve its own name to 127.0.0.1 (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
@@ -75,7 +75,7 @@ class Guard:
         await self._app(scope, _replaying(body, receive), sending)
 
     def _check(self, scope: Scope) -> None:
-        """Raise Problem for a request that none of our clients would send."""
+        """Raise Problem for a wrong Host header, and for a change requested by a page of another site."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._hosts is not None and (name := _name(host)) not in self._hosts:
@@ -84,7 +84,7 @@ class Guard:
             )
         if scope["method"] in _SAFE:
             return
-        # Requests from another site's page carry its origin, or state that they come from there.
+        # A browser adds the origin of the page, or states that it belongs to another site.
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             raise Problem(403, f"a page of {origin[:80]!r} may not send this request")
@@ -93,7 +93,7 @@ class Guard:
 
 
 def _name(host: str) -> str:
-    """Return a Host header's name without the port.
+    """Return the name in a Host header, without the port.
 
     >>> _name("[::1]:80"), _name("localhost:80"), _name("")
     ('::1', 'localhost', '')
@@ -129,7 +129,7 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that returns the body once more, and then the messages after it."""
+    """Return a `receive` that first returns the body, which was read already, then what follows it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -140,21 +140,22 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 Place = tuple[str, int]
 PER_PEER = 128
-"""Most connections of a user of this machine, or of another machine."""
+"""Most connections at once from one user of this machine, or from one other machine."""
 MOST = 1024
-"""Most connections; half of the descriptors of this process, if that is less."""
+"""Most connections at once in all, or half of this process's file descriptors if that is less."""
 RESERVED = 64
 """Connections reserved for root and the controller's own user."""
 UNASKED = 32
-"""Connections up to which their user does not matter: the look-up takes time."""
+"""Number of connections up to which users are not looked up, which takes time."""
 
 
 class Peer:
-    """The other end of a connection: its user is looked up once, not with each request.
+    """The other end of a connection: the user is looked up once per connection, not with each request.
 
     Args:
-        client: Its address; None: none.
-        server: Our address; without a port, that is a Unix socket, which admits only its owner and root.
+        client: The address of the other end; None: none.
+        server: The address of this end; without a port it is a Unix socket, which admits only its owner and
+            root.
     """
 
     def __init__(self, client: Place | None, server: tuple[str, int | None] | None) -> None:
@@ -163,7 +164,7 @@ class Peer:
         self._uid: int | None = None
 
     def uid(self) -> int | None:
-        """Return the user of this machine who made the connection; None: not known."""
+        """Return the ID of the user of this machine who made the connection; None: unknown."""
         if self._uid is None:
             if self._client is None or self._server is None or self._server[1] is None:
                 self._uid = os.geteuid()
@@ -209,10 +210,10 @@ class Listener(socket.socket):
 
 
 def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> int | None:
-    """Return the user of the socket from which `client` is connected to `server`; None: not known.
+    """Return the ID of the user whose socket connects `client` to `server`; None: unknown.
 
-    The kernel lists all TCP sockets with their users (proc_pid_net(5)); both ends of a connection on loopback
-    are on this machine, and so in the list. O(connections of the machine).
+    The kernel lists all TCP sockets of this machine with their users (proc_pid_net(5)), so the list contains
+    both ends of a connection on loopback. O(connections of the machine).
     """
     try:
         table = "tcp6" if ":" in client[0] else "tcp"
@@ -228,7 +229,7 @@ def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> in
 
 
 def _written(place: Place) -> str:
-    """Return an address as that list has it: words in the machine's order.
+    """Return an address in the form of /proc/net/tcp: hexadecimal, words in the machine's byte order.
 
     >>> _written(("127.0.0.1", 80)) if sys.byteorder == "little" else "0100007F:0050"
     '0100007F:0050'

@@ -1,4 +1,4 @@
-"""Data kept for clients while the service runs: the history of slots, and shared answers."""
+"""Data that the service keeps in memory for clients: which jobs held which slots, and recent answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ina.service.tokens import Person
 from ina.service.views import MemoryView, MomentView, ShareView, hidden
 
 MOST = 100_000
-"""Shares kept, over all switches; older ones are forgotten."""
+"""Number of shares kept, over all switches; the oldest are removed."""
 EVERY_S = 1.0
-"""Interval within which changes are recorded together."""
+"""Interval at which changes are recorded."""
 
 
 class History:
-    """The divisions of all switches' slots, each with its time of beginning."""
+    """The history of how switches' slots were divided among jobs: each division with its beginning."""
 
     def __init__(self, service: Daemon, most: int = MOST) -> None:
         self._service = service
@@ -32,7 +32,7 @@ class History:
         self._since_s = service.now_s
 
     def sample(self) -> None:
-        """Record the divisions that have changed."""
+        """Record the division of each switch's slots if it has changed since the last record."""
         now_s = self._service.now_s
         for switch in self._service.switches():
             moments = self._moments.setdefault(switch["name"], deque())
@@ -89,7 +89,7 @@ class _KeptAnswer(NamedTuple):
 
 
 class Shared:
-    """Keeps answers until something changes, at most `FRESH_S`."""
+    """Repeats recent answers to the same requests until the service's state changes, at most `FRESH_S`."""
 
     def __init__(self, service: Daemon, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._service = service
@@ -97,7 +97,7 @@ class Shared:
         self._answers: dict[tuple[Person, str, str], _KeptAnswer] = {}
 
     def answer(self, request: Request, person: Person, make: Callable[[], object]) -> Json:
-        """Answer with the result of `make`, or its recent result for the same request of the same person."""
+        """Answer with the result of `make`, or with a recent answer to the same person's same request."""
         key = person, request.url.path, request.url.query
         changes, now_s = self._service.changes, self._clock_s()
         known = self._answers.get(key)

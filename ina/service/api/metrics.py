@@ -1,4 +1,4 @@
-"""The service's figures for Prometheus, in its text format."""
+"""The service's metrics, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
-    """Return all figures as of now; `answers` are the answers given so far, by status code."""
+    """Return all current metrics.
+
+    `streams` is the number of open streams, and `answers` the number of answers so far by status code.
+    """
     records, servers, switches = service.records(), service.servers(), service.switches()
     states = Counter(record.state for record in records)
     late = sum(record.late and not record.over for record in records)
@@ -28,13 +31,13 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
             "Seconds since the service was first started, on its own clock.",
             {"": service.now_s},
         ),
-        ("ready", "Whether the service serves: 1, or 0.", {"": float(not service.ready)}),
+        ("ready", "Whether the service is ready: 1, or 0.", {"": float(not service.ready)}),
         ("jobs", "Jobs by state.", _by("state", ((state, states[state]) for state in get_args(State)))),
-        ("jobs_late", "Jobs that will miss their deadlines, by estimate.", {"": late}),
+        ("jobs_late", "Unfinished jobs that are estimated to miss their deadlines.", {"": late}),
         ("jobs_completed_late", "Jobs completed after their deadlines.", {"": done_late}),
         (
             "job_fallback_ratio",
-            "Part of a running job's packets that found no slot lately.",
+            "Part of a running job's recent packets that found no free slot.",
             _by("job", ((name, share) for name, share in found_none if share is not None)),
         ),
         ("server_gpus", "GPUs.", _by("server", ((each["name"], each["gpus"]) for each in servers))),
@@ -60,10 +63,10 @@ def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
         ),
         (
             "switch_up",
-            "Whether the switch is used: 1, or 0.",
+            "Whether jobs may use the switch: 1, or 0.",
             _by("switch", ((each["name"], float(not each["down"])) for each in switches)),
         ),
-        ("http_streams", "Streams of events that are open.", {"": streams}),
+        ("http_streams", "Open streams of server-sent events.", {"": streams}),
     ]
     counters: list[tuple[str, str, dict[str, float]]] = [
         ("decisions_total", "Decisions by kind.", _by("event", service.counted().items())),

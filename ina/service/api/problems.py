@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): the only place that gives errors status codes; refusals in the schema."""
+"""Problem documents (RFC 9457): the status codes of errors, and the refusals in the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _TITLES: Mapping[int, str] = {
     404: "Not there",
     405: "This resource does not have that method",
     408: "The request took too long",
-    409: "It conflicts with the present state",
+    409: "The request conflicts with the current state",
     413: "The request is too large",
-    415: "This type of content is not supported",
+    415: "The content type is not supported",
     421: "This server does not have that name",
     422: "A value is wrong",
     429: "Too many at once",
@@ -45,9 +45,9 @@ class Problem(Exception):
 
     Attributes:
         status: The status code.
-        detail: The error, the value, and the valid values.
-        pointer: The path of the value in the request's body (RFC 6901); None: it is not in the body.
-        parameter: The name of the query's parameter or of the header; None: none.
+        detail: The error, the wrong value, and the valid values.
+        pointer: JSON pointer to the wrong value in the body (RFC 6901); None: it is not in the body.
+        parameter: Name of the wrong query parameter or header; None: none.
         headers: Further headers of the answer.
     """
 
@@ -83,7 +83,7 @@ class Problem(Exception):
         return Response(text, self.status, headers=self.headers, media_type=TYPE)
 
     def written(self) -> bytes:
-        """Return the answer as bytes, for a connection that ends with it."""
+        """Return the answer as bytes of HTTP/1.1, after which the connection is closed."""
         answer = self.response()
         answer.headers["Connection"] = "close"
         head = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}"]
@@ -101,7 +101,7 @@ def pointer(where: tuple[str | int, ...]) -> str:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem document of an error; an unforeseen error's has no details."""
+    """Return the problem document of an error; for an unexpected error it has no details."""
     match error:
         case Problem():
             return error
@@ -140,7 +140,7 @@ def _of_value(found: Mapping[str, Any]) -> str:
 def _of_http(error: HTTPException) -> str:
     match error.status_code:
         case 404:
-            return "there is no such resource; /v1/openapi.json lists all"
+            return "there is no such resource; /v1/openapi.json lists all resources"
         case 405:
             allowed = (error.headers or {}).get("Allow", "")
             return f"want one of {allowed}" if allowed else "want another method"
@@ -180,29 +180,29 @@ NAME = r"^[A-Za-z0-9][\w.-]{0,199}$"
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
     "title": "Problem",
-    "description": "The error, the value, and the valid values (RFC 9457).",
+    "description": "The error, the wrong value, and the valid values (RFC 9457).",
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "pointer": {"type": "string", "description": "The path of the value in the body (RFC 6901)."},
-        "parameter": {"type": "string", "description": "The name of the parameter or header."},
+        "pointer": {"type": "string", "description": "JSON pointer to the value in the body (RFC 6901)."},
+        "parameter": {"type": "string", "description": "Name of the wrong query parameter or header."},
     },
 }
 _MEANINGS: Mapping[int, str] = {
     400: "The request cannot be read.",
     401: "No token, or one that is not known.",
     403: "Not allowed with this role, or from a page of another site.",
-    404: "There is none, or it is another tenant's.",
+    404: "The resource does not exist, or belongs to another tenant.",
     408: "The body took too long.",
-    409: "It conflicts with the present state.",
+    409: "The request conflicts with the current state.",
     413: "The body is too large.",
     415: "The body is not application/json.",
     421: "The Host header is not a name of this server.",
     422: "A value is wrong.",
-    429: "More jobs than the tenant may submit in this time; see Retry-After.",
+    429: "The tenant has submitted too many jobs within a minute; see Retry-After.",
     500: "An error of the service.",
     503: "Not possible now: the service is starting, or cannot write its state.",
 }
@@ -212,7 +212,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def refusals(*more: int) -> Responses:
-    """Return the refusals of every operation, and these."""
+    """Return the OpenAPI descriptions of every operation's refusals, and of the status codes `more`."""
     content = {TYPE: {"schema": _PROBLEM}}
     return {
         status: {"description": _MEANINGS[status], "content": content} for status in sorted({*_EVERY, *more})
@@ -221,12 +221,12 @@ def refusals(*more: int) -> Responses:
 
 STREAM: Responses = {
     200: {
-        "description": "The answer; with follow a stream of server-sent events.",
+        "description": "The answer; with `follow`, a stream of server-sent events.",
         "content": {"text/event-stream": {}},
     }
 }
 TEXT: Responses = {
-    200: {"description": "The figures.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    200: {"description": "The metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
 
 

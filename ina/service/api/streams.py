@@ -1,4 +1,4 @@
-"""Server-sent events, written as the reader takes them, and the output of ranks, in pieces."""
+"""Server-sent events, written only as fast as the client reads, and the output of ranks, in pieces."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ina.service.api.problems import Problem
 from ina.service.views import LogView
 
 BEAT_S = 15.0
-"""Time without an event after which a comment is sent: proxies end silent connections."""
+"""Time without an event after which an empty comment is sent: proxies close silent connections."""
 SLOW_S = 30.0
-"""Time after which a reader that reads nothing is disconnected."""
+"""Time after which a client that reads nothing is disconnected."""
 MAX_STREAMS = 256
 
 
 def event(kind: str, data: object, number: int | None = None) -> bytes:
-    """Return an event; the reader sends `number` as ``Last-Event-ID`` to continue after it."""
+    """Return an event; a client sends `number` as ``Last-Event-ID`` to continue after this event."""
     numbered = "" if number is None else f"id: {number}\n"
     return f"{numbered}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 class Streams:
-    """The open streams, up to a limit."""
+    """The number of open streams, and its limit."""
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
         self.open = 0
@@ -44,7 +44,7 @@ class Streams:
             self.open -= 1
 
     def check(self) -> None:
-        """Raise Problem if there are too many."""
+        """Raise Problem if the limit of open streams is reached."""
         if self.open >= self._most:
             raise Problem(
                 503, f"{self.open} streams are open, and no more are allowed", headers={"Retry-After": "10"}
@@ -52,9 +52,9 @@ class Streams:
 
 
 class EventStream(Response):
-    """An answer of events, until there are no more or the reader has gone.
+    """An answer that streams events, until there are no more or the client has disconnected.
 
-    Only one event at a time waits for the reader: `events` yields the next once that is written.
+    Only one event at a time is in memory: `events` yields the next event once the last one is written.
     """
 
     media_type = "text/event-stream"
@@ -104,7 +104,7 @@ class EventStream(Response):
                 if not text:
                     return
         except TimeoutError:
-            return  # the reader is too slow: the connection ends
+            return  # the client is too slow: the connection ends
         finally:
             if upcoming is not None:
                 upcoming.cancel()
@@ -112,23 +112,23 @@ class EventStream(Response):
 
 
 async def _next(events: AsyncGenerator[bytes, None]) -> bytes:
-    """Return the next event; b"": the events have ended."""
+    """Return the next event, or b"" once the events have ended."""
     return await anext(events, b"")
 
 
 async def _left(receive: Receive) -> None:
-    """Return when the reader has disconnected."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 MOST_BYTES = 1 << 16
-"""Most bytes of one piece."""
+"""Largest size of a piece in bytes."""
 POLL_S = 0.25
 
 
 def piece(path: Path, offset: int, most: int = MOST_BYTES) -> LogView:
-    """Return a piece of a file, from byte `offset` on; a negative one counts from the end.
+    """Return a piece of a file, from byte `offset` on; a negative offset counts from the end.
 
     A character of several bytes is never cut; bytes that are not UTF-8 are replaced. A file that does not
     exist yet is empty.
@@ -147,7 +147,7 @@ def piece(path: Path, offset: int, most: int = MOST_BYTES) -> LogView:
 
 
 def _whole(data: bytes) -> bytes:
-    """Return the data without the beginning of a character at its end."""
+    """Return the data without an incomplete UTF-8 character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:
@@ -164,11 +164,11 @@ async def following(
     Args:
         path: The file.
         offset: The first byte.
-        over: Whether the file is complete.
+        over: Returns whether the job is over, so that the file is complete.
         poll_s: Interval at which the file is read.
     """
     while True:
-        ended = over()  # asked before the file is read: the last output is read
+        ended = over()  # called before the file is read, so that the last output is not missed
         found = piece(path, offset)
         if found["next"] < offset:  # the file was begun anew
             offset = 0

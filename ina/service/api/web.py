@@ -1,4 +1,4 @@
-"""Listening: the socket, TLS, and the web server around the application."""
+"""The web server around the application: its listening socket, TLS, and limits of connections."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from ina.service.tokens import Tokens
 from ina.service.views import Reload
 
 _STOP_S = 2
-"""Time for which open requests may continue when the service ends."""
+"""Time for which open requests may continue after the service has begun to end."""
 _SILENT_MS = 60_000
-"""Time after which the kernel ends a connection whose other side reads nothing."""
+"""Time after which the kernel closes a connection whose client reads nothing."""
 _BACKLOG = 256
-"""Connections that the kernel keeps until they are accepted."""
+"""Number of connections that the kernel queues until they are accepted."""
 HEAD_S = 10.0
-"""Time for a request's head, and a TLS handshake, to arrive."""
+"""Time within which a request's head, or a TLS handshake, must arrive."""
 HEAD_BYTES = 64 << 10
 _PIECE_BYTES = 4 << 10
 _LINGER_S = 1.0
-"""Time for which a refused connection is still read: otherwise its end would destroy the answer."""
+"""Time for which a refused connection stays open: closed earlier, it could lose the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen: a Unix socket's path, or a host and a port; port 0: a free one."""
+    """An address to listen at: the path of a Unix socket, or a host and a port; port 0: any free port."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -49,7 +49,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:PATH``. Raises BadSpec."""
+        """Parse ``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:PATH``. Raises BadSpec."""
         if text.startswith("unix:") and text != "unix:":
             return cls(path=Path(text.removeprefix("unix:")))
         host, _, port = text.rpartition(":")
@@ -60,7 +60,7 @@ class Address:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can connect to the address."""
         if self.path is not None or self.host == "localhost":
             return True
         try:
@@ -125,9 +125,9 @@ class Certificate:
 
 
 class _BoundedConnection(H11Protocol):
-    """A connection whose requests have its peer as ``state["peer"]`` of their scopes.
+    """A connection that adds its `Peer` to the ASGI scope of each request, as ``state["peer"]``.
 
-    Heads of requests have `HEAD_S`; bytes that are no request are answered by a problem document.
+    The head of a request must arrive within `HEAD_S`. Bytes that are no request get a problem document.
     """
 
     _refused = False
@@ -139,7 +139,7 @@ class _BoundedConnection(H11Protocol):
         self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_S, self._late)
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes: part of a head, of a body, or of the next request."""
+        """Handle received bytes, and limit the time until a request's head is complete."""
         # h11 limits a head only while it is incomplete, so one that came in a single read would have no limit
         for first in range(0, len(data), _PIECE_BYTES):
             if self._refused:
@@ -156,14 +156,14 @@ class _BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no request; uvicorn calls this as it handles h11's error."""
+        """Refuse bytes that are no request; uvicorn calls this while it handles an error of h11."""
         error = sys.exc_info()[1]
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(
                 Problem(431, f"the head of the request is too long: want at most {HEAD_BYTES} bytes")
             )
         else:
-            self._refuse(Problem(400, f"no request of HTTP/1.1: {error or msg}"))
+            self._refuse(Problem(400, f"not a valid HTTP/1.1 request: {error or msg}"))
 
     def _whole(self) -> None:
         if self._head is not None:
@@ -189,7 +189,7 @@ class _BoundedConnection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A web server that handles no signals, and reports that it listens."""
+    """A web server that handles no signals, and sets an event once it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -236,14 +236,14 @@ async def speaking(
     certificate: Certificate | None = None,
     reload: Reload | None = None,
 ) -> AsyncIterator[str]:
-    """Serve a service at an address, and yield its URL. Requests that are open at the end are cut off.
+    """Serve a service at an address while the context lasts; yield the URL.
 
     Args:
         service: The service.
-        address: Where to listen.
+        address: The address to listen at.
         tokens: The tokens that are accepted.
         certificate: For TLS; None: plain HTTP.
-        reload: Reads the service's files again; None: it has none.
+        reload: Reads the cluster file and the policies file again; None: the service has neither.
 
     Raises BadSpec if other machines could connect without TLS or without tokens, and OSError if the address
     is taken or the certificate cannot be used.
@@ -257,7 +257,7 @@ async def speaking(
     with address.bound() as bound:
         if isinstance(bound, Listener) and certificate is None:
             bound.refusal = Problem(
-                503, f"too many connections are open, or more than {PER_PEER} are yours: close some"
+                503, f"too many connections are open, or you have {PER_PEER} or more: close some"
             ).written()
         made = app(
             service,
@@ -286,7 +286,7 @@ async def speaking(
             await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
-                raise OSError("the web server has ended before it could serve")
+                raise OSError("the web server ended before it could listen")
             yield _url(address, bound, certificate)
         finally:
             listening.cancel()

@@ -160,7 +160,7 @@ def test_a_tenant_has_a_plain_name(tmp_path: Path, name: str) -> None:
 def test_a_tenant_has_one_token(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path)
     tokens.add("alice", Role.SUBMITTER)
-    with pytest.raises(Conflict, match="'alice' has a token: remove that first"):
+    with pytest.raises(Conflict, match="'alice' already has a token: remove that token first"):
         tokens.add("alice", Role.OPERATOR)
     with pytest.raises(Unknown, match="'bob' has no token; tenants with a token: alice"):
         tokens.remove("bob")

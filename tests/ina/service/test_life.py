@@ -84,7 +84,7 @@ async def test_jobs_are_refused_whose_folder_is_not_on_the_machine_of_the_testbe
     """They were accepted, and failed after several tries with env's status 125."""
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "none", tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BadSpec, match=f"'lost': extra.folder = '{folder}': want a directory of"):
+        with pytest.raises(BadSpec, match=f"'lost': extra.folder = '{folder}': want a directory on"):
             await served.submit("lost", 1, (LEFT,), extra={"folder": str(folder)})
     await served.submit("found", 2000, (LEFT,), extra={"folder": str(tmp_path)})
     assert [each.name for each in served.daemon.records()] == ["found"]

@@ -104,7 +104,7 @@ def test_a_group_whose_member_is_cancelled_starts_again_without_it() -> None:
     left = Run(1, ("b",), (0, 1), (1,))
     held = HeldRun(both, {"a": HERE, "b": HERE}, "running")
     (stop,) = steps(desired(left, b=HERE), {1: held})
-    assert stop == Stop(1, "job 'a' is not to run any more")
+    assert stop == Stop(1, "job 'a' is no longer scheduled to run")
     assert steps(desired(left, b=HERE), {}) == [Start(left, {"b": HERE})]
 
 

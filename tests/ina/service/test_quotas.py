@@ -90,7 +90,7 @@ def test_quotas_that_cannot_be_are_refused() -> None:
     with pytest.raises(BadSpec, match="gpus = -1: want 0 or more"):
         Quota("a", gpus=-1)
     with pytest.raises(
-        BadSpec, match="want at most 4; the cluster has 8 GPUs, and 4 are reserved for others"
+        BadSpec, match="want at most 4; the cluster has 8 GPUs, and 4 are reserved for other tenants"
     ):
         Quotas(8, {"a": Quota("a", reserved=4)}).check(Quota("b", reserved=6))
 
@@ -173,7 +173,9 @@ def test_a_reservation_that_exceeds_the_cluster_is_refused_with_the_numbers(http
     http.put("/v1/quotas/alice", json={"reserved": 6}).raise_for_status()
     found = problem(http.put("/v1/quotas/bob", json={"gpus": 4, "reserved": 3}))
     assert found["status"] == 422
-    assert "want at most 2; the cluster has 8 GPUs, and 6 are reserved for others" in str(found["detail"])
+    assert "want at most 2; the cluster has 8 GPUs, and 6 are reserved for other tenants" in str(
+        found["detail"]
+    )
     assert http.get("/v1/quotas/alice").json() == {
         "tenant": "alice",
         "gpus": None,

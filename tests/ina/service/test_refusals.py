@@ -56,7 +56,7 @@ def problem(answer: httpx.Response) -> dict[str, object]:
         ([job("a"), job("b", gpus_per_worker=8, workers=1)], "/jobs/1", "job 'b': 1 worker of 8 GPUs"),
         ([job(tree={})], "/jobs/0/tree", "root is missing"),
         ([job("a"), job("a")], "/jobs/1/name", "an earlier job has this name"),
-        ([job("../../etc/passwd")], "/jobs/0/name", "want a name without '/'"),
+        ([job("../../etc/passwd")], "/jobs/0/name", "without '/', and without"),
         ([job("..")], "/jobs/0/name", "other than '.' and '..'"),
         ([job("x" * 201)], "/jobs/0/name", "want 1 to 200 printable characters in quotes"),
         ([job("a\nb")], "/jobs/0/name", "want 1 to 200 printable characters in quotes"),
@@ -191,7 +191,7 @@ def test_what_is_no_request_is_answered_by_a_problem(bed: Bed) -> None:
         peer.sendall(b"\x16\x03\x01\x02\r\n\r\n")
         answer = peer.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("no request of HTTP/1.1: ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("not a valid HTTP/1.1 request: ")
 
 
 def _connected(bed: Bed) -> socket.socket:

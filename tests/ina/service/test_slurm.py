@@ -128,7 +128,7 @@ def test_a_failure_counts_when_slurm_says_what_ended_the_job(
         (tmp_path / "jobs").write_text("7|CANCELLED|None|ina:s:3\n")
         until(lambda: not runs.lives(3))
         status = runs.status(3)
-    why = "Slurm job 7, cancelled: ended by Slurm, or by a user there"
+    why = "Slurm job 7, cancelled: ended by Slurm or by a user of Slurm"
     assert status == RunStatus(ends={"a": why}, over=True, final=True, failure=why)
 
 

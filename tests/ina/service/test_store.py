@@ -65,7 +65,7 @@ def test_a_damaged_state_is_refused_and_kept(tmp_path: Path) -> None:
     damaged = b"garbage" * 1000
     (tmp_path / "state.sqlite").write_bytes(damaged)
     ways = rf"'ina controller restore BACKUP --state {tmp_path}'.*'ina controller forget --state {tmp_path}'"
-    with pytest.raises(StoreError, match=rf"damaged .*it is left as it is: {ways}"):
+    with pytest.raises(StoreError, match=rf"damaged .*was not changed: {ways}"):
         Store(tmp_path)
     assert (tmp_path / "state.sqlite").read_bytes() == damaged
     recovery.forget(tmp_path)
@@ -251,7 +251,7 @@ def test_a_damaged_witness_is_refused_and_the_state_goes_on_when_it_is_adopted(
 def test_a_state_that_is_not_there_is_neither_adopted_nor_forgotten(
     tmp_path: Path, what: Callable[[Path], object]
 ) -> None:
-    with pytest.raises(StoreError, match="is not there: want the --state of a controller"):
+    with pytest.raises(StoreError, match="does not exist: want the --state of a controller"):
         what(tmp_path / "nosuch")
     assert not (tmp_path / "nosuch").exists()
 
@@ -290,9 +290,9 @@ def test_what_is_no_backup_of_this_state_is_not_restored(killed: Path, tmp_path:
     with pytest.raises(StoreError, match=r"has the state \w+, and .* the state \w+"):
         recovery.restore(tmp_path / "backup", killed)
     (tmp_path / "nothing").touch()
-    with pytest.raises(StoreError, match="no state of a controller"):
+    with pytest.raises(StoreError, match="no backup of a controller"):
         recovery.restore(tmp_path / "nothing", killed)
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         recovery.restore(tmp_path / "absent", killed)
     with Store(killed) as store:
         assert store.last == 50
