@@ -54,5 +54,5 @@ def from_networkx(graph: Any) -> Topology:
 
 
 def _given(kind: Any, values: Mapping[str, Any], **names: str) -> dict[str, Any]:
-    """Return `names`, and those of `values` that are fields of the dataclass `kind`."""
+    """Return `names`, together with the items of `values` that are fields of the dataclass `kind`."""
     return {each.name: values[each.name] for each in fields(kind) if each.name in values} | names

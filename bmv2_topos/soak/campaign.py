@@ -56,7 +56,7 @@ class ProcessDied(Exception):
         ranges = ", ".join(f"{first}..{last}" for first, last in beds)
         super().__init__(
             f"a process died while schedules of these seeds were running: {ranges}; to find which one, "
-            f"run ina soak --processes 1 --seed {first} --schedules {last - first + 1}, and so on for each range"
+            f"run each range: ina soak --processes 1 --seed {first} --schedules {last - first + 1}, and so on"
         )
 
 
@@ -167,7 +167,7 @@ def soak_seeds(
 
 
 def describe(seed: int, own: str | None = None) -> str:
-    """Return the schedule of a seed in words; `own` and errors are those of `replay`."""
+    """Return the schedule of a seed in words; `own` and errors are as for `replay`."""
     return draw_schedule(seed, draw_bed(seed // BED_SEEDS, offers(own) if own else None)).describe()
 
 

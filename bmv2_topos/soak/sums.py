@@ -35,7 +35,7 @@ class SumSettings:
         ranks: Number of ranks.
         numbers: Encoding of float32 values in packets.
         repaired: Whether there is a fallback server, which sums overflowed packets again.
-        turn: Number of packets of a shard that are sent before those of the next shard (`turn_of`).
+        turn: Number of packets of a shard to send before packets of the next shard (`turn_of`).
     """
 
     ranks: int

@@ -192,7 +192,7 @@ class WorkerStation:
         if defector is None or (defector.dies and isinstance(error, RanksDisagree)):
             raise WrongError(f"rank {self.rank} gave up without a reason: {error}")
         if error.job != window.settings.job or error.psns != window.outstanding():
-            raise WrongError(f"rank {self.rank} waits for {window.outstanding()}, not as in its error: {error}")
+            raise WrongError(f"rank {self.rank} waits for {window.outstanding()}, and reports: {error}")
         if defector.dies and error.missing and defector.rank not in error.missing:
             raise WrongError(f"rank {self.rank} does not report rank {defector.rank}, which is dead: {error}")
         self.stop()
