@@ -135,7 +135,7 @@ def find(name: str | None) -> State:
     state = store.load(name or store.the_only_one())
     if not state.complete:
         raise NoTestbed(
-            f"testbed {state.name!r} was not started completely: take it down (ina topo down {state.name})"
+            f"testbed {state.name!r} was not started completely; take it down: ina topo down {state.name}"
         )
     return state
 
