@@ -129,7 +129,9 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
             root = above
             slots[above] = Region(0, 0)
     if not shares and not sums:
-        raise TestbedError(f"job {job.name!r} has no switch to sum it, nor (slots are exclusive) a server")
+        raise TestbedError(
+            f"job {job.name!r} has no switch to sum it, and exclusive slots have no fallback server"
+        )
     return Placement(
         job.hosts,
         job.fallback if shares else None,

@@ -153,8 +153,8 @@ class ExactGradients:
     """Tensors of every rank, layer and iteration, and their sums.
 
     Values are small whole numbers, so that every sum is exact in every encoding, and results can be checked
-    by comparison. In encodings that hold no whole number but 0 exactly (`largest_exact`), all values are 1.5 or
-    -1.5, which every packet rounds to 2 or -2, and the expected sums are sums of these. Each tensor of each
+    by comparison. In encodings that hold no whole number but 0 exactly (`largest_exact`), all values are 1.5
+    or -1.5, which every packet rounds to 2 or -2, and the expected sums are sums of these. Each tensor of each
     iteration is a different part of one array per rank, so that a packet of a wrong iteration is noticed.
     """
 
