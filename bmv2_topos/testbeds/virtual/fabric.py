@@ -225,7 +225,7 @@ class Fabric:
 
     @property
     def hosts(self) -> int:
-        """Number of hosts, and so of the cabling's ends."""
+        """Number of hosts, which is also the number of the cabling's ends."""
         return len(self._hosts)
 
     def end_of(self, host: str) -> int:

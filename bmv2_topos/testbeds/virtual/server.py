@@ -86,7 +86,7 @@ class PolledServer(FallbackHost):
 
     def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
         self.due = NEVER
-        """Time of the server's next turn, even if nothing arrives."""
+        """Time at which the server gets its next turn even if no packet arrives."""
         self.host = socket.host
         self.port = socket.port
         self._socket = socket

@@ -118,7 +118,7 @@ class RunningFlow:
         self._sent = 0
         self._arrived = 0
         self.due = 0
-        """Time of the flow's next turn, even if nothing arrives."""
+        """Time at which the flow gets its next turn even if no packet arrives."""
 
     def poll(self, now: int) -> None:
         """Count arrived packets, and schedule the packets that are due soon."""

@@ -4,8 +4,8 @@ Every station of a host (a worker, a fallback server or the sink of a flow) has 
 turn at a tick if a packet may have arrived for it, or if it is due. Which seat goes first changes with every
 tick. In most turns a worker in the middle of a sum receives results and sends further packets, or a sink
 counts packets: these turns are taken in C (``turns.c``), which calls the engine and the host library
-directly. Turns are taken in Python if a sum begins or ends, if computing has ended, or if a congestion control
-must be called; and at hosts with a fallback server or several workers, always.
+directly. Turns are taken in Python if a sum begins or ends, if computing has ended, or if a congestion
+control must be called; and at hosts with a fallback server or several workers, always.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Pollable(Protocol):
     port: int
     """UDP port at which the object receives packets."""
     due: int
-    """Time of the object's next turn, even if nothing arrives."""
+    """Time at which the object gets its next turn even if no packet arrives."""
 
     def poll(self, now: int) -> None:
         """Take a turn: process arrived packets, and do due work."""

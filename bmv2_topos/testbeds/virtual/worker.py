@@ -154,8 +154,8 @@ class ExactGradients:
 
     Values are small whole numbers, so that every sum is exact in every encoding, and results can be checked
     by comparison. In encodings that hold no whole number but 0 exactly (`largest_exact`), all values are 1.5
-    or -1.5, which every packet rounds to 2 or -2, and the expected sums are sums of these. Each tensor of each
-    iteration is a different part of one array per rank, so that a packet of a wrong iteration is noticed.
+    or -1.5, which every packet rounds to 2 or -2, and the expected sums are sums of these. Each tensor of
+    each iteration is a different part of one array per rank, so that a packet of a wrong iteration is noticed.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class TrainingWorker:
         self.compared = 0
         """Number of elements that were compared with the exact sum."""
         self.due = now
-        """Time of the worker's next turn, even if nothing arrives."""
+        """Time at which the worker gets its next turn even if no packet arrives."""
         self._socket = socket
         self._gradients = gradients
         self._priority = priority
