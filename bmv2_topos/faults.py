@@ -144,7 +144,7 @@ Fault = TimedFault | Kill
 
 
 def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
-    """Return the topology with the link faults that last for the whole run applied to its links."""
+    """Return the topology with its links changed by the faults that last for the whole run."""
     lasting = [fault for fault in faults if isinstance(fault, LinkFault) and fault.lasts]
 
     def changed(link: Link) -> Link:
@@ -155,7 +155,7 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the key of an impossible fault that is wrong, and the reason; None if the fault is possible.
+    """Return the wrong key of an impossible fault, and the reason; None if the fault is possible.
 
     Args:
         fault: The fault.

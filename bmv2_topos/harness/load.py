@@ -27,7 +27,7 @@ def load(source: str) -> Experiment:
         BadExperiment: the file or module has no experiment, or an invalid one.
     """
     if not plugins.is_source(source):
-        raise BadExperiment(f"{source!r} is neither a Python file, own.py, nor a module, package.module")
+        raise BadExperiment(f"{source!r} is neither a Python file (own.py) nor a module (package.module)")
     if source.endswith(".py") and (folder := str(Path(source).absolute().parent)) not in sys.path:
         sys.path.append(folder)
     found = getattr(plugins.module(source), NAME, None)

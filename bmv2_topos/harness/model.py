@@ -49,8 +49,8 @@ class Scenario:
     labels: ResultRow = field(default_factory=dict)
     """Columns that identify the run's row."""
     shape: tuple[int, ...] | None = None
-    """Children of a node at each level of the tree, root first, with hosts for one job (`build`); None: one
-    switch."""
+    """Children of a node at each level of the tree, root first, such as (2, 4) for two racks with four hosts
+    for each job; None: one switch."""
     link: Link | None = None
     trunk: Link | None = None
     transit: tuple[int, ...] = ()

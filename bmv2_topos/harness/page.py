@@ -46,7 +46,7 @@ def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]
 
 
 def rows_of(document: Mapping[str, Any]) -> list[ResultRow]:
-    """Return the rows of a file, which stores a row as the index of its list of columns, and its values."""
+    """Return the rows of a file, in which a row is the index of its list of columns, then its values."""
     columns = document["columns"]
     return [dict(zip(columns[kind], values, strict=True)) for kind, *values in document["rows"]]
 

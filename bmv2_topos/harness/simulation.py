@@ -192,7 +192,7 @@ class Simulation:
         return VirtualTestbed(network, jobs, placements, settings, flows=flows, recorder=recorder)
 
     def _without_sums(self, network: Topology) -> Topology:
-        """Return the network with switches of `transit` not aggregating. Raises BadSpec for unknown ones."""
+        """Return the network in which the switches of `transit` do not aggregate. Raises BadSpec."""
         known = [switch.name for switch in network.switches]
         for name in self.transit:
             if name not in known:

@@ -59,7 +59,7 @@ class Study:
     question: str = ""
     about: str = ""
     limits: str = ""
-    """Texts of the page, in Markdown (as are `question` and `about`)."""
+    """`question`, `about` and `limits` are texts of the page, in Markdown."""
     real: bool = False
     """True if results depend on the machine, as with real processes: such runs go one at a time, and
     `compare` leaves them out."""
@@ -73,7 +73,10 @@ class Study:
             object.__setattr__(self, name, _plain(getattr(self, name)))
 
     def experiment(self, name: str, source: str) -> Experiment:
-        """Return the study as an experiment of this name. Raises BadExperiment, with `source`, if invalid."""
+        """Return the study as an experiment of this name.
+
+        Raises BadExperiment, which names `source` and the field, if a field is invalid.
+        """
         for complaint in itertools.chain(self._wrong_kinds(), self._complaints()):
             raise BadExperiment(f"{source}: {complaint}")
         return Experiment(
@@ -140,7 +143,7 @@ class Study:
         if not 1 <= self.seeds <= MOST_SEEDS:
             yield f"seeds is {_shown(self.seeds)}; it must be from 1 to {MOST_SEEDS}"
         if abs(self.first_seed) > MOST_NUMBER - MOST_SEEDS:
-            yield f"first_seed is {_shown(self.first_seed)}; rows hold numbers up to 2**53"
+            yield f"first_seed is {_shown(self.first_seed)}; all seeds must be within 2**53 of 0"
         if self.seeds > 1 and not self._takes_seed():
             yield f"seeds is {self.seeds}, and run takes no parameter 'seed'"
         if not self.measure:
@@ -209,7 +212,7 @@ class Study:
             table = markdown([*self.sweep, *self.measure], lines)
             parts.append(f"### {variant.capitalize()}\n\n{table}" if self.ablations else table)
         if any(len(selected(rows, **setting)) > 1 for setting in self._settings(rows)):
-            parts.insert(0, "Medians, with the least and the greatest of the seeds.")
+            parts.insert(0, "Medians over the seeds, with the least and the greatest value.")
         return "\n\n".join(parts)
 
     def _line(self, rows: Sequence[ResultRow], setting: Mapping[str, Value]) -> list[str]:

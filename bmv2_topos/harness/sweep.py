@@ -156,7 +156,7 @@ def _call(call: Callable[[], ResultRow]) -> ResultRow:
 
 
 def _found(source: str, quick: bool, key: _Key) -> ResultRow:
-    """Return the row of the run with this key in `source`; runs with functions cannot be pickled."""
+    """Find the run with this key in `source`, as runs with functions cannot be pickled; return its row."""
     return _row(load(source).measure, _runs(source, quick)[key], source)
 
 
@@ -199,7 +199,7 @@ def _exits_raised(run: Run) -> Iterator[None]:
 
 
 def _place(error: BaseException, source: str) -> str:
-    """Return the file and line of an error as text; the experiment's own line if the error passed it."""
+    """Return the file and line of an error as text: if possible, a line of the experiment's own file."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.endswith(source)]
     at = (own or frames)[-1]

@@ -38,13 +38,13 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     checks: tuple[Check, ...] = ()
     limit_s: float = 60.0
-    """Time limit, after which the scenario has failed: in virtual time, of the whole run; with real
-    processes, of a worker's wait without progress."""
+    """Time after which the scenario has failed. In virtual time, it limits the whole run; with real
+    processes, it limits how long a worker waits without progress."""
     seed: int = 0
 
     @property
     def network(self) -> Topology:
-        """The topology with the link faults that last for the whole run applied to its links."""
+        """The topology, with its links changed by the faults that last for the whole run."""
         return with_link_faults(self.topology, self.faults)
 
     @property
@@ -59,7 +59,7 @@ class JobOutcome:
 
     name: str
     failure: str | None
-    """Reason for its failure; None: it did not fail."""
+    """Reason why the job failed; None: it did not."""
     iterations: int
     """Number of iterations finished by all ranks, each sum compared with the exact sum."""
     iteration_s: float

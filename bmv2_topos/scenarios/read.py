@@ -1,6 +1,6 @@
 """Scenarios as files, in TOML (or JSON, or YAML).
 
-A file looks so::
+A file looks like this::
 
     summary = "One worker computes longer: the others wait for it"
     topology = "single-switch:4"            # a name of the catalog
@@ -105,7 +105,7 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def parse_scenario(text: str, *, source: str = "scenario.toml") -> Scenario:
-    """Read a scenario from a text, in the format of the suffix of `source`, its name. Raises BadSpec."""
+    """Read a scenario from a text; `source` is a file name with the format's suffix. Raises BadSpec."""
     return _scenario(documents.parse(text, source), Path(source).stem, Path(source).parent)
 
 

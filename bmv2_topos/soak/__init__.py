@@ -3,8 +3,9 @@
 A *schedule* is drawn from one integer, its seed: jobs, what they sum, what the links do to packets, and
 events such as restarts and region changes. It runs in virtual time on a *bed*, a network with jobs on it that
 32 seeds share. After its last event comes a *calm*, in which links deliver every packet, undamaged and in
-order. Real are the switch programs, compiled, in the engine; the controller's plans and rows; the workers'
-windows and the fallback servers' cores, in C and in numpy. Simulated are the clock and the links.
+order. The schedule runs the real switch programs, compiled, in the real engine; the controller's real plans
+and rows; and the real cores of workers and fallback servers, in C and in NumPy. Only the clock and the links
+are simulated.
 
 After every schedule these must hold:
 

@@ -100,7 +100,7 @@ class BuiltBed:
             bed.topology, self.switches, self.pipelines, pool.objects, slots=slots_of(bed.program)
         )
         self._as_built = False
-        """True while all jobs have the entries of their first admission: updating rows is enough."""
+        """True while all jobs still have their first admission, so that `prepare` only updates their rows."""
         self._counted = False
         """True if the counters have been read and reset since the last schedule began."""
 

@@ -66,7 +66,7 @@ class Tally:
 
     schedules: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    """Occurrences of events, by name."""
+    """Number of occurrences of each event, by name."""
     failures: list[Failure] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
 

@@ -221,7 +221,7 @@ def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
 
 
 def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
-    """Return the encoding of a job's float32 values; instead of "exponent" maybe a block encoding."""
+    """Return the encoding of a job's float32 values; some jobs get a block encoding, not "exponent"."""
     draw = random.Random(f"blocks {job.number} of {seed}")
     return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
 

@@ -106,7 +106,7 @@ class BedSwitch(SwitchNode):
         self.sample: tuple[int, bytes] | None = None
         """Ingress port and frame of the kept contribution, which has the size of frames from hosts.
 
-        Others are not kept: between switches, a user's program may add headers of its own.
+        Frames of other sizes are not kept: between switches, a user's program may add its own headers.
         """
         self._ways = built.ways[name]
 
@@ -150,9 +150,9 @@ class BedNetwork(Network):
         self.links[link].cut_until = max(until, self.links[link].cut_until)
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Return the delivery of a packet with damaged addresses, or None to drop the packet.
+        """Return a function that delivers the packet with damaged addresses; None: drop the packet.
 
-        Half of the corrupted packets to switches are delivered, as if damaged before the frame check.
+        Half of the corrupted packets to switches are delivered: their frame check sequence fits the damage.
         """
         if wire.to not in self.switches or self.random.random() >= 0.5:
             return None

@@ -50,7 +50,7 @@ class TooSlow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A collective that was under way when the calm began, or began later, and has ended."""
+    """A collective that has ended in the calm, and how long it took there."""
 
     seed: int
     job: int

@@ -55,7 +55,7 @@ class ScheduleResult(NamedTuple):
     """Result of a schedule."""
 
     counts: Counter[str]
-    """Occurrences of events, by name."""
+    """Number of occurrences of each event, by name."""
     recoveries: list[Recovery]
 
 

@@ -84,7 +84,7 @@ class CollectivePlan:
     """True if some values are infinite or NaN."""
     priority: int = 0
     waits_us: tuple[int, ...] = ()
-    """Time from the end of each rank's previous collective to its call of this one."""
+    """For each rank: time from the end of its previous collective to its call of this one."""
     pattern: Pattern = Pattern.SUM
     """Kind of data movement. Where it moves shards, `length` is the length of one shard."""
     named: bool = False

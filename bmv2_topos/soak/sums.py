@@ -123,7 +123,7 @@ class SoakSum:
         self.lost = np.zeros(packets, np.bool_)
         """For each packet: whether its sum overflows for good, which must be reported to every rank."""
         self.risky = np.zeros(packets, np.bool_)
-        """For each packet: whether it may overflow, depending on the order of adding, unrepaired."""
+        """For each packet: whether it may overflow for good, depending on the order of adding."""
         self.raw = np.zeros(packets, np.bool_)
         """For each packet: whether the fallback server sums it unscaled and rounds it once."""
         self.bounds = np.zeros(packets)
@@ -211,7 +211,7 @@ class SoakSum:
         nonfinite = self._first(self.nonfinite)
         if numeric_errors.nonfinite != nonfinite:
             raise WrongSum(
-                f"rank {rank}: first non-finite packet at {numeric_errors.nonfinite}, must be {nonfinite}"
+                f"rank {rank}: first non-finite packet is at {numeric_errors.nonfinite}, must be {nonfinite}"
             )
         lost = self._first(self.lost)
         if numeric_errors.overflow == lost:

@@ -22,8 +22,8 @@ OUTCOMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bad_version", "bad_kind", "bad_lanes"), "bad_length"),
     "wrong_direction": "unknown_job",
 }
-"""Outcomes that a program for Tofino counts for refused packets, where they differ from the usual ones: one
-table checks all fields."""
+"""Outcomes that a program for Tofino counts for refused packets, by the usual outcome, where they differ: one
+table of the program checks all fields."""
 
 _UNCOUNTED: Final = ("cut off", "too long")
 """Kinds of forged packets that are not counted as refused: the parser drops them, or they are accepted."""
@@ -67,14 +67,14 @@ def _job(job: JobPlan, *, shared: bool) -> JobPlan:
 
 
 def _aligned(region: Region) -> Region:
-    """Return a region near `region` whose size is a power of two, at an offset that is a multiple of it."""
+    """Return a similar region with a power of two as size and a multiple of the size as offset."""
     size = 1 << max(region.size, 1).bit_length() - 1
     offset = min(region.offset, SHARED_SLOTS - size)
     return Region(offset - offset % size, size)
 
 
 def _within_range(collective: CollectivePlan) -> CollectivePlan:
-    """Return the collective with values whose sums fit int32: no such switch would report an overflow."""
+    """Return the collective with values whose sums fit int32, as these programs report no overflows."""
     return replace(collective, large=False)
 
 

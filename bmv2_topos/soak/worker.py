@@ -103,7 +103,7 @@ class WorkerStation:
                     self._counts[counter.name.lower()] += value
 
     def serve(self, now: int, arrivals: Arrivals) -> int:
-        """Process arrived packets, finish complete collectives, send packets; return the next due time, ns.
+        """Process arrived packets, finish collectives, send packets; return the time (ns) to call again.
 
         Raises:
             WrongSum: the worker received a result that is not the sum.

@@ -220,7 +220,7 @@ class _Life:
             self.lost = event
         elif _arrives(event, self.facts.server):
             self.at_server = True
-            self.detour = self.detour or "its partial sum lost its slot"
+            self.detour = self.detour or "its partial sum was evicted from its slot"
         elif _departs(event, self.facts.server):
             self.at_server = False
         elif event.outcome in ("collided", "preempted", "reclaimed"):

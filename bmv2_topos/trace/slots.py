@@ -49,7 +49,7 @@ class Tenure:
 
 
 def tenures(events: Iterable[Event]) -> list[Tenure]:
-    """Return the tenures of all slots, in the order in which they begin; `events`: in order of time."""
+    """Return the tenures of all slots, in the order of their starts; `events` must be in order of time."""
     found: list[Tenure] = []
     held: dict[tuple[str, int], Tenure] = {}
     for event in events:
@@ -76,7 +76,7 @@ def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
     elif outcome in ("aggregated", *_TAKES):
         if holder is not None:
             holder.evicted_by = attempt if outcome in _TAKES else None
-            _end(held, place, event, _TAKES.get(outcome, "left behind, and free for others"))
+            _end(held, place, event, _TAKES.get(outcome, "abandoned, so that the slot was free"))
         held[place] = Tenure(event.place, event.slot, event.job, event.psn, event.time_ns)
         return held[place]
     elif outcome in _ENDS and mine:

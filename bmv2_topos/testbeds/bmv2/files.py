@@ -23,7 +23,7 @@ Arrival = tuple[int, bytes]
 DEADLINE_S = 600.0
 PIPE_BYTES = 1 << 20
 OTHER_FILES = 256
-"""Maximum number of open files of a switch in addition to its ports'."""
+"""Maximum number of open files of a switch, not counting the files of its ports."""
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 
@@ -140,7 +140,7 @@ class FileSwitch:
 def port_command(before: Sequence[str], ports: Mapping[int, str], after: Sequence[str]) -> list[str]:
     """Return a command (`before`, the ports, `after`) that may open two files for each port.
 
-    Five hundred ports are more than the usual limit of 1,024 files.
+    A switch with five hundred ports needs more than the usual limit of 1,024 open files.
     """
     words = [word for port, name in ports.items() for word in ("-i", f"{port}@{name}")]
     files = OTHER_FILES + 2 * len(ports)

@@ -125,7 +125,10 @@ class P4RuntimePlane:
         self._groups.add(group)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """Define a clone session, whose copies are cut to `truncate` bytes (0: not cut); None removes it."""
+        """Define a clone session, whose copies are cut to `truncate` bytes (0: not cut).
+
+        With None as `members`, remove the session.
+        """
         entry = p4.CloneSessionEntry(session_id=session, packet_length_bytes=truncate)
         for port, instance in members or ():
             entry.replicas.add(egress_port=port, instance=instance)

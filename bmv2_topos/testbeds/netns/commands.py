@@ -127,7 +127,7 @@ def _switch_lines(topology: Topology, switch: str) -> list[str]:
 
 
 def rates(testbed: str, topology: Topology) -> Iterator[Command]:
-    """Yield the commands that limit what hosts send to the rates of their links."""
+    """Yield the commands that limit each host's interface to the rate of its link."""
     for host in topology.servers:
         (link,) = (each for each in topology.links if host.name in (each.a, each.b))
         if link.rate_bps:

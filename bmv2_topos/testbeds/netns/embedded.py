@@ -69,8 +69,8 @@ def switch_options(topology: Topology, switch: str, program: Program, socket: Pa
     """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
 
     The switch itself limits its ports to their rates, so that programs see the queue, and delays and loses
-    packets, with its own random numbers; hosts limit what they send. Captures keep headers only, which is all
-    that ``ina trace`` needs.
+    packets, with its own random numbers; hosts limit their own interfaces. Captures keep headers only, which
+    is all that ``ina trace`` needs.
 
     Args:
         topology: The testbed's topology.

@@ -12,7 +12,7 @@ from controller.vocabulary import Topology
 
 
 def entries(topology: Topology, switch: str, up: Topology | None = None) -> list[TableEntry]:
-    """Return a switch's rows: one for each host's MAC, and one for its own address. Nothing is flooded.
+    """Return a switch's rows: one for each host's MAC, and one for the switch's IP address. No flooding.
 
     Paths use only the part of the topology that is `up`; a host outside that part gets the row of a path
     through the whole topology.

@@ -160,7 +160,7 @@ def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:
         names = ", ".join(
             each.removeprefix(prefix(state.name)) for each in namespaces.existing(prefix(state.name))
         )
-        other = f"; --name {host} names the testbed" if host in store.known() else ""
+        other = f"; give --name {host} if you mean that testbed" if host in store.known() else ""
         raise NoTestbed(
             f"testbed {state.name!r} has no node {host!r}; it has {names or 'none any more'}{other}"
         )
@@ -257,7 +257,7 @@ def _switch_commands(state: State) -> dict[str, Command]:
 
 
 def _start_switches(state: State) -> dict[str, int]:
-    """Start all switches, as processes that outlive this one. Return their ids."""
+    """Start all switches, as processes that outlive this one. Return the process ids by switch."""
     (first, command), *others = _switch_commands(state).items()
     started = {first: start_switch(command.argv, state.log(first))}
     # the first switch compiles the program, for all

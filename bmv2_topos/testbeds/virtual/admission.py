@@ -48,7 +48,7 @@ class SlotRequest:
 class VirtualFleet(Fleet):
     """The controller of a topology's switches, with operations that only experiments need.
 
-    `objects` are those in the program of all switches; each aggregating switch has `slots` slots.
+    `objects` describe the switches' common program; each aggregating switch has `slots` slots.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
 
 
 def ranks_of(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
-    """Return the job with one rank for each server and, unless jobs share slots, its slots at each switch."""
+    """Return the job with one rank for each server; its exclusive slots are the fewest at any switch."""
     straggler = job.straggler
     if straggler is not None:
         straggler = replace(straggler, rank=job.hosts.index(job.servers[straggler.rank]))

@@ -98,7 +98,7 @@ class ReceivedPackets:
     lengths: array[int]
 
     def segments(self) -> Iterable[tuple[Bytes, int]]:
-        """Return the frames as runs of equally long frames: the bytes of each run, and a frame's length."""
+        """Split the frames into runs of equal length; return each run's bytes and its frame length."""
         return segments(self.data, self.lengths)
 
 
@@ -218,7 +218,7 @@ class Fabric:
                 self._recorder.collect(name, switch)
 
     def arrived(self) -> Sequence[int]:
-        """Return the ends at which packets may have arrived since the last call: some may have none."""
+        """Return all ends at which packets have arrived since the last call, and possibly other ends."""
         return self.cabling.waiting()
 
     # ------------------------------------------------------------------ hosts

@@ -68,7 +68,7 @@ class RunningJob:
     server: PolledServer | None = None
     """The job's fallback server, which stays when the job is withdrawn."""
     ends_ns: list[int] = field(default_factory=list)
-    """Times at which all ranks had done each iteration."""
+    """For each iteration: time at which all ranks had done it."""
     restarts: int = 0
     gone: bool = False
     """True once the job is done, removed or refused: it will not be admitted again."""
@@ -82,7 +82,7 @@ class RunningJob:
     _compared: int = 0
 
     def admit(self, now: int) -> None:
-        """Admit the job to its switches, and start its workers at the first iteration that not all have done.
+        """Admit the job to its switches, and start its workers at the iteration after those all have done.
 
         Raises a ControllerError if the switches cannot take the job, unless `settings.report_refusals`.
         """
@@ -330,7 +330,7 @@ def _power_of_two_up_to(number: int) -> int:
 
 
 class StallCheck:
-    """Detects stalls of all workers; checks them only when a stall could have exceeded the patience."""
+    """Detects that all workers stall; looks at them only when a stall could have reached `patience_s`."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -349,7 +349,7 @@ class StallCheck:
 
 
 def _least_wait(jobs: Iterable[RunningJob], now: int) -> int:
-    """Return the shortest wait for a result of any worker, ns; 0 if a worker computes, or there is none."""
+    """Return the shortest time that a worker has waited for a result, ns; 0 if a worker computes."""
     waits = []
     for job in jobs:
         for worker in job.workers:

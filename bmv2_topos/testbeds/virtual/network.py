@@ -87,7 +87,7 @@ class Network:
     """The clock, the events, and the packets in flight."""
 
     def __init__(self, links: Iterable[Impairments], *, seed: int | str, start: int = 0) -> None:
-        """Make a network of links with these impairments, in both directions; no rates, no jitter."""
+        """Make a network of links with these impairments in both directions, except rate and jitter."""
         self.now = start
         self.coalesce_us = 0
         """Hosts process together the packets that arrive within this time; 0: every packet at once."""
@@ -106,7 +106,7 @@ class Network:
     # ------------------------------------------------------------------ time
 
     def call_at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Call `action` at a time, after the calls that were added before for the same time."""
+        """Call `action` at a time, after calls that were added earlier for the same time."""
         self._events.add(time, (action, arguments))
 
     def step(self) -> bool:
@@ -284,7 +284,7 @@ class Station:
 
 
 def segments(data: bytes | bytearray, lengths: Sequence[int]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """Split back-to-back frames into runs of equally long frames; yield a run's bytes, a frame's length."""
+    """Split back-to-back frames into runs of equal length; yield each run's bytes and its frame length."""
     whole = np.frombuffer(data, np.uint8)
     start = at = 0
     for i in range(1, len(lengths) + 1):

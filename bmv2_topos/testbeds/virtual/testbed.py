@@ -316,12 +316,12 @@ def unsupported(fault: Fault) -> str:
     match fault:
         case Kill(job=job, rank=rank):
             return (
-                f"kill of rank {rank} of job {job!r}: virtual time has no processes that could die; a runner"
-                " of processes can (loopback, netns, mininet)"
+                f"kill of rank {rank} of job {job!r}: virtual time has no processes that could die; use a"
+                " runner with processes (loopback, netns, mininet)"
             )
         case LinkFault(kind=kind) if kind != "loss":
             return (
-                f"{kind} of the link {'-'.join(fault.link)}: while jobs run, virtual time changes loss alone"
+                f"{kind} of the link {'-'.join(fault.link)}: while jobs run, virtual time changes only loss"
             )
         case RestartJob(removed_at_once=False) | Congest() | Strangers():
             return f"{fault}: only the soak supports such faults"

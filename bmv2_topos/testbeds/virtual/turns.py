@@ -86,7 +86,7 @@ class HostTurns:
     """The seats of all stations, and their turns (see the module). Times are nanoseconds."""
 
     def __init__(self, fabric: Fabric, interfaces: Interfaces, *, quick: bool) -> None:
-        """Make an object without seats; `quick`: take turns that need no Python in C."""
+        """Make an object without seats; with `quick`, C takes the turns that need no Python."""
         self._fabric = fabric
         self._interfaces = interfaces
         self._quick = _Quick(fabric.cabling) if quick else None
@@ -120,7 +120,7 @@ class HostTurns:
         """Copy state from C to the Python objects: the counters of sinks, and the due times of workers."""
         for number in np.flatnonzero(self._seats["arrived"]):
             flow = self._seated[number]
-            assert isinstance(flow, RunningFlow), "only sinks are counted for in C"
+            assert isinstance(flow, RunningFlow), "C counts packets only for sinks"
             flow.count(int(self._seats["arrived"][number]))
         self._seats["arrived"] = 0
         for number in np.flatnonzero(self._seats["core"]):
@@ -195,7 +195,7 @@ class HostTurns:
         self._seated[number].due = int(self._seats["due"][number])
 
     def _note(self, number: int) -> None:
-        """Copy the state that C needs from the object at a seat to the seat."""
+        """Copy the state that C needs from the Python object at a seat to the table of seats."""
         each, seats = self._seated[number], self._seats
         seats["due"][number] = each.due
         if isinstance(each, TrainingWorker):

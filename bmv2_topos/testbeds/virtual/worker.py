@@ -136,7 +136,8 @@ class Training:
 _SHIFTS = 997  # a prime: number of tensors after which values repeat
 _LARGEST = 15.0
 _ROUNDED, _TO = 1.5, 2.0
-"""Values for encodings that cannot hold 1 exactly: 1.5, which they round to 2, a packet's unit then."""
+"""Values for encodings that cannot hold 1 exactly: 1.5, which is rounded to 2, the unit of a packet whose
+largest value is from 1 to 2."""
 
 
 def largest_exact(workers: int, numbers: Encoding) -> int:
@@ -155,7 +156,7 @@ class ExactGradients:
     Values are small whole numbers, so that every sum is exact in every encoding, and results can be checked
     by comparison. In encodings that hold no whole number but 0 exactly (`largest_exact`), all values are 1.5
     or -1.5, which every packet rounds to 2 or -2, and the expected sums are sums of these. Each tensor of
-    each iteration is a different part of one array per rank, so that a packet of a wrong iteration is noticed.
+    each iteration is a different part of a rank's array, so that a packet of a wrong iteration is noticed.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class ExactGradients:
             workers: Number of ranks.
             tensors: Elements of each layer.
             numbers: Encoding in packets, with room for the sum of all ranks (`encodings.most_ranks`).
-            scale_bits: Bits of the job's fixed scale, within whose range all sums must be.
+            scale_bits: Fraction bits of the job's fixed-point scale, within whose range all sums must be.
             seed: Seed of the values.
         """
         # at a fixed scale, ranks * largest must stay below 2**31
@@ -246,13 +247,13 @@ class CheckedCongestion:
         self._number = self._digest = 0
 
     def start(self, window: int) -> Limits:
-        """Start the congestion control, and return its limits after the comparison."""
+        """Start the congestion control; return its limits, compared with the other ranks' limits."""
         self._most = window
         self._number = self._digest = 0
         return self._compared(self._inner.start(window))
 
     def on_round(self, outcome: Round) -> Limits:
-        """Report a round to the congestion control, and return its limits after the comparison."""
+        """Report a round to the congestion control; return its limits, compared with the other ranks'."""
         self._number += 1
         self._digest = hash((self._digest, outcome))
         return self._compared(self._inner.on_round(outcome))
