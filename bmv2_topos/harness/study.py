@@ -49,7 +49,7 @@ class Study:
     """Values of each parameter to vary, run in every combination; other parameters keep their defaults. The
     first parameter with numbers as values is the x axis of plots."""
     measure: Mapping[str, Callable[[Any], Value]]
-    """Columns: for each name (with its unit), a function that computes the value from the result of `run`."""
+    """Functions that compute the columns from the result of `run`, by column name (which has the unit)."""
     seeds: int = 1
     """Number of seeds: each combination of parameters is run once with each seed."""
     first_seed: int = 1

@@ -86,7 +86,7 @@ def host_commands(testbed: str, topology: Topology) -> Iterator[Command]:
 def neighbour_lines(topology: Topology, host: str) -> Iterator[str]:
     """Yield the lines for ``ip -batch`` that give a host the MACs of all other hosts and of the switches.
 
-    A host with a subnet of its own gets none, as it uses ARP; its interface is renamed to ``eth0``.
+    A host with a subnet of its own uses ARP instead; its interface is renamed to ``eth0``.
     """
     own = interface(host)
     if topology.server[host].prefix:

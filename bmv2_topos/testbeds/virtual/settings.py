@@ -114,7 +114,7 @@ def offered(
         raise TestbedError(f"{found.title} puts {found.lanes} values into each packet, not {lanes}")
     if found.slots < wanted:
         raise TestbedError(
-            f"{found.title} has {found.slots} slots, and {wanted} are wanted: give its registers SLOTS cells"
+            f"{found.title} has {found.slots} slots, but {wanted} are wanted: size registers by macro SLOTS"
         )
     return found
 
