@@ -17,8 +17,8 @@ _APART = 0.07
 def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | None = None) -> None:
     """Draw a topology into a file: .png, .svg or .pdf.
 
-    `jobs` are hosts by the name of their job, whose tree, up to the root, is drawn in a colour of its own.
-    Raises PlotsMissing.
+    `jobs` maps the name of each job to its hosts; the job's tree, up to the root, is drawn in its own colour.
+    Raises PlotsMissing without matplotlib.
     """
     at = positions(topology)
     width = max(x for x, _ in at.values()) + 1
@@ -40,7 +40,7 @@ def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | Non
 
 
 def job_links(topology: Topology, hosts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the links of a job's tree, each from below to above."""
+    """Return the links of a job's tree, as pairs (child, parent)."""
     links: dict[tuple[str, str], None] = {}
     for host in hosts:
         node = host

@@ -1,21 +1,21 @@
 """Faults of jobs on a network, as data: for scenarios, experiments, the virtual testbed and the soak.
 
-==================  ==========================================  =======================================
-fault               what happens                                who carries it out
-==================  ==========================================  =======================================
-`LinkFault`         a link loses packets, or is slower          all; virtual testbed, soak: later, too
-`Kill`              a worker dies                               testbeds of processes
-`RestartJob`        all workers of a job start again            virtual testbed, soak
-`RestartFallback`   a job's fallback server forgets             virtual testbed, soak
-`ChangeRegion`      a job gets other slots                      virtual testbed, soak
-`Straggle`          a rank computes longer                      virtual testbed
-`RemoveJob`         a job is ended                              virtual testbed
-`Congest`           a switch marks all that leaves it           soak
-`Strangers`         frames arrive that have to be refused       soak
-==================  ==========================================  =======================================
+==================  ===========================================  =========================================
+fault               what happens                                 supported by
+==================  ===========================================  =========================================
+`LinkFault`         a link loses packets, or is slower           all; during the run: virtual testbed, soak
+`Kill`              a worker dies                                testbeds with processes
+`RestartJob`        all workers of a job start again             virtual testbed, soak
+`RestartFallback`   a job's fallback server loses its state      virtual testbed, soak
+`ChangeRegion`      a job gets other slots                       virtual testbed, soak
+`Straggle`          a rank computes longer                       virtual testbed
+`RemoveJob`         a job is removed                             virtual testbed
+`Congest`           a switch marks all departing packets (ECN)   soak
+`Strangers`         a switch receives frames that it must drop   soak
+==================  ===========================================  =========================================
 
-A runner that cannot carry out a fault refuses it by name before anything starts. Times count from the start
-of the run.
+A runner that does not support a fault raises an error that names the fault, before anything starts. Times
+count from the start of the run.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ LINK_KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps")
 
 @dataclass(frozen=True, slots=True)
 class LinkFault:
-    """A property of the link between two nodes changes: a field of `Link`.
+    """A change of one property (`kind`, a field of `Link`) of the link between two nodes.
 
-    If it `lasts`, the value replaces the link's own; else the loss is added to the link's own for a while.
+    If the fault `lasts`, `value` replaces the link's own value. Otherwise it must be a loss, which is added
+    to the link's own loss from `at_s` on, for `for_s` seconds.
     """
 
     at_s: float
@@ -47,13 +48,13 @@ class LinkFault:
 
     @property
     def lasts(self) -> bool:
-        """True if the property lasts for the whole run."""
+        """True if the change lasts for the whole run."""
         return self.at_s == 0 and self.for_s == math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A worker dies, at the beginning of an iteration: the first is 0."""
+    """A worker dies at the beginning of an iteration, counted from 0."""
 
     job: str
     rank: int
@@ -64,8 +65,9 @@ class Kill:
 class RestartJob:
     """All workers of a job start again, from the last iteration that all of them have finished.
 
-    The job is admitted again under the same id, with another epoch: its packets in slots, queues and the
-    fallback server stay. `removed_at_once`: if not, the switches serve the dead job until its restart.
+    The job is admitted again under the same id, with another epoch; packets of its old epoch stay in slots,
+    queues and the fallback server. `removed_at_once`: the job leaves the switches when its workers stop; if
+    False, the switches keep serving the dead job until its restart.
     """
 
     at_s: float
@@ -76,7 +78,7 @@ class RestartJob:
 
 @dataclass(frozen=True, slots=True)
 class RestartFallback:
-    """A job's fallback server loses all state of packets, and receives nothing for a while."""
+    """A job's fallback server loses all state of packets, and receives nothing for `down_s` seconds."""
 
     at_s: float
     job: str
@@ -85,7 +87,7 @@ class RestartFallback:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRegion:
-    """A shared job gets other slots, at one switch, or ("") at all switches of its tree."""
+    """A job with shared slots gets other slots at `switch`; if that is "", at all switches of its tree."""
 
     at_s: float
     job: str
@@ -95,13 +97,13 @@ class ChangeRegion:
 
     @property
     def region(self) -> Region:
-        """The slots."""
+        """The job's new slots."""
         return Region(self.offset, self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class Straggle:
-    """A rank's computing time changes from now on."""
+    """A rank's computing time per iteration is `compute_s` from `at_s` on."""
 
     at_s: float
     job: str
@@ -111,7 +113,7 @@ class Straggle:
 
 @dataclass(frozen=True, slots=True)
 class RemoveJob:
-    """A job is ended in any state; a job that has not arrived yet never will."""
+    """A job is removed, whatever its state; a job that has not arrived yet never starts."""
 
     at_s: float
     job: str
@@ -119,7 +121,7 @@ class RemoveJob:
 
 @dataclass(frozen=True, slots=True)
 class Congest:
-    """A switch marks every departing packet, for a while."""
+    """A switch marks every departing packet with ECN, for `for_s` seconds."""
 
     at_s: float
     switch: str
@@ -128,7 +130,7 @@ class Congest:
 
 @dataclass(frozen=True, slots=True)
 class Strangers:
-    """Frames arrive at a switch that it must refuse, made from an accepted frame."""
+    """A switch receives frames to refuse, forged from one that it accepted (`soak.network.forge`)."""
 
     at_s: float
     switch: str
@@ -142,7 +144,7 @@ Fault = TimedFault | Kill
 
 
 def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
-    """Return the topology with the permanent faults of its links."""
+    """Return the topology with its links changed by the faults that last for the whole run."""
     lasting = [fault for fault in faults if isinstance(fault, LinkFault) and fault.lasts]
 
     def changed(link: Link) -> Link:
@@ -153,12 +155,12 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the key and the reason of an impossible fault; None: it is possible.
+    """Return the wrong key of an impossible fault, and the reason; None if the fault is possible.
 
     Args:
         fault: The fault.
         topology: The network.
-        workers: The jobs' numbers of ranks, by name.
+        workers: Number of ranks of each job, by the job's name.
     """
     match fault:
         case LinkFault(link=ends):
@@ -189,7 +191,7 @@ _KINDS: Mapping[str, type[Fault]] = {
     "straggle": Straggle,
     "remove-job": RemoveJob,
 }
-"""Faults that files can contain: faults that some runner of scenarios carries out."""
+"""Faults that scenario files can contain, by ``kind``; at least one runner of scenarios supports each."""
 _SECONDS = documents.number(0, 3600, "seconds")
 _KEYS: Mapping[str, documents.Check] = {
     "kind": documents.one_of(_KINDS),
@@ -210,17 +212,17 @@ _KEYS: Mapping[str, documents.Check] = {
 
 
 def read_fault(document: Document, where: Where, topology: Topology, workers: Mapping[str, int]) -> Fault:
-    """Return the fault in a table of a file: its ``kind``, and the fields of its class.
+    """Return the fault that a table of a file describes: a ``kind``, and the fields of the fault's class.
 
-    A fault of a link has ``link = [A, B]``, and a property as its kind.
+    For a fault of a link, ``kind`` is the property that changes, and ``link = [A, B]`` names the link's ends.
 
     Args:
         document: The file.
-        where: The way to the table.
+        where: Keys and indices that lead to the table in the file.
         topology: The network.
-        workers: The jobs' numbers of ranks, by name.
+        workers: Number of ranks of each job, by the job's name.
 
-    Raises BadSpec, with the line and the key.
+    Raises BadSpec, which names the line and the key.
     """
     found = dict(document.check(where, _KEYS, what="fault", require=("kind",)))
     kind = found["kind"]

@@ -1,4 +1,4 @@
-"""Topologies as networkx graphs, and the other way."""
+"""Conversion of topologies to networkx graphs and back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from controller.vocabulary import Link, Server, Switch, Topology
 
 
 def to_networkx(topology: Topology) -> Any:
-    """Return an undirected graph; a multigraph if two nodes have several links.
+    """Return the undirected graph of a topology; a multigraph if several links join the same two nodes.
 
     Nodes have the fields of `Switch` or `Server`, edges the fields of `Link` and ``number``, the link's
-    position among the links, which determines the numbers of ports. The graph has ``name`` and ``root``.
+    position among the links, from which port numbers follow. The graph has ``name`` and ``root``.
     """
     pairs = Counter(frozenset((link.a, link.b)) for link in topology.links)
     kind = networkx.MultiGraph if max(pairs.values(), default=1) > 1 else networkx.Graph
@@ -37,7 +37,7 @@ def from_networkx(graph: Any) -> Topology:
     `Switch` and `Server`; attributes of other names are ignored.
 
     Raises:
-        BadSpec: it is no network.
+        BadSpec: the graph is not a valid network.
     """
     switches, servers = [], []
     for node, values in graph.nodes(data=True):
@@ -47,12 +47,12 @@ def from_networkx(graph: Any) -> Topology:
         else:
             switches.append(Switch(**_given(Switch, values, name=str(node))))
     edges = sorted(graph.edges(data=True), key=lambda edge: edge[2].get("number", 0))
-    # the graph determines which end is `a`, but the edge knows it
+    # networkx may yield an edge's ends in either order; the edge's own `a` and `b`, if given, are right
     links = [Link(**({"a": str(a), "b": str(b)} | _given(Link, values))) for a, b, values in edges]
     root = str(graph.graph.get("root", ""))
     return Topology(tuple(switches), tuple(servers), tuple(links), root, graph.graph.get("name", ""))
 
 
 def _given(kind: Any, values: Mapping[str, Any], **names: str) -> dict[str, Any]:
-    """Return the values of the fields of a dataclass, and these."""
+    """Return `names`, together with the items of `values` that are fields of the dataclass `kind`."""
     return {each.name: values[each.name] for each in fields(kind) if each.name in values} | names

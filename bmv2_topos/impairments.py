@@ -1,4 +1,4 @@
-"""A link's faults in the notation of ``ina switch --impair``, which embedded switches carry out."""
+"""A link's impairments (such as loss and delay) in the notation of ``ina switch --impair``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LEAST_DELAY_S = 50e-6
 
 
 def link_impairments(link: Link, *, rate: bool = True) -> str:
-    """Return a link's impairments as in ``ina switch --impair``; without `rate` if not wanted."""
+    """Return a link's impairments as for ``ina switch --impair``; rate and queue only if `rate` is True."""
     given = {"loss": link.loss, "duplicate": link.duplicate, "reorder": link.reorder}
     if link.delay_s >= LEAST_DELAY_S:
         given["delay"] = link.delay_s
@@ -20,5 +20,5 @@ def link_impairments(link: Link, *, rate: bool = True) -> str:
 
 
 def outgoing(impairments: str) -> str:
-    """Return impairments of one direction only, out of the switch."""
+    """Return the impairments limited to packets that leave the switch (prefix ``tx.``)."""
     return ",".join(f"tx.{part}" for part in impairments.split(","))

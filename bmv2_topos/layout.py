@@ -1,7 +1,7 @@
-"""Where the nodes of a topology are drawn: pure functions.
+"""Positions of a topology's nodes in a drawing: pure functions.
 
-A switch is as high as it is far from the nearest host for workers, so that racks are below spines and these
-below cores, whichever switch is the root.
+A switch's height is its distance from the nearest host for workers, so that racks are below spines, and
+spines below cores, whichever switch is the root.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Position = tuple[float, float]
 
 
 def positions(topology: Topology) -> Mapping[str, Position]:
-    """Return where each node is: hosts of workers at height 0, one unit from each other."""
+    """Return the position (x, y) of each node: hosts of workers at height 0, one unit from each other."""
     heights = _heights(topology)
     placed = _hosts(topology)
     width = max(len(placed), 2) - 1.0
@@ -31,7 +31,7 @@ def positions(topology: Topology) -> Mapping[str, Position]:
 
 
 def _hosts(topology: Topology) -> dict[str, Position]:
-    """Place hosts of workers rack by rack."""
+    """Return the positions of hosts of workers, side by side in the order of racks."""
     racks: dict[str, list[str]] = {}
     for host in topology.servers_for("worker"):
         racks.setdefault(topology.rack_of[host], []).append(host)
@@ -40,7 +40,7 @@ def _hosts(topology: Topology) -> dict[str, Position]:
 
 
 def _others(topology: Topology) -> Mapping[str, Sequence[str]]:
-    """Return the other hosts, which are drawn above their switches."""
+    """Return the hosts that are not for workers, by switch; they are drawn above their switch."""
     above: dict[str, list[str]] = {}
     for host in topology.servers:
         if host.role != "worker":

@@ -31,7 +31,7 @@ def draw_report(report: Report, path: Path) -> None:
 
 
 def ticks(labels: Iterable[object]) -> list[tuple[float, str]]:
-    """Return positions 0, 1, … and their labels, for `draw_lines`: values at equal distances."""
+    """Return positions 0, 1, … with these labels, as `x_ticks` of `draw_lines`, for equally spaced values."""
     return [(float(place), str(label)) for place, label in enumerate(labels)]
 
 
@@ -53,10 +53,10 @@ def draw_lines(
         x: Label of the x axis.
         y: Label of the y axis.
         title: Title of the plot.
-        x_ticks: Positions and labels on the x axis; None: chosen.
-        dashed: Names of dashed lines, which have the colour of the line before.
+        x_ticks: Positions and labels on the x axis; None: matplotlib chooses.
+        dashed: Names of lines to draw dashed, in the colour of the preceding line.
 
-    Raises PlotsMissing.
+    Raises PlotsMissing without matplotlib.
     """
     figure, (panel,) = new_figure(1, height=2.8)
     colour = -1

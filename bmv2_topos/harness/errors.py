@@ -1,7 +1,7 @@
 """Errors of the harness.
 
 HarnessError
-├── BadExperiment    there is no experiment, or it makes no sense: says what does not, and why
+├── BadExperiment    no experiment was found, or a part of it is invalid: names the part and the reason
 └── RunFailed        a run raised an error: names the run, the error and the line
 """
 
@@ -15,10 +15,10 @@ class HarnessError(Exception):
 
 
 class BadExperiment(HarnessError):
-    """There is no experiment where one was expected, or a part of it makes no sense."""
+    """A file or module has no experiment, or a part of the experiment is invalid."""
 
     exit_code = 2
 
 
 class RunFailed(HarnessError):
-    """A run of an experiment raised an error. It survives pickling."""
+    """A run of an experiment raised an error. Can be pickled, to pass from a process to its parent."""

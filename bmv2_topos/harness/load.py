@@ -24,10 +24,10 @@ def load(source: str) -> Experiment:
 
     Raises:
         BadSpec: there is no such file or module, or it cannot be imported.
-        BadExperiment: it has no experiment, or an inconsistent one.
+        BadExperiment: the file or module has no experiment, or an invalid one.
     """
     if not plugins.is_source(source):
-        raise BadExperiment(f"{source!r} is neither a Python file, own.py, nor a module, package.module")
+        raise BadExperiment(f"{source!r} is neither a Python file (own.py) nor a module (package.module)")
     if source.endswith(".py") and (folder := str(Path(source).absolute().parent)) not in sys.path:
         sys.path.append(folder)
     found = getattr(plugins.module(source), NAME, None)

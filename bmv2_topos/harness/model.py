@@ -18,11 +18,11 @@ from controller.vocabulary import Job, Link
 
 
 class Run(Protocol):
-    """One run."""
+    """One run of an experiment, which makes one row of results."""
 
     @property
     def labels(self) -> ResultRow:
-        """Columns that identify its row."""
+        """Columns that identify the run's row."""
 
     @property
     def real(self) -> bool:
@@ -30,14 +30,14 @@ class Run(Protocol):
 
     @property
     def missing(self) -> str:
-        """This machine's or user's missing requirements, as a sentence; empty if none."""
+        """Requirements of the run that this machine or user lacks, as a sentence; empty if none."""
 
     @property
     def elements(self) -> int:
-        """Elements that all workers send: a measure of the run's duration."""
+        """Number of tensor elements that all workers send together: a measure of the run's duration."""
 
     def run(self) -> Any:
-        """Run it, and return the input of the experiment's `measure`."""
+        """Carry out the run, and return the result to pass to the experiment's `measure`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +47,25 @@ class Scenario:
     jobs: tuple[Job, ...]
     settings: VirtualSettings
     labels: ResultRow = field(default_factory=dict)
-    """Columns that identify its row."""
+    """Columns that identify the run's row."""
     shape: tuple[int, ...] | None = None
-    """Children per level of a tree that holds one job; None: one switch."""
+    """Children of a node at each level of the tree, root first, such as (2, 4) for two racks with four hosts
+    for each job; None: one switch."""
     link: Link | None = None
     trunk: Link | None = None
     transit: tuple[int, ...] = ()
-    """Levels of the tree, the root's 0, whose switches pass packets on without adding."""
+    """Levels of the tree (0: the root) whose switches forward packets without aggregating."""
     rates: Mapping[str, float] = field(default_factory=dict)
-    """Rates of the links of some hosts, bits/s."""
+    """Rates of hosts' links by host name, bits/s; other links keep the rate of `link` or `trunk`."""
     faults: tuple[Fault, ...] = ()
 
     real: ClassVar[bool] = False
-    """Virtual time gives the same digits anywhere."""
+    """False: virtual time gives the same results on any machine."""
     missing: ClassVar[str] = ""
 
     @property
     def elements(self) -> int:
-        """Elements that all workers send."""
+        """Number of tensor elements that all workers send together."""
         return sum(job.workers * job.iterations * sum(job.tensors) for job in self.jobs)
 
     def run(self) -> Report:
@@ -89,60 +90,62 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One run that is a call."""
+    """One run that calls a function."""
 
     labels: ResultRow
-    """Columns that identify its row."""
+    """Columns that identify the run's row."""
     call: Callable[[], Any]
-    """Returns what the experiment's `measure` takes."""
+    """Function to call; the experiment's `measure` gets its result."""
     elements: int = 0
-    """Elements that all workers send packet by packet; 0: it is only computed, in less than a second."""
+    """Number of elements that all workers send, packet by packet; 0 for a call that simulates no packets and
+    takes less than a second."""
     real: bool = False
-    """The result depends on the machine, and differs between calls."""
+    """True if the result depends on the machine, and differs between calls."""
 
     missing: ClassVar[str] = ""
 
     def run(self) -> Any:
-        """Call it."""
+        """Call the function and return its result."""
         return self.call()
 
 
 def columns(found: ResultRow) -> ResultRow:
-    """Return the result of a call as columns: the `measure` of experiments whose runs are calls."""
+    """Return `found` unchanged: the `measure` of experiments whose calls already return columns."""
     return found
 
 
 Measure = Callable[[Any], ResultRow]
-"""Computes the columns to add to a run's labels from its result, a `Report` in virtual time."""
+"""Function that takes the result of a run (in virtual time, a `Report`) and returns the columns to add to the
+run's labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A sweep, and the page made of its rows."""
+    """A set of runs, and the page made of their rows."""
 
     name: str = ""
-    """Name of its files; "": its module's."""
+    """Base name of the files to write; "": the name of the experiment's own file or module."""
     title: str
     question: str = ""
-    """The question, and findings of others; Markdown, as all texts that follow."""
+    """The question, and findings of earlier work. All texts of an experiment are Markdown."""
     about: str = ""
-    """The runs, and the meaning of the columns."""
+    """Description of the runs and of the columns."""
     scenarios: Callable[[bool], Iterable[Run]]
-    """Makes the runs; True: few and short ones, for a trial."""
+    """Function that returns the runs; with True as its argument, few and short ones for a trial."""
     measure: Measure
     tables: Callable[[Sequence[ResultRow]], str]
-    """Makes the page's tables of the rows."""
+    """Function that turns the rows into the tables of the page."""
     findings: Callable[[Sequence[ResultRow]], str] = field(default=lambda rows: "")
-    """Makes the text of the findings; figures in it come from the rows. Pages that are kept have sentences of
-    their own, beside the marks (`page`)."""
+    """Function that writes the findings for a new page, with figures from the rows. An existing page with
+    marks (`page`) keeps its own sentences."""
     limits: str = ""
     """Limits of the experiment."""
     plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])
-    """Draws plots of the rows into a directory; returns their files."""
+    """Function that draws plots of the rows into a directory and returns their files."""
     timed: frozenset[str] = frozenset()
     """Columns measured on the machine: their values differ between runs."""
     source: str = ""
-    """The file or module that defines it (`load`), from which other processes load it, too."""
+    """The file or module that defines the experiment, set by `load`; other processes load it from there."""
 
 
 def with_seeds(scenarios: Iterable[Run], count: int) -> list[Run]:
@@ -150,12 +153,12 @@ def with_seeds(scenarios: Iterable[Run], count: int) -> list[Run]:
     scenarios = list(scenarios)
     seeds = sorted({number(scenario.labels, "seed") for scenario in scenarios if "seed" in scenario.labels})
     if not seeds:
-        raise ValueError(f"{count} seeds, and nothing of the page is random")
+        raise ValueError(f"{count} seeds are wanted, and no run of the page has a seed")
     if not 1 <= count <= len(seeds):
         raise ValueError(f"{count} seeds, must be 1 to {len(seeds)}, as many as the page has")
     return [scenario for scenario in scenarios if number(scenario.labels, "seed") in seeds[:count]]
 
 
 def mean_iteration_s(report: Report) -> float:
-    """Return the mean time of an iteration over all jobs, each counted once."""
+    """Return the mean over all jobs of their mean iteration times, in seconds; jobs have equal weight."""
     return sum(job.mean_iteration_s for job in report.jobs) / len(report.jobs)

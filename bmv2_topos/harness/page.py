@@ -1,7 +1,7 @@
 """The files of an experiment: its rows (JSON), its page (Markdown) and its plots (SVG).
 
-People write a page's sentences, and commands write the text between its two marks: a page with the marks
-keeps all text outside them.
+Commands write tables and plots between two marks of a page; the text outside the marks is written by people,
+and commands leave it unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"
 
 
 def mark_of(part: str) -> str:
-    """Return the mark before the tables of a part of a page; "": of all its tables."""
+    """Return the mark that precedes the tables of a part of a page; "": the mark that precedes all tables."""
     return BEGIN.replace("measured", f"measured: {part}") if part else BEGIN
 
 
@@ -46,7 +46,7 @@ def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]
 
 
 def rows_of(document: Mapping[str, Any]) -> list[ResultRow]:
-    """Return the rows of a file, in which each is the number of its list of columns, and their values."""
+    """Return the rows of a file, in which a row is the index of its list of columns, then its values."""
     columns = document["columns"]
     return [dict(zip(columns[kind], values, strict=True)) for kind, *values in document["rows"]]
 
@@ -64,7 +64,7 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
         command: The command that makes the page again.
 
     Returns:
-        The files.
+        The written files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     base = directory / experiment.name

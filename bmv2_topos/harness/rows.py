@@ -21,7 +21,7 @@ def grouped(rows: Sequence[ResultRow], *by: str) -> dict[tuple[Any, ...], list[R
 
 
 def number(row: ResultRow, column: str) -> float:
-    """Return a column that holds a number. Raises TypeError if it does not."""
+    """Return the number in a column of a row. Raises TypeError if the value is not a number."""
     value = row[column]
     if not isinstance(value, int | float):
         raise TypeError(f"column {column} is {value!r} in the row {dict(row)}, want a number")
@@ -34,12 +34,12 @@ def selected(rows: Sequence[ResultRow], **labels: Value) -> list[ResultRow]:
 
 
 def column(rows: Sequence[ResultRow], name: str, **labels: Value) -> list[float]:
-    """Return a column of the rows with these labels, which are the seeds of one setting."""
+    """Return a column's numbers from the rows with these labels: one number for each seed of a setting."""
     return [number(row, name) for row in selected(rows, **labels)]
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:
-    """Return mean, minimum and maximum, as in ``1.50 (1.25..1.75)``; `form` as `format` takes it."""
+    """Return mean, minimum and maximum as text, such as ``1.50 (1.25..1.75)``; `form`: a format specifier."""
     mean, least, most = (
         format(value, form) for value in (statistics.fmean(values), min(values), max(values))
     )
@@ -59,7 +59,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def plain(value: Value) -> Value:
-    """Return a value in its published form: JSON has no number for infinity (a string) or NaN (None).
+    """Return a value in a form that JSON can hold: infinity becomes a string, and NaN None.
 
     >>> [plain(value) for value in (1.5, float("nan"), float("-inf"))]
     [1.5, None, '-inf']

@@ -1,7 +1,6 @@
 """A simulation described by options, and sweeps of simulations: the work of ``ina sim``.
 
-`Simulation.varied` is a function of parameters by name, as a `Study` wants it: `study` makes one of the
-options that are swept.
+`study` turns options to sweep into a `Study`, whose function is `Simulation.varied`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from controller.vocabulary.topology import MAX_RATE_BPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """Jobs on a network in virtual time; options that are None keep the files' values."""
+    """Jobs on a network in virtual time; options that are None keep the values of the job file."""
 
     jobs: tuple[Job, ...]
     program: str = "shared"
@@ -48,45 +47,45 @@ class Simulation:
     preempt: bool | None = None
     congestion: str | None = None
     tree: str | None = None
-    """Children per switch, level by level, as ``2x4``; None: one switch."""
+    """Children of a node at each level of the tree, root first, such as ``2x4``; None: one switch."""
     cluster: Topology | str | None = None
-    """The network itself, or its name in the catalog, in the place of `tree`."""
+    """The network, or the name of a topology of the catalog, to use instead of `tree`."""
     transit: tuple[str, ...] = ()
     """Switches that do not aggregate."""
     placement: str | None = None
     routing: str | None = None
     memory: str | None = None
-    """Policies that place jobs on `cluster`, choose their trees and divide slots; None for all three: hosts
-    in turn, shortest paths to one root, all slots for all."""
+    """Names of the policies that place jobs on `cluster`, choose their trees and divide slots. All None:
+    every job is spread evenly over the racks, uses shortest paths to one root, and may use all slots."""
     loss: float = 0.0
     link_loss: float | None = None
-    """Loss between switches; None: as `loss`."""
+    """Loss probability of links between switches; None: `loss`."""
     rate_bps: float = 10e9
     delay_s: float = 2e-6
     queue_packets: int = 2048
-    """Properties of the links, unless the network comes from a file."""
+    """Rate, delay and queue of every link, unless the network comes from a file."""
     coalesce_us: int = 5
     flows: int = 0
     flow_rate_bps: float = 1e9
-    """Ordinary traffic beside the jobs: this number of flows between drawn hosts, and the rate of each."""
+    """Ordinary traffic beside the jobs: number of flows between random hosts, and the rate of each flow."""
 
     def run(self, progress: Progress | None = None, recorder: Recorder | None = None) -> Report:
-        """Run it.
+        """Run the simulation and return its report.
 
         Raises:
-            BadSpec: the options contradict each other, or the jobs.
-            TestbedError: the jobs cannot run there, or an invariant was violated.
+            BadSpec: the options contradict each other, or do not fit the jobs.
+            TestbedError: the jobs cannot run on the network, or an invariant was violated.
             softswitch.CompileError, ProgramMismatch: the program cannot be used.
         """
         return self.prepared(recorder).run(progress)
 
     def varied(self, seed: int = 0, **swept: Value) -> Report:
-        """Run it with these values in place of its own, and another seed."""
+        """Run the simulation with another seed and the given values of options, by the option's name."""
         values: dict[str, Any] = {OPTIONS[name].field: value for name, value in swept.items()}
         return replace(self, seed=seed, **values).run()
 
     def prepared(self, recorder: Recorder | None = None) -> PreparedSimulation:
-        """Return it with all jobs in place. Raises as `run` does."""
+        """Return the simulation with all jobs placed, ready to run. Raises the same errors as `run`."""
         settings = self._settings()
         jobs = self._jobs()
         if self.cluster is None:
@@ -111,7 +110,7 @@ class Simulation:
             )
             decided = decide(self._without_sums(network), jobs, asked, settings)
             if not decided.ranks:
-                raise BadSpec("each job fits on one server: no packet is sent; want fewer GPUs for a server")
+                raise BadSpec("each job fits on one server, so no packet is sent: give servers fewer GPUs")
             testbed = self._testbed(network, decided.ranks, decided.placements, settings, recorder)
             return PreparedSimulation(jobs, testbed, decided)
         hosts = place(network, [job.workers for job in jobs])
@@ -154,11 +153,11 @@ class Simulation:
     def _of_options(self, which: str, loss: float) -> Link:
         try:
             return Link("a", "b", self.rate_bps, self.delay_s, self.queue_packets, loss)
-        except BadSpec as error:  # no link has such a name
+        except BadSpec as error:  # this link's name means nothing to users
             raise BadSpec(error.message.replace("link a-b", which)) from None
 
     def _network(self, cluster: Topology | str) -> Topology:
-        """Return the network; links of one of the catalog are as the options say."""
+        """Return the network; links of a catalog topology get the properties that the options give."""
         if isinstance(cluster, Topology):
             return cluster
         found = named(cluster, link=self._link())
@@ -175,8 +174,8 @@ class Simulation:
         at_root = [name for name in network.servers_for("fallback") if network.rack_of[name] == network.root]
         if not at_root:
             raise BadSpec(
-                f'--cluster {network.name}: no server with role = "fallback" at the root {network.root!r},'
-                f" which {settings.offers.title} needs, for its jobs share slots; or give --program exclusive"
+                f'--cluster {network.name}: no server with role = "fallback" at the root {network.root!r};'
+                f" {settings.offers.title} needs one, for its jobs share slots; or give --program exclusive"
             )
         return at_root[0]
 
@@ -193,7 +192,7 @@ class Simulation:
         return VirtualTestbed(network, jobs, placements, settings, flows=flows, recorder=recorder)
 
     def _without_sums(self, network: Topology) -> Topology:
-        """Return the network with switches that only pass packets on. Raises BadSpec."""
+        """Return the network in which the switches of `transit` do not aggregate. Raises BadSpec."""
         known = [switch.name for switch in network.switches]
         for name in self.transit:
             if name not in known:
@@ -206,15 +205,15 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSimulation:
-    """A simulation that can be run, once."""
+    """A simulation that is ready to run, once."""
 
     jobs: tuple[Job, ...]
     testbed: VirtualTestbed
     decided: PolicyResults | None = None
-    """The policies' results for the jobs, if any policies were asked."""
+    """The policies' decisions about the jobs; None if the simulation names no policies."""
 
     def run(self, progress: Progress | None = None) -> Report:
-        """Run it. Raises as `VirtualTestbed.run` does."""
+        """Run the simulation and return its report. Raises the same errors as `VirtualTestbed.run`."""
         report = self.testbed.run(progress)
         if self.decided is None:
             return report
@@ -225,7 +224,7 @@ class PreparedSimulation:
 
 
 def _alone(job: Job) -> JobReport:
-    """Return the report of a job on one server, which sends nothing."""
+    """Return the report of a job that fits on one server and so sends no packets."""
     return JobReport(
         name=job.name,
         workers=job.workers,
@@ -247,11 +246,11 @@ def _alone(job: Job) -> JobReport:
 
 @dataclass(frozen=True, slots=True)
 class SimOption:
-    """An option that can be swept: its field, and how its values are read."""
+    """An option that can be swept: its field of `Simulation`, and the function that reads a value."""
 
     field: str
     read: Callable[[str], Value]
-    """Raises ValueError."""
+    """Converts the text of a value. Raises ValueError or KeyError for an invalid text."""
     wanted: str
 
 
@@ -303,11 +302,11 @@ OPTIONS: Final[Mapping[str, SimOption]] = {
     "flows": SimOption("flows", _within(int, 0), "whole numbers, 0 or more"),
     "flow-rate": SimOption("flow_rate_bps", _within(float, 0, MAX_RATE_BPS), "bits per second, more than 0"),
 }
-"""By the names of the options, without dashes."""
+"""The options that can be swept, by the option's name without leading dashes."""
 
 
 def read_sweep(texts: Iterable[str]) -> dict[str, list[Value]]:
-    """Read ``slots=16,64``, several: the values of each option, in order. Raises BadSpec.
+    """Return the values of each swept option from texts such as ``slots=16,64``, in order. Raises BadSpec.
 
     >>> read_sweep(["slots=16,64", "congestion=fixed,aimd"])
     {'slots': [16, 64], 'congestion': ['fixed', 'aimd']}
@@ -331,7 +330,7 @@ def read_sweep(texts: Iterable[str]) -> dict[str, list[Value]]:
 
 
 def study(simulation: Simulation, sweep: Mapping[str, Sequence[Value]], seeds: int) -> Study:
-    """Return the runs of a simulation with all combinations of these values, and this number of seeds."""
+    """Return a study that runs the simulation with each combination of values, and with `seeds` seeds."""
     of_jobs = {
         f"{job.name}_{field}": partial(_of_job, place, field)
         for place, job in enumerate(simulation.jobs)

@@ -1,9 +1,9 @@
 """A study: a function, the parameters to sweep and the quantities to measure; the harness does the rest.
 
-Most files for ``ina experiment`` hold one. Every combination of parameters is run with every seed,
-and again in each ablation, which changes something in all of them. The page has a table of medians and ranges
-over the seeds for each variant, what each ablation changes, and a plot for each measured quantity. For other
-tables and plots there is `Experiment`.
+Most files for ``ina experiment`` hold a study. Every combination of parameters is run with every seed, and
+again in each ablation, a variant that changes some parameters of all runs. The page has a table of medians
+and ranges over the seeds for each variant, the effect of each ablation, and a plot for each measured
+quantity. For other tables and plots, use `Experiment`.
 """
 
 from __future__ import annotations
@@ -31,39 +31,41 @@ from controller.vocabulary.errors import kind
 SEED: Final = "seed"
 VARIANT: Final = "variant"
 FULL: Final = "full"
-"""The variant without any ablation."""
+"""Name of the variant without any ablation."""
 MOST_SEEDS: Final = 1_000_000
 MOST_NUMBER: Final = 2**53
-"""Largest integer that every reader of JSON keeps exactly."""
+"""Largest integer that every reader of JSON represents exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A function to run with many parameters, and the quantities to measure of its result."""
+    """A function, the parameters to run it with, and the quantities to compute from its results."""
 
     title: str
     run: Callable[..., Any]
-    """Called with the parameters by name, and with ``seed`` if it takes that; it returns, say, a `Report`."""
+    """Function to run, with the parameters by name, and with ``seed`` if it has such a parameter. It returns
+    the input of `measure`, for instance a `Report`."""
     sweep: Mapping[str, Sequence[Value]]
-    """Values of the parameters that are varied, in every combination; others keep their defaults. The first
-    whose values are numbers is the x axis of plots."""
+    """Values of each parameter to vary, run in every combination; other parameters keep their defaults. The
+    first parameter with numbers as values is the x axis of plots."""
     measure: Mapping[str, Callable[[Any], Value]]
-    """Columns: a name with its unit, and a function that computes it from the result of `run`."""
+    """Functions that compute the columns from the result of `run`, by column name (which has the unit)."""
     seeds: int = 1
-    """Number of seeds, each of which is a run."""
+    """Number of seeds: each combination of parameters is run once with each seed."""
     first_seed: int = 1
-    """The others follow it."""
+    """The first seed; the other seeds are the integers after it."""
     ablations: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    """Variants by name, with the parameters that differ in all their runs."""
+    """Variants by name, each with the parameters that it changes in all runs."""
     question: str = ""
     about: str = ""
     limits: str = ""
-    """Texts of the page, Markdown."""
+    """`question`, `about` and `limits` are texts of the page, in Markdown."""
     real: bool = False
-    """The result depends on the machine, as with real processes: one run at a time, and none is checked."""
+    """True if results depend on the machine, as with real processes: such runs go one at a time, and
+    `compare` leaves them out."""
 
     def __post_init__(self) -> None:
-        """Convert NumPy's numbers, alone and in a sweep's arrays and lists, to Python's."""
+        """Convert NumPy numbers to Python numbers, also in arrays and lists of `sweep` and `ablations`."""
         for name in ("sweep", "ablations"):
             if isinstance(of := getattr(self, name), Mapping):
                 object.__setattr__(self, name, {key: _plain(values) for key, values in of.items()})
@@ -71,7 +73,10 @@ class Study:
             object.__setattr__(self, name, _plain(getattr(self, name)))
 
     def experiment(self, name: str, source: str) -> Experiment:
-        """Return the experiment of this name. Raises BadExperiment, naming `source`, if it makes no sense."""
+        """Return the study as an experiment of this name.
+
+        Raises BadExperiment, which names `source` and the field, if a field is invalid.
+        """
         for complaint in itertools.chain(self._wrong_kinds(), self._complaints()):
             raise BadExperiment(f"{source}: {complaint}")
         return Experiment(
@@ -138,13 +143,13 @@ class Study:
         if not 1 <= self.seeds <= MOST_SEEDS:
             yield f"seeds is {_shown(self.seeds)}; it must be from 1 to {MOST_SEEDS}"
         if abs(self.first_seed) > MOST_NUMBER - MOST_SEEDS:
-            yield f"first_seed is {_shown(self.first_seed)}; rows hold numbers up to 2**53"
+            yield f"first_seed is {_shown(self.first_seed)}; all seeds must be within 2**53 of 0"
         if self.seeds > 1 and not self._takes_seed():
             yield f"seeds is {self.seeds}, and run takes no parameter 'seed'"
         if not self.measure:
             yield "measure is empty; it must have a column or more"
         if both := {*self.measure} & {*self.sweep, SEED, VARIANT}:
-            yield f"measure: {both.pop()!r} is a parameter, too"
+            yield f"measure: {both.pop()!r} is a parameter, too; columns need names of their own"
         if FULL in self.ablations:
             yield f"ablations: {FULL!r} is the name of the variant without any ablation"
 
@@ -194,7 +199,7 @@ class Study:
     # ------------------------------------------------------------------ the page
 
     def _settings(self, rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
-        """Return the settings of rows: the common labels of rows that differ by their seed only."""
+        """Return the distinct settings of rows: their labels without the seed."""
         names = [name for name in (VARIANT, *self.sweep) if rows and name in rows[0]]
         found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
         return [dict(zip(names, values, strict=True)) for values in found]
@@ -207,7 +212,7 @@ class Study:
             table = markdown([*self.sweep, *self.measure], lines)
             parts.append(f"### {variant.capitalize()}\n\n{table}" if self.ablations else table)
         if any(len(selected(rows, **setting)) > 1 for setting in self._settings(rows)):
-            parts.insert(0, "Medians, with the least and the greatest of the seeds.")
+            parts.insert(0, "Medians over the seeds, with the least and the greatest value.")
         return "\n\n".join(parts)
 
     def _line(self, rows: Sequence[ResultRow], setting: Mapping[str, Value]) -> list[str]:
@@ -250,7 +255,10 @@ class Study:
     def _lines(
         self, rows: Sequence[ResultRow], name: str, x: str, values: Sequence[Value], *, places: bool
     ) -> tuple[dict[str, list[tuple[float, float]]], list[str]]:
-        """Return the points of each line, and which are ablations; `places`: x values are numbered."""
+        """Return the points of each line by its label, and the labels of ablations.
+
+        With `places`, x is the index of a value instead of the value.
+        """
         lines: dict[str, list[tuple[float, float]]] = {}
         ablations = []
         others = [key for key in self.sweep if key != x]
@@ -284,7 +292,7 @@ def _cell(rows: Sequence[ResultRow], name: str, setting: Mapping[str, Value]) ->
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Return median, least and greatest, as in ``1.5 (1.25..1.75)``."""
+    """Return median, least and greatest value as text, as in ``1.5 (1.25..1.75)``."""
     median, least, most = map(_text, (statistics.median(values), min(values), max(values)))
     return median if least == most else f"{median} ({least}..{most})"
 
@@ -294,7 +302,7 @@ def _text(value: Value) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return NumPy's numbers as Python's: one, an array, or those in a list or dict; all else as it is."""
+    """Return a value with its NumPy numbers (or those in an array, list or dict) as Python numbers."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -310,7 +318,7 @@ def _number(value: Any) -> Any:
 
 _LABEL: Final = (
     "which cannot name a row; values must be finite numbers (integers up to 2**53), texts, true, false or "
-    "None: give others names, and let run look them up"
+    "None: give other values names, and look the values up in run"
 )
 
 
@@ -325,12 +333,12 @@ _TEXT: Final = "it must be a text that can be written as UTF-8"
 
 
 def _is_written(text: str) -> bool:
-    """Return whether files can hold a text: lone surrogates have no place in UTF-8."""
+    """Return whether a text can be written as UTF-8, which cannot encode lone surrogates."""
     return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _shown(value: object) -> str:
-    """Return a value for a sentence, cut if it is long; Python prints no integer of over 4,300 digits."""
+    """Return a value as text, shortened if long; Python cannot print integers of more than 4,300 digits."""
     if isinstance(value, int) and abs(value) >= 10**40:
         return f"{'-' * (value < 0)}an integer of {value.bit_length()} bits"
     return reprlib.repr(value)

@@ -1,4 +1,4 @@
-"""Runs an experiment, in parallel processes, or again as a check of existing rows.
+"""Runs an experiment in parallel processes, and repeats some runs to check published rows.
 
 The rows, in the order of the runs, do not depend on the number of processes that ran them.
 """
@@ -28,7 +28,7 @@ from controller.plugins import is_user_error
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A column of a published row whose value differs now."""
+    """A value of a published row that is different when the run is repeated."""
 
     labels: ResultRow
     column: str
@@ -37,13 +37,13 @@ class Difference:
 
 
 def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: int) -> list[Difference]:
-    """Run the `count` shortest runs of a page again; return all differences from its rows.
+    """Repeat the `count` shortest runs of a page; return all differences from its rows.
 
-    Virtual time gives the same digits anywhere, so a difference says that the page is stale. Real runs and
-    columns that are timed are left out, and a page may lack rows of real runs, whose tools were not there.
+    Virtual time gives the same digits anywhere, so a difference means that the page is stale. Real runs and
+    timed columns are not compared. A page may lack rows of real runs, because their tools were missing.
 
     Raises:
-        ValueError: the rows do not belong to the experiment's scenarios.
+        ValueError: the rows do not match the experiment's runs.
     """
     runs, left = list(experiment.scenarios(False)), list(published)
     same: list[tuple[Run, ResultRow]] = []
@@ -57,7 +57,10 @@ def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: in
         if not run.real:
             same.append((run, row))
     if left or lacking:
-        raise ValueError(f"{len(published)} rows are published, and the experiment has {len(runs)} runs")
+        raise ValueError(
+            f"{len(published)} rows are published, and the experiment has {len(runs)} runs, with other"
+            " labels: make the page again"
+        )
     shortest = sorted(same, key=lambda pair: pair[0].elements)[:count]
     differences = []
     for scenario, before in shortest:
@@ -81,15 +84,15 @@ def sweep(
     """Run these runs of an experiment and return their rows, in order.
 
     Args:
-        experiment: With more than one process, one that `load` has found: they load it, too. One without a
-            source is sent to them, with its runs; so all of that must be what `pickle` can send.
+        experiment: The experiment. Several processes each load it from its source; if it has none, they get
+            its `measure` and its runs, which `pickle` must then support.
         runs: Some or all of ``experiment.scenarios(quick)``.
-        quick: Whether the runs are a trial's.
-        processes: Processes that share the runs; 1: they are run in this one.
-        progress: Called with the number of runs that are done, and of all.
+        quick: True if `runs` come from ``experiment.scenarios(True)``, a trial.
+        processes: Number of processes that share the runs; 1: run them in this process.
+        progress: Called with the number of finished runs and the number of all runs.
 
     Raises:
-        RunFailed: a run raised an error, the first of all; the others are not waited for.
+        RunFailed: a run raised an error, or a process died. Runs that have not started are cancelled.
         BadExperiment: two runs have the same labels.
     """
     runs = list(runs)
@@ -140,9 +143,9 @@ _Key = tuple[tuple[str, Value], ...]
 
 
 def _end_at_interrupts() -> None:
-    """End this process of a pool at an interrupt, also at one that came while it was importing.
+    """Make an interrupt end this process of a pool, also one that arrived during its imports.
 
-    An interrupt reaches all processes of a terminal: the parent reports it.
+    An interrupt from the terminal reaches all processes; only the parent reports it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -153,7 +156,7 @@ def _call(call: Callable[[], ResultRow]) -> ResultRow:
 
 
 def _found(source: str, quick: bool, key: _Key) -> ResultRow:
-    """Make a run by where it is found: files' runs hold functions, which processes cannot be sent."""
+    """Find the run with this key in `source`, as runs with functions cannot be pickled; return its row."""
     return _row(load(source).measure, _runs(source, quick)[key], source)
 
 
@@ -180,7 +183,7 @@ def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
 
 @contextmanager
 def _exits_raised(run: Run) -> Iterator[None]:
-    """Raise SystemExit where this thread calls os._exit, which ends without a word; others may call it."""
+    """Raise SystemExit when this thread calls os._exit, which would end the process without a message."""
     real_exit, own = os._exit, (os.getpid(), threading.get_ident())
 
     def exit_(status: int) -> NoReturn:
@@ -196,7 +199,7 @@ def _exits_raised(run: Run) -> Iterator[None]:
 
 
 def _place(error: BaseException, source: str) -> str:
-    """Return the line of the experiment's file that failed."""
+    """Return the file and line of an error as text: if possible, a line of the experiment's own file."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.endswith(source)]
     at = (own or frames)[-1]

@@ -1,11 +1,11 @@
-"""Scenarios: jobs, faults and checks on a topology, as data; and the runners that any of them runs on.
+"""Scenarios: jobs, faults and checks on a topology, as data; and runners, each of which can run any scenario.
 
-A scenario is a file (`read`), of which some come along (`shipped`). It runs in virtual time here, or as
+A scenario is a file (`read`); some are part of this package (`shipped`). It runs in virtual time here, or as
 processes on loopback, in network namespaces or in Mininet (`ina.service.scenarios`)::
 
     scenario = find_scenario("straggler")
     outcome = Virtual().run(scenario)
-    assert all(verdict.good for verdict in verdicts(scenario, outcome))
+    assert all(result.good for result in check_results(scenario, outcome))
 """
 
 from bmv2_topos.scenarios.model import (

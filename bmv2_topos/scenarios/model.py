@@ -1,4 +1,4 @@
-"""A scenario as plain data, the result of its run, and the verdicts of its checks. Pure functions."""
+"""A scenario as plain data, the outcome of its run, and the results of its checks. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of a job's result: a metric within bounds, or a failure whose message has these words."""
+    """A check of a job's result: `metric` is within `least` and `most`, or the error contains `fails`."""
 
     job: str
     metric: str = ""
@@ -25,8 +25,8 @@ class Check:
 class Scenario:
     """Jobs on a topology, their faults, and the required results.
 
-    Besides its checks, every job that none of them says fails must do all of its iterations, with every
-    element of every sum exact.
+    Unless a check expects a job to fail, the job must also finish all of its iterations, with every element
+    of every sum exact.
     """
 
     name: str
@@ -38,17 +38,18 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     checks: tuple[Check, ...] = ()
     limit_s: float = 60.0
-    """Time after which it has failed: of silence where there are processes, in all in virtual time."""
+    """Time after which the scenario has failed. In virtual time, it limits the whole run; with real
+    processes, it limits how long a worker waits without progress."""
     seed: int = 0
 
     @property
     def network(self) -> Topology:
-        """The topology with the permanent faults of its links."""
+        """The topology, with its links changed by the faults that last for the whole run."""
         return with_link_faults(self.topology, self.faults)
 
     @property
     def happening(self) -> tuple[Fault, ...]:
-        """The faults that happen while the jobs run."""
+        """The faults that happen while the jobs run: all but those in `network`."""
         return tuple(each for each in self.faults if not (isinstance(each, LinkFault) and each.lasts))
 
 
@@ -58,13 +59,13 @@ class JobOutcome:
 
     name: str
     failure: str | None
-    """Reason for its failure; None: it did not fail."""
+    """Reason why the job failed; None: it did not."""
     iterations: int
-    """Iterations done by all ranks, every sum compared with the exact one."""
+    """Number of iterations finished by all ranks, each sum compared with the exact sum."""
     iteration_s: float
-    """Median time of an iteration, of its slowest rank."""
+    """Median iteration time of the job, where each iteration ends with its slowest rank."""
     metrics: Mapping[str, float]
-    """Counters: packets sent, resent, and by outcome in switches."""
+    """Counters by name: packets sent, packets resent, and packets by outcome in switches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class Outcome:
     target: str
     jobs: tuple[JobOutcome, ...]
     elapsed_s: float
-    """Time on the clock, with all that was started and ended for it."""
+    """Real time of the run, including the start and the end of its processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class CheckResult:
 
 
 def check_results(scenario: Scenario, outcome: Outcome) -> list[CheckResult]:
-    """Return one verdict per check of the scenario, and per job that must succeed."""
+    """Return one result per check of the scenario, and one per job that must succeed."""
     jobs = {job.name: job for job in outcome.jobs}
     fail = {check.job for check in scenario.checks if check.fails}
     whole = [_whole(entry, jobs[entry.name]) for entry in scenario.jobs if entry.name not in fail]

@@ -1,12 +1,12 @@
 """Scenarios as files, in TOML (or JSON, or YAML).
 
-A file looks so::
+A file looks like this::
 
     summary = "One worker computes longer: the others wait for it"
-    topology = "single-switch:4"            # of the catalog
-    program = "exclusive"                   # of p4src, or a file beside this one: "mine.p4"
+    topology = "single-switch:4"            # a name of the catalog
+    program = "exclusive"                   # a program of p4src, or a file beside this one: "mine.p4"
     lanes = 32
-    link_defaults = { rate_bps = 1e9 }      # every link, in the place of what the topology says
+    link_defaults = { rate_bps = 1e9 }      # for every link, instead of the topology's values
 
     [[job]]                                 # as in a job file
     name = "slow"
@@ -18,7 +18,7 @@ A file looks so::
     straggler = { rank = 1, compute_s = 0.05 }
 
     [[fault]]
-    kind = "loss"                           # a property of a link, with at_s and for_s: for a while
+    kind = "loss"                           # a property of a link; with at_s and for_s: for that time only
     link = ["h1", "s1"]
     value = 0.02
 
@@ -78,7 +78,7 @@ _CHECK: Mapping[str, documents.Check] = {
 
 
 def shipped() -> Mapping[str, Path]:
-    """Return the files of the scenarios that come along, by name."""
+    """Return the files of the package's own scenarios, by name."""
     return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
 
 
@@ -90,7 +90,7 @@ def _anything(value: object) -> str | None:
 
 
 def find_scenario(text: str) -> Scenario:
-    """Return a scenario by its name, or by the name of its file. Raises BadSpec."""
+    """Return one of the package's own scenarios by its name, or a scenario from a file. Raises BadSpec."""
     known = shipped()
     if text in known:
         return load_scenario(known[text])
@@ -100,12 +100,12 @@ def find_scenario(text: str) -> Scenario:
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read a scenario. Raises BadSpec."""
+    """Read a scenario from a file. Raises BadSpec."""
     return _scenario(documents.read(path), path.stem, path.parent)
 
 
 def parse_scenario(text: str, *, source: str = "scenario.toml") -> Scenario:
-    """Read the scenario in a text; `source` names it in errors. Raises BadSpec."""
+    """Read a scenario from a text; `source` is a file name with the format's suffix. Raises BadSpec."""
     return _scenario(documents.parse(text, source), Path(source).stem, Path(source).parent)
 
 
@@ -130,7 +130,7 @@ def _scenario(document: Document, name: str, folder: Path) -> Scenario:
 
 
 def _program(document: Document, program: str, folder: Path) -> str:
-    """Return a program of p4src, or the path of a file beside the scenario's."""
+    """Return the name of a program of p4src, or the path of a program file in the scenario's folder."""
     found = str(folder / program) if is_file(program) else program
     try:
         source_of(found, LANES[0])

@@ -1,4 +1,7 @@
-"""Runners of scenarios: the interface, and virtual time; `ina.service.scenarios` has processes."""
+"""Runners of scenarios: the interface, and the runner in virtual time.
+
+Runners with real processes are in `ina.service.scenarios`.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ class Runner(Protocol):
     """A way to run scenarios."""
 
     def check(self, scenario: Scenario) -> None:
-        """Raise NetnsError: MissingRequirement, or Unsupported for a request that it cannot carry out."""
+        """Raise MissingRequirement or Unsupported (a NetnsError) if this runner cannot run the scenario."""
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = ...) -> Outcome:
-        """Run a scenario to its end. Raises what `check` raises; the failure of a job is an outcome."""
+        """Run a scenario to its end. Raises the errors of `check`; a job's failure is part of the outcome."""
 
 
 class Virtual:
     """Virtual time: deterministic, on any machine."""
 
     def check(self, scenario: Scenario) -> None:
-        """Raise Unsupported for workers that die, and for other faults without a form in virtual time."""
+        """Raise Unsupported if virtual time does not support a fault of the scenario, such as `Kill`."""
         for fault in scenario.happening:
             if why := unsupported(fault):
                 raise Unsupported(why)

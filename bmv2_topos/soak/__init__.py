@@ -1,22 +1,23 @@
-"""Random schedules of everything that can go wrong at once, and the invariants that must hold all the same.
+"""Random schedules of jobs and simultaneous faults, and the invariants that must hold in all of them.
 
 A *schedule* is drawn from one integer, its seed: jobs, what they sum, what the links do to packets, and
 events such as restarts and region changes. It runs in virtual time on a *bed*, a network with jobs on it that
-32 seeds share. After its last event comes a *calm*, in which links lose, damage and hold back nothing.
-Real are the switch programs, compiled, in the engine; the controller's plans and rows; the workers' windows
-and the fallback servers' cores, in C and in numpy. Simulated are the clock and the links.
+32 seeds share. After its last event comes a *calm*, in which links deliver every packet, undamaged and in
+order. The schedule runs the real switch programs, compiled, in the real engine; the controller's real plans
+and rows; and the real cores of workers and fallback servers, in C and in NumPy. Only the clock and the links
+are simulated.
 
 After every schedule these must hold:
 
 ==============  =====================================================================================
-exactness       every rank was handed the sum (int32), or what the documented bound allows (float32), all
-                of them the same; overflows and non-finite values were reported to all ranks
+exactness       every rank got the sum (int32) or a value within the documented bound (float32), the same
+                at all ranks; overflows and non-finite values were reported to all ranks
 progress        every collective has ended, within a bounded virtual time
-recovery        each that was under way when the calm began, or was called later, has ended within a bounded
-                number of round trips for each packet still to come, plus the longest time-out twice
+recovery        each collective that was under way when the calm began, or was called later, has ended within
+                four round trips for each missing packet, plus 1.75 times the longest time-out
 isolation       forged and damaged packets changed nothing, each was counted once by its reason, and no
                 packet left a switch by a port that is not its job's
-counters        every packet was counted once; no counter shows what cannot have happened
+counters        every packet was counted once; no counter shows an impossible value
 ==============  =====================================================================================
 """
 

@@ -31,7 +31,7 @@ _PORTS = range(1, 33)
 MOVE_PREFIX = f"{names.CHANGE}_"
 """Prefix of the registers that hold the progress of moves to other regions, by counter row."""
 _JUNK = 0x5A5A_A5A5
-"""Content of lanes before anything has been added: no program may rely on zero."""
+"""Initial value of the lane registers: programs must not rely on zeros."""
 
 
 class SwitchPool:
@@ -46,7 +46,7 @@ class SwitchPool:
 
     @classmethod
     def for_program(cls, mode: Mode, own: str | None = None) -> Self:
-        """Return the pool of `own`, a user's program of that mode, or of p4src's program."""
+        """Return a pool for the user's program `own`, which has this mode, or for p4src's program."""
         return cls(program_of(mode, own))
 
     def acquire(self) -> tuple[Switch, Pipeline]:
@@ -68,13 +68,13 @@ class SwitchPool:
         self._free.append((switch, pipeline))
 
     def next_clock_us(self, low: int) -> int:
-        """Return a time that no switch has seen yet, with these low 32 bits: all that programs see of it."""
+        """Return a clock time later than any so far, with these low 32 bits (the part that programs read)."""
         self._rounds += 2
         return self._rounds << 32 | low
 
     @property
     def worn_out(self) -> bool:
-        """True if the clock may soon leave the range that the switches count in."""
+        """True if the clock may soon exceed the range of a switch's clock."""
         return self._rounds > 1 << 20
 
     def close(self) -> None:
@@ -95,14 +95,14 @@ class BuiltBed:
             self.switches[switch.name], self.pipelines[switch.name] = pool.acquire()
         self.wires, self.host_ports = _wires(bed.topology)
         self.ways = {name: _ways(bed, name) for name in self.switches}
-        """By switch and job, the ports by which a packet of the job can leave, whatever it evicts."""
+        """By switch and job: ports by which a packet of the job, or a sum that it evicts, can leave."""
         self.fleet = VirtualFleet(
             bed.topology, self.switches, self.pipelines, pool.objects, slots=slots_of(bed.program)
         )
         self._as_built = False
-        """True while the jobs are on the switches as they were admitted first."""
+        """True while all jobs still have their first admission, so that `prepare` only updates their rows."""
         self._counted = False
-        """True once the counters have been taken since the last schedule began."""
+        """True if the counters have been read and reset since the last schedule began."""
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +127,7 @@ class BuiltBed:
                 self.remove(job)
             for plan in plans.values():
                 self.admit(plan, plan.generation)
-            self._as_built = not self.bed.tofino  # where a job is in many rows
+            self._as_built = not self.bed.tofino  # on Tofino, a job has many rows
         for name, pipeline in self.pipelines.items():
             if self.bed.tofino:
                 tofino.clear_slots(pipeline)
@@ -157,9 +157,9 @@ class BuiltBed:
                 pipeline.write_counter(names.SETTLED, row, 0, 0)
 
     def _update_job(self, plan: JobPlan) -> None:
-        """Change a job for the next schedule: admitted anew it would differ in its job rows only.
+        """Rewrite a job's rows in the job tables for the next schedule; its other entries stay the same.
 
-        To admit all jobs anew takes a fifth of the time of a schedule.
+        Admitting all jobs again instead would take a fifth of the time of a schedule.
         """
         for name, admission in self.fleet.jobs[plan.number].switches.items():
             changed = replace(admission, generation=plan.generation)
@@ -194,19 +194,19 @@ class BuiltBed:
         self._as_built = False
 
     def mark_all(self, switch: str, marks: bool) -> None:
-        """Make a switch mark every packet, or only packets that met a queue."""
+        """Make a switch mark every packet (ECN); with `marks` False, only packets that met a queue."""
         marking = ir.Invocation(names.SET_ECN, (0,)) if marks else None
         self.pipelines[switch].set_default(names.ECN, marking)
 
     def strays(self) -> dict[str, int]:
-        """Take the packets that left by other ports; return their number, by switch."""
+        """Discard packets that left by ports outside their job's `ways`; return their number by switch."""
         return {
             name: sum(len(switch.drain_batch(port)[1]) for port in self.wires[name])
             for name, switch in self.switches.items()
         }
 
     def collect_outcomes(self) -> dict[str, Counter[str]]:
-        """Return the number of packets by outcome and switch since the last call."""
+        """Return the number of packets since the last call, by switch and outcome; reset the counters."""
         self._counted = True
         taken = {}
         rows = range(len(self.bed.placements) + 1)
@@ -224,7 +224,7 @@ class BuiltBed:
 
 
 def _wires(topology: Topology) -> tuple[dict[str, dict[int, Wire]], dict[str, tuple[str, int, int]]]:
-    """Return where every port of every switch leads, and the switch, port and link of every host."""
+    """Return the far end of every port by switch, and the switch, port and link number of every host."""
     numbers = {(link.a, link.b): number for number, link in enumerate(topology.links)}
     wires: dict[str, dict[int, Wire]] = {}
     hosts: dict[str, tuple[str, int, int]] = {}

@@ -34,13 +34,13 @@ class Failure:
     seed: int
     reason: str
     schedule: str
-    """In words."""
+    """The schedule in words."""
     own: str | None = None
-    """The user's program that was run."""
+    """Path of the user's program; None: a program of p4src was run."""
 
     @property
     def command(self) -> str:
-        """The command that runs it again."""
+        """The command that runs the schedule again."""
         program = f" --program {shlex.quote(self.own)}" if self.own else ""
         return f"ina soak --replay {self.seed}{program}"
 
@@ -51,12 +51,12 @@ class ProcessDied(Exception):
     exit_code = 1
 
     def __init__(self, beds: tuple[tuple[int, int], ...]) -> None:
-        """`beds`: the first and last seeds of the beds in progress."""
+        """Make the error; `beds` are the first and last seed of each bed in progress."""
         first, last = beds[0]
         ranges = ", ".join(f"{first}..{last}" for first, last in beds)
         super().__init__(
             f"a process died while schedules of these seeds were running: {ranges}; to find which one, "
-            f"ina soak --processes 1 --seed {first} --schedules {last - first + 1}, and so on"
+            f"run each range: ina soak --processes 1 --seed {first} --schedules {last - first + 1}, and so on"
         )
 
 
@@ -66,7 +66,7 @@ class Tally:
 
     schedules: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    """Occurrences of events, by name."""
+    """Number of occurrences of each event, by name."""
     failures: list[Failure] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
 
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def largest_share(self) -> float:
-        """The most that a recovery took of the time that it might take."""
+        """The largest fraction of its time limit that any recovery took; 0 if there was none."""
         return max((each.share for each in self.recoveries), default=0.0)
 
     def add_result(self, result: ScheduleResult) -> None:
@@ -91,7 +91,7 @@ class Tally:
         self.recoveries += result.recoveries
 
     def add(self, other: Tally) -> None:
-        """Add another's figures."""
+        """Add the results of another tally."""
         self.schedules += other.schedules
         self.counts.update(other.counts)
         self.failures += other.failures
@@ -99,9 +99,9 @@ class Tally:
 
 
 class SwitchPools:
-    """The switches of a process, by program; all run `own`, a user's program, if it is given.
+    """The switch pools of a process, by the program's mode; all run the user's program `own` if it is given.
 
-    Raises as `bmv2_topos.soak.programs.offers`.
+    Raises the errors of `bmv2_topos.soak.programs.offers`.
     """
 
     def __init__(self, own: str | None = None) -> None:
@@ -110,7 +110,7 @@ class SwitchPools:
         self._pools: dict[Mode, SwitchPool] = {}
 
     def get(self, program: Mode) -> SwitchPool:
-        """Return the pool of a program; its clock has time left."""
+        """Return the pool of a program, after replacing it if it is worn out."""
         pool = self._pools.get(program)
         if pool is not None and pool.worn_out:
             pool.close()
@@ -145,7 +145,7 @@ def soak_seeds(
         first: The first seed.
         last: The last seed.
         pools: The switches of this process.
-        bed: The bed; None: the seeds'.
+        bed: The bed; None: draw the bed of these seeds.
         cores: Implementations of the cores.
         trace: Called with every packet; None: no trace.
 
@@ -167,14 +167,14 @@ def soak_seeds(
 
 
 def describe(seed: int, own: str | None = None) -> str:
-    """Return the schedule of a seed in words; `own` as of `replay`, which may raise the same."""
+    """Return the schedule of a seed in words; `own` and errors are as for `replay`."""
     return draw_schedule(seed, draw_bed(seed // BED_SEEDS, offers(own) if own else None)).describe()
 
 
 def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Tally, list[str]]:
-    """Run one schedule; return its result, and its last packets in words.
+    """Run one schedule; return its tally, and its last `packets` packets in words.
 
-    `own` is the path of a user's program. Raises as `bmv2_topos.soak.programs.offers`.
+    `own` is the path of a user's program. Raises the errors of `bmv2_topos.soak.programs.offers`.
     """
     pools, log = SwitchPools(own), PacketLog(packets)
     try:
@@ -193,8 +193,8 @@ def soak(
 ) -> Iterator[Tally]:
     """Run schedules from the seed `first` on; yield the tally so far after every bed.
 
-    Ends with the first of these: the number of schedules, the time, a failure. Every process has its own
-    switches.
+    Ends after `schedules` schedules, after `minutes` minutes or at a failure, whichever comes first. Every
+    process has its own switches.
 
     Args:
         first: The first seed.
@@ -204,12 +204,13 @@ def soak(
         own: Path of your own program; None: p4src's.
 
     Raises:
-        ProcessDied: a schedule ended its process, which compiled code can do.
+        ProcessDied: a process died while it ran a schedule (compiled code can crash).
         NativeMissing: the host library's compiled part is not there.
-        ProgramMismatch: schedules cannot run `own`, and what `bmv2_topos.soak.programs.offers` raises.
+        ProgramMismatch: schedules cannot run `own`; also the other errors of
+            `bmv2_topos.soak.programs.offers`.
     """
     if own:
-        offers(own)  # compiled, and refused, before any process does so
+        offers(own)  # compile or refuse the program before any process starts
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     count = processes or os.cpu_count() or 1
     beds = _beds(first, schedules)
@@ -240,7 +241,7 @@ def soak(
 
 
 def _beds(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
-    """Yield the first and last seed of bed after bed."""
+    """Yield the first and the last seed to run on each bed, in order."""
     end = None if schedules is None else first + schedules
     while end is None or first < end:
         last = first // BED_SEEDS * BED_SEEDS + BED_SEEDS - 1

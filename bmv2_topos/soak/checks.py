@@ -1,4 +1,4 @@
-"""Checks of counters: values that they must never show, and sums that they have to give."""
+"""Checks of counters after a schedule: impossible values, and totals that must match the packets sent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "recovery": ("under way before it", "begun in the calm"),
 }
-"""Names by group, as `run_schedule` counts them: "group: name"."""
+"""Kinds of events that a long campaign must see, by group; `run_schedule` counts them as "group: name"."""
 
 
 def missing(counts: Mapping[str, int]) -> list[str]:
@@ -57,7 +57,7 @@ def missing(counts: Mapping[str, int]) -> list[str]:
 
 
 def traits(schedule: SoakSchedule) -> Counter[str]:
-    """Return the traits of the schedule, as counts by name."""
+    """Return the traits of a schedule (program, size, kinds of jobs), as counts by ``kind: name``."""
     bed = schedule.bed
     told = Counter(
         {
@@ -84,7 +84,7 @@ def traits(schedule: SoakSchedule) -> Counter[str]:
 
 
 _BESIDE = frozenset({"overflow", "disagree", "evicted", "no_uplink"})
-"""Counted beside another outcome of the same packet."""
+"""Outcomes that are counted in addition to another outcome of the same packet."""
 _REFUSALS = frozenset(
     {
         *("truncated", "bad_checksum", "bad_version", "bad_kind", "bad_lanes", "bad_length"),
@@ -120,13 +120,13 @@ def check_outcomes(
 
     Args:
         schedule: The schedule.
-        network: The network after it.
-        outcomes: The counted packets by switch and outcome.
-        refused: The forged packets by switch and outcome.
-        restarted: A job was removed meanwhile.
+        network: The network, after the schedule.
+        outcomes: Packets that the switches counted, by switch and outcome.
+        refused: Forged packets that were sent, by switch and expected outcome.
+        restarted: Whether a job was removed during the schedule.
 
     Raises:
-        ImpossibleOutcome: they do not agree.
+        ImpossibleOutcome: counters and packets do not agree.
     """
     disagree = _disagree(schedule)
     transit = {switch.name for switch in schedule.bed.topology.switches if not switch.aggregates}
@@ -137,12 +137,13 @@ def check_outcomes(
         released = found["passed_down"] if schedule.bed.tofino else 0
         if not 0 <= counted - network.switches[switch].arrived <= released:
             raise ImpossibleOutcome(
-                f"{where}: {network.switches[switch].arrived} packets, outcomes of {counted}: {dict(found)}"
+                f"{where}: {network.switches[switch].arrived} packets arrived, outcomes of {counted} counted:"
+                f" {dict(found)}"
             )
         expected = Counter(refused.get(switch, ()))
         expected["bad_checksum"] += network.switches[switch].damaged
         for name in _REFUSALS:
-            # the exclusive program for Tofino knows no statuses from above
+            # the exclusive program for Tofino counts statuses from above as unknown_job
             slack = name in _OF_RESTARTS if restarted else schedule.bed.tofino and name == "unknown_job"
             if found[name] < expected[name] or (found[name] > expected[name] and not slack):
                 raise ImpossibleOutcome(f"{where}: {name} is {found[name]}, must be {expected[name]}")
@@ -151,15 +152,17 @@ def check_outcomes(
         never |= {"stale"} if schedule.bed.program == "shared" else _SHARED_ONLY
         if switch in transit:
             never |= set(OUTCOMES) - _AT_TRANSIT
-        # what leaves a slot of a program for Tofino frees it a little later: meanwhile anybody may take it
+        # a program for Tofino frees a slot a little after its sum has left: meanwhile any job may take it
         if not schedule.bed.tofino and not any(job.preempt for job in schedule.jobs):
             never.add("preempted")
         for name in sorted(never):
             if found[name]:
-                raise ImpossibleOutcome(f"{where}: {name} is {found[name]}, and cannot be")
+                raise ImpossibleOutcome(f"{where}: {name} is {found[name]}, must be 0")
         taken = found["preempted"] + found["reclaimed"]
         if not schedule.bed.tofino and not found["evicted"] <= taken <= found["evicted"] + found["no_uplink"]:
-            raise ImpossibleOutcome(f"{where}: {taken} slots were taken, and {found['evicted']} sums evicted")
+            raise ImpossibleOutcome(
+                f"{where}: {taken} slots were taken over, but {found['evicted']} sums were evicted"
+            )
 
 
 def _disagree(schedule: SoakSchedule) -> bool:
@@ -167,14 +170,15 @@ def _disagree(schedule: SoakSchedule) -> bool:
 
 
 def check_hosts(schedule: SoakSchedule, workers: Counter[str], servers: Counter[str]) -> None:
-    """Hold the counters of workers and fallback servers to what the switches let through.
+    """Check that workers and fallback servers accepted all packets that switches passed on to them.
 
     Raises:
-        ImpossibleOutcome: they counted as wrong a packet that a switch had passed on.
+        ImpossibleOutcome: a counter of refused packets is not 0, or workers got more results than they sent
+            packets.
     """
     for what, counts, names in (("workers", workers, _WORKER_NEVER), ("servers", servers, _SERVER_NEVER)):
         for name in names:
             if counts[name] and not (name in _OF_DISAGREEMENT and _disagree(schedule)):
-                raise ImpossibleOutcome(f"{what}: {name} is {counts[name]}, and cannot be")
+                raise ImpossibleOutcome(f"{what}: {name} is {counts[name]}, must be 0")
     if workers["sent"] < workers["results"]:
-        raise ImpossibleOutcome(f"workers: {workers['results']} results of {workers['sent']} packets")
+        raise ImpossibleOutcome(f"workers: {workers['results']} results for {workers['sent']} packets sent")

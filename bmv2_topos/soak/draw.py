@@ -39,7 +39,7 @@ from softswitch import Impairments
 
 _MAX_DEPTH = 2
 _MOVING = 2
-"""Of four seeds, the one whose jobs do more than allreduce and reduce."""
+"""Seeds with this remainder modulo 4 also get reduce-scatter, all-gather and broadcast."""
 _WINDOWS = (
     1,
     3,
@@ -50,7 +50,7 @@ _WINDOWS = (
     window_for(4),
     window_for(8),
 )
-"""Of shared jobs: with one packet in flight and with several."""
+"""Windows of shared jobs: for one packet in flight, and for several."""
 
 
 def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
@@ -130,7 +130,7 @@ def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
     least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
     least = max(least, len(bed.placements) * len(bed.topology.switches))
     links, coalesce_us = _draw_links(draw, bed.topology), draw.choice((0, 0, 3, 20))
-    draw.random(), draw.random()  # nothing is made of these: a seed stands for what it stood for with them
+    draw.random(), draw.random()  # unused draws, kept so that every seed still gives the same schedule
     schedule = SoakSchedule(
         seed,
         bed,
@@ -148,7 +148,7 @@ def draw_schedule(seed: int, bed: SoakBed | None = None) -> SoakSchedule:
 
 
 def _with_patterns(schedule: SoakSchedule) -> SoakSchedule:
-    """Return the schedule with most of its collectives as others, which move shards."""
+    """Return the schedule with most collectives replaced by reduce-scatter, all-gather or broadcast."""
     draw = random.Random(f"patterns {schedule.seed}")
 
     def changed(each: CollectivePlan, ranks: int) -> CollectivePlan:
@@ -169,7 +169,7 @@ def _with_patterns(schedule: SoakSchedule) -> SoakSchedule:
 
 
 def _offered(schedule: SoakSchedule) -> SoakSchedule:
-    """Return the schedule without the features that its program lacks."""
+    """Return the schedule without the features that the bed's program lacks."""
     jobs, events = schedule.jobs, schedule.events
     if Feature.SHARDS in schedule.bed.lacks:
         jobs = tuple(
@@ -221,13 +221,13 @@ def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
 
 
 def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
-    """Return the encoding of a job's float32 values; a job with exponents may get one of fewer bits."""
+    """Return the encoding of a job's float32 values; some jobs get a block encoding, not "exponent"."""
     draw = random.Random(f"blocks {job.number} of {seed}")
     return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
 
 
 def _draw_named(seed: int, job: JobPlan) -> tuple[CollectivePlan, ...]:
-    """Return the collectives of a job; some jobs repeat one of float32, by a name."""
+    """Return the collectives of a job; some jobs repeat a float32 collective under the same name."""
     draw = random.Random(f"names {job.number} of {seed}")
     floats = [each for each in job.collectives if each.dtype == "float32"]
     if not floats or job.numbers != "exponent" or draw.random() < 0.5:
@@ -263,7 +263,7 @@ def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> Collec
 
 
 def _draw_links(draw: random.Random, topology: Topology) -> tuple[Impairments, ...]:
-    """All links alike, one bad link, or every link by itself."""
+    """Return the impairments of each link: all links alike, one bad link, or each link drawn by itself."""
     profile = draw.choice(("none", "all", "all", "one", "each"))
     common = _draw_link(draw)
     bad = draw.randrange(len(topology.links))
@@ -320,6 +320,6 @@ def _draw_events(draw: random.Random, bed: SoakBed, jobs: Sequence[JobPlan]) -> 
 
 
 def _draw_calm(seed: int, events: Sequence[TimedFault]) -> int:
-    """Return a time after all events: most schedules still run then, and have met faults."""
+    """Return the start of the calm in µs, after all events and before the end of most schedules."""
     later_us = round(10 ** random.Random(f"calm {seed}").uniform(1.5, 5))
     return later_us + max(map(end_us, events), default=0)

@@ -18,13 +18,13 @@ from hostlib import wire
 from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT, packet_dtype
 
 # ---------------------------------------------------------------------------
-# Frames that a switch must refuse, each made from one that it took.
+# Frames that a switch must refuse, each made from one that it accepted.
 
 
 _HEADER = wire.FRAME_PREFIX_BYTES
 _NO_LANES = _HEADER + wire.INA_BYTES
 _ADDRESSES = wire.ETHERNET_BYTES + 12
-"""Offset of the IPv4 addresses: 8 bytes, every one of which the header checksum protects."""
+"""Offset of the IPv4 addresses in a frame: 8 bytes, all protected by the header checksum."""
 
 _CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] = {
     "another epoch": ("wrong_epoch", {}, {"epoch": 0x55}),
@@ -42,15 +42,15 @@ _CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] 
         {},
     ),
 }
-"""By kind, the expected outcome of a frame, the fields to set, and the amounts to add to other fields."""
+"""For each kind of forged frame: the expected outcome, fields to set, and amounts to add to fields."""
 FROM_ELSEWHERE = "another port"
 KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
 
 
 def forge(kind: str, frame: bytes) -> tuple[bytes, str]:
-    """Return a frame made from a contribution, and the outcome that it has to be counted as.
+    """Return a forged frame, made from a contribution, and the outcome that a switch must count for it.
 
-    A frame of the kind `FROM_ELSEWHERE` is unchanged: it has to enter at a port of no member.
+    For the kind `FROM_ELSEWHERE` the frame is unchanged: send it to a port that no member of the job is at.
     """
     if kind == FROM_ELSEWHERE:
         return frame, "wrong_port"
@@ -70,13 +70,13 @@ def forge(kind: str, frame: bytes) -> tuple[bytes, str]:
 
 
 def damaged(frame: bytes, which: int) -> bytes:
-    """Return a frame with a bit of its IPv4 addresses flipped, chosen by `which`."""
+    """Return a frame with bit `which` (modulo 64) of its IPv4 addresses flipped."""
     at = _ADDRESSES + which // 8 % 8
     return frame[:at] + bytes([frame[at] ^ 1 << which % 8]) + frame[at + 1 :]
 
 
 def _shortened(packet: NDArray[Any]) -> bytes:
-    """Return the frame without its lanes, with lengths and checksum to fit."""
+    """Return the frame without its lanes, with lengths and checksum corrected."""
     packet["udp_length"] = wire.UDP_BYTES + wire.INA_BYTES
     packet["ip_total_len"] = wire.IPV4_BYTES + wire.UDP_BYTES + wire.INA_BYTES
     packet["ip_checksum"] = 0
@@ -93,46 +93,46 @@ START_NS = 1_000_000_000
 
 
 class BedSwitch(SwitchNode):
-    """A switch of the bed; without queues, what it makes of a packet leaves at once."""
+    """A switch of the bed. It has no queues: packets that it sends leave at once."""
 
     def __init__(self, network: Network, name: str, built: BuiltBed, clock_us: int) -> None:
         super().__init__(network, name, built.switches[name], ahead_us=clock_us - START_NS // 1000)
         self.arrived = 0
-        """Packets that it was given."""
+        """Number of packets that arrived at the switch."""
         self.damaged = 0
-        """Of these, those with a damaged header."""
+        """Number of arrived packets with a damaged header."""
         self.sampled = False
-        """True if contributions are kept, the last one that entered."""
+        """True to keep the last arrived contribution in `sample`."""
         self.sample: tuple[int, bytes] | None = None
-        """A contribution as sent by hosts, and its ingress port.
+        """Ingress port and frame of the kept contribution, which has the size of frames from hosts.
 
-        Between switches, a program of one's own may have headers that only it knows.
+        Frames of other sizes are not kept: between switches, a user's program may add its own headers.
         """
         self._ways = built.ways[name]
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Take a packet, and send the resulting packets."""
+        """Process a packet, and send the resulting packets."""
         if self.sampled and frame[_KIND] & 0x0F == KIND_GRADIENT and len(frame) == _CONTRIBUTION_BYTES:
             self.sample = port, frame
         self.inject(port, frame)
 
     def deliver_damaged(self, port: int, frame: bytes) -> None:
-        """Take a packet with a damaged header."""
+        """Process a packet with a damaged header."""
         self.damaged += 1
         self.inject(port, frame)
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Take a packet from any sender, and send the resulting packets."""
+        """Process a packet, also a forged one, and send the resulting packets."""
         self.arrived += 1
         super().deliver(port, frame)
 
     def ways(self, frame: bytes) -> Iterable[int]:
-        """Return the ports by which packets of the same job can leave."""
+        """Return the ports by which packets of the frame's job can leave."""
         return self._ways.get(int.from_bytes(frame[_JOB]), ())
 
 
 class BedNetwork(Network):
-    """A network with the links of a schedule: calm in the end, and damaged headers are among the faults."""
+    """A network with the links of a schedule, which also damage headers, and are calm in the end."""
 
     def __init__(self, schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None) -> None:
         super().__init__(schedule.links, seed=f"links {schedule.seed}", start=START_NS)
@@ -146,11 +146,14 @@ class BedNetwork(Network):
         self.switches = {name: BedSwitch(self, name, built, clock_us) for name in built.switches}
 
     def cut(self, link: int, until: int) -> None:
-        """Make a link lose all packets until then."""
+        """Make a link lose all packets until the time `until`, in nanoseconds."""
         self.links[link].cut_until = max(until, self.links[link].cut_until)
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Drop the packet, or, on its way to a switch, damage its addresses before there is a frame check."""
+        """Return a function that delivers the packet with damaged addresses; None: drop the packet.
+
+        Half of the corrupted packets to switches are delivered: their frame check sequence fits the damage.
+        """
         if wire.to not in self.switches or self.random.random() >= 0.5:
             return None
         bad = damaged(frame, self.random.randrange(64))
@@ -168,7 +171,7 @@ class PacketLog:
         self._packets: deque[tuple[int, str, str, bytes, str]] = deque(maxlen=most)
 
     def __call__(self, now: int, source: str, to: str, frame: bytes, fate: str) -> None:
-        """Note a packet."""
+        """Record a packet."""
         self._packets.append((now, source, to, frame, fate))
 
     def lines(self) -> list[str]:

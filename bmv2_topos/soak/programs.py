@@ -1,4 +1,4 @@
-"""The programs that schedules run: p4src's by their mode, or one of your own."""
+"""The programs that schedules run: p4src's, by their mode, or a user's program."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ LANES = 32
 SHARED_SLOTS = 8
 EXCLUSIVE_SLOTS = 32
 SLOT_PREFIX = names.SLOT_REGISTER.removesuffix("psn")
-"""Prefix of the names of registers with slots' state."""
+"""Prefix of the names of registers that hold the state of slots."""
 GENERATION = f"{SLOT_PREFIX}generation"
 
 
 def slots_of(mode: Mode) -> int:
-    """Return how many slots the switches of a bed have."""
+    """Return the number of slots of each switch of a bed, for a program of this mode."""
     return SHARED_SLOTS if mode == "shared" else EXCLUSIVE_SLOTS
 
 
 def program_of(mode: Mode, own: str | None = None) -> ir.Program:
-    """Return the program of a bed: `own`, a program of one's own, or the one of p4src."""
+    """Return the compiled program of a bed: the user's program at the path `own`, or p4src's of this mode."""
     return compiled(own or mode, LANES, slots_of(mode))
 
 
 def offers(own: str) -> SwitchInfo:
     """Return the capacity that a user's program offers to schedules.
 
-    Raises ProgramMismatch for one that they cannot run; and as `testbeds.virtual.settings.offered`.
+    Raises ProgramMismatch if schedules cannot run it, and the errors of `testbeds.virtual.settings.offered`.
     """
     slots = slots_of(offered(own, LANES, SHARED_SLOTS).mode)
     found = offered(own, LANES, slots, wanted=slots)
     if found.salted:
-        raise ProgramMismatch(f"{found.title} has salted slots, as ATP's; schedules do not cover these")
+        raise ProgramMismatch(f"{found.title} has salted slots, as ATP's, which the soak does not support")
     if not found.aligned and GENERATION not in objects_of(own, LANES, slots).registers:
         raise ProgramMismatch(
             f"{found.title} lacks register '{GENERATION}', by which schedules find the slots to clear"

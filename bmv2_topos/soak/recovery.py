@@ -1,14 +1,15 @@
-"""Recovery of jobs once nothing goes wrong any more: in round trips, for every packet still to come.
+"""Recovery of jobs after the last fault: its time limit, in round trips for each missing packet.
 
 Theory of operation
 -------------------
-From the *calm* on, which comes after the last event of a schedule, links hand on every packet. Each
-collective that is under way then, and each one called later, is timed: from the calm, or from its last rank's
-call, to its last rank's end. The time limit is proportional to the packets whose result some rank lacks. It
-does not depend on what happened before the calm, but for the time-outs that losses have made long.
+From the *calm* on, which comes after the last event of a schedule, links deliver every packet. Each
+collective that is then under way, and each one called later, is timed: from the start of the calm, or from
+the call of its last rank, until its last rank has finished. The time limit is proportional to the number of
+packets whose result some rank lacks. Earlier events do not change it, except that losses may have made
+time-outs long.
 
-In shared mode no slot keeps a result: who loses it gets it from the other ranks. Once one of them has died or
-given up, its job is asked for nothing more than the errors that `soak.worker` looks for.
+In shared mode no slot keeps a result: a rank that loses a result gets it from the other ranks. Once a rank
+has died or given up, its job has no time limit any more; only its errors are checked (`soak.worker`).
 """
 
 from __future__ import annotations
@@ -26,52 +27,53 @@ from bmv2_topos.testbeds.virtual.network import Network
 from hostlib.core.window import Window
 
 LONGEST_TIMEOUT_S: Final = 0.02
-"""Time-outs of workers and fallback servers in schedules: the end of their doubling."""
+"""Longest time-out of workers and fallback servers in schedules: doubling stops there."""
 
 ROUND_TRIPS: Final = 4
 """Round trips allowed for each packet: one for the sum itself, because a job may have a single packet in
-flight; one for the repair of an overflow; and two for partial sums that met in no slot: the fallback server
-waits for about one before it asks for the rest, which takes another."""
+flight; one for the repair of an overflow; and two for partial sums that reach the fallback server one by one:
+the server waits for about one round trip before it asks for the missing parts, which takes another."""
 
 TIMEOUTS: Final = 1.75
-"""Longest time-outs allowed for all packets together: packets lost before the calm time out at about the same
-time. A packet sent less than three quarters of a time-out before one is due is handled at the next one, which
-may have doubled to the longest before the calm. At a time-out the worker asks who has contributed; if that is
-not enough, it takes the partial sum that is stuck out of its slot (`take_status` of the core)."""
+"""Multiple of the longest time-out allowed for all packets together: packets lost before the calm time
+out at about the same time. A time-out does not handle packets sent less than three quarters of its length
+earlier; they wait for the next time-out, which may be the longest. At a time-out the worker asks which ranks
+have contributed; if that is not enough, it removes the stuck partial sum from its slot (`take_status` of the
+core)."""
 
 _SHOWN = 8
 
 
 class TooSlow(Exception):
-    """A collective takes longer than earlier events explain."""
+    """A collective has exceeded its time limit (`allowed_ns`) in the calm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A collective that was under way when the calm began, or began later, and has ended."""
+    """A collective that has ended in the calm, and how long it took there."""
 
     seed: int
     job: int
     collective: int
     packets: int
-    """Packets whose result some rank lacked at the beginning."""
+    """Number of packets whose result some rank lacked when the timing began."""
     round_trip_ns: int
     duration_ns: int
     begun_in_calm: bool
 
     @property
     def round_trips_per_packet(self) -> float:
-        """Round trips for each packet, time-outs included."""
+        """Duration in round trips, time-outs included, divided by the number of packets."""
         return self.duration_ns / self.round_trip_ns / self.packets
 
     @property
     def share(self) -> float:
-        """Fraction of the time limit that it took."""
+        """Duration as a fraction of the time limit."""
         return self.duration_ns / allowed_ns(self.packets, self.round_trip_ns)
 
 
 def allowed_ns(packets: int, round_trip_ns: int) -> int:
-    """Return the time limit of a collective that lacks the results of this number of packets."""
+    """Return the time limit, in ns, of a collective that lacks the results of `packets` packets."""
     return ROUND_TRIPS * packets * round_trip_ns + round(TIMEOUTS * LONGEST_TIMEOUT_S * 1e9)
 
 
@@ -85,9 +87,9 @@ def unfinished_packets(window: Window) -> list[int]:
 
 
 def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
-    """Return how long the longest way of a packet is: up to the last who adds to it, and back.
+    """Return the longest round trip of a job's packets: up to the root and back, in nanoseconds.
 
-    In shared mode that is the fallback server. Hosts look at arrived packets up to `coalesce_us` later.
+    In shared mode it goes on to the fallback server. It includes the delay `coalesce_us` at every host.
     """
     topology = schedule.bed.topology
     placement = schedule.bed.placements[job - 1]
@@ -121,7 +123,7 @@ class RecoveryClock:
         self, schedule: SoakSchedule, plan: JobPlan, network: Network, stations: Sequence[WorkerStation]
     ) -> None:
         self.recoveries: list[Recovery] = []
-        """Results of the collectives that have ended."""
+        """One entry for each timed collective that has ended."""
         self._seed = schedule.seed
         self._plan = plan
         self._network = network
@@ -143,12 +145,12 @@ class RecoveryClock:
             self._begin(in_calm=True)
 
     def _begin(self, *, in_calm: bool) -> None:
-        """Begin to time the collective that all ranks have called and not all finished, if there is one."""
+        """Start timing the collective that all ranks have called and not all have finished, if any."""
         collective = min(station.done for station in self._stations)
         if any(station.done == collective and not station.busy for station in self._stations):
             return
         if self._plan.defector is not None and collective == len(self._plan.collectives) - 1:
-            return  # which cannot end
+            return  # the collective of a defector cannot end
         packets = len(self._lacking(collective))
         self._timed = timed = _TimedCollective(collective, self._network.now, packets, in_calm)
         self._network.call_at(timed.began + allowed_ns(packets, self._round_trip_ns), self._judge, timed)
@@ -190,7 +192,7 @@ class RecoveryClock:
         return self._needs_all and any(station.silent or station.error for station in self._stations)
 
     def _lacking(self, collective: int) -> Mapping[int, list[int]]:
-        """Return the PSNs of packets whose result a rank lacks, each with these ranks."""
+        """Return the ranks that lack the result of a packet, by the PSN of the packet."""
         found: dict[int, list[int]] = {}
         for station in self._stations:
             if station.done == collective and station.window is not None:

@@ -41,21 +41,21 @@ from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.wire.tree import Tree
 
 PATIENCE_NS = 10_000_000_000
-"""Virtual time that a schedule may take: 500 of the longest time-outs."""
+"""Limit of a schedule's virtual time: 500 times the longest time-out."""
 MAX_STEPS = 400_000
 _STRIDE = 16
 _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=LONGEST_TIMEOUT_S, probe_s=0.00002)
 
 
 class NoProgress(Exception):
-    """A collective does not end."""
+    """A collective has not ended by the limits `PATIENCE_NS` and `MAX_STEPS`."""
 
 
 class ScheduleResult(NamedTuple):
     """Result of a schedule."""
 
     counts: Counter[str]
-    """Occurrences of events, by name."""
+    """Number of occurrences of each event, by name."""
     recoveries: list[Recovery]
 
 
@@ -83,7 +83,7 @@ class _RunningJob:
 
     @property
     def wrapped(self) -> bool:
-        """True if its PSNs went past their limit."""
+        """True if the job's PSNs have wrapped around."""
         window = self.stations[0].window
         return window is not None and window.psns().last < self.plan.first_psn
 
@@ -95,8 +95,8 @@ def run_schedule(
 
     Args:
         schedule: The schedule.
-        built: Its bed.
-        trace: Gets all events; None: no trace.
+        built: The bed of the schedule.
+        trace: Called with every packet; None: no trace.
         cores: Implementations of the cores.
 
     Raises:
@@ -206,7 +206,7 @@ class _Run:
     # ------------------------------------------------------------------ running
 
     def carry_out(self) -> ScheduleResult:
-        """Run to the end of all jobs, and check."""
+        """Run all jobs to their end, check the invariants, and return the result."""
         for job in self.jobs.values():
             self._start(job)
         network = self.network
@@ -287,7 +287,7 @@ class _Run:
             case Strangers():
                 self._send_strangers(event)
             case Straggle() | RemoveJob():
-                raise ValueError(f"{event}: the soak has no such faults")
+                raise ValueError(f"{event}: the soak does not support such faults")
             case _:
                 assert_never(event)
 
@@ -340,10 +340,10 @@ class _Run:
             self.counts[f"stranger: {kind}"] += 1
             switch.inject(enters, forged)
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ summary
 
     def _summary(self, recoveries: Sequence[Recovery]) -> Counter[str]:
-        """Return the number of occurrences of each event, by names for people."""
+        """Return the number of occurrences of each event, by ``group: name``."""
         begun = ("begun in the calm" if each.begun_in_calm else "under way before it" for each in recoveries)
         groups = {
             "event": self.counts,

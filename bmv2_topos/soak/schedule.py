@@ -19,30 +19,30 @@ from softswitch import Impairments
 Dtype = Literal["int32", "float32"]
 
 BED_SEEDS = 32
-"""Seeds that run on the same bed one after the other: to build one takes longer than a schedule."""
+"""Number of consecutive seeds that share a bed: building a bed takes longer than a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoakBed:
-    """A network, and the places of the jobs on it."""
+    """A network, and the placement of jobs on it."""
 
     number: int
     program: Mode
     topology: Topology
     placements: tuple[Placement, ...]
-    """Of the jobs 1, 2, …"""
+    """Placements of the jobs 1, 2, …, in this order."""
     strangers: Mapping[str, str]
-    """By switch, a host there that belongs to no job."""
+    """For each switch: a host at the switch that belongs to no job."""
     slots: tuple[int, ...]
-    """Exclusive: of each job's region. Shared: 0."""
+    """Number of slots in each job's region (exclusive); 0 if jobs share slots."""
     lacks: frozenset[Feature] = frozenset()
-    """Features that its program lacks; schedules do not use them."""
+    """Features that the program lacks; schedules do not use them."""
     tofino: bool = False
-    """Its program is one for Tofino (`bmv2_topos.soak.tofino`)."""
+    """True if the program is one for Tofino (`bmv2_topos.soak.tofino`)."""
 
     @property
     def levels(self) -> int:
-        """Number of switches on the longest way up."""
+        """Number of switches on the longest path up to the root."""
         parents = self.topology.parents
 
         def depth(switch: str) -> int:
@@ -52,7 +52,7 @@ class SoakBed:
         return max(depth(switch.name) for switch in self.topology.switches)
 
     def describe(self) -> str:
-        """Return it in words, in a few lines."""
+        """Return the bed in words, in a few lines."""
         topology = self.topology
         lines = [f"bed {self.number}: program {self.program}"]
         for switch in topology.switches:
@@ -70,29 +70,29 @@ class SoakBed:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePlan:
-    """One call of all ranks of a job."""
+    """A collective that all ranks of a job call."""
 
     dtype: Dtype
     length: int
     target: int = wire.TARGET_ALL
-    """The rank that a reduce sums for, or that a broadcast is from; `wire.TARGET_ALL`: none."""
+    """The rank that gets the sum of a reduce, or that sends a broadcast; `wire.TARGET_ALL`: none."""
     average: bool = False
     in_place: bool = False
     large: bool = False
-    """Values that make sums overflow, or do not fit a fixed scale."""
+    """True for values so large that sums overflow, or that do not fit a fixed scale."""
     nonfinite: bool = False
-    """Some values are infinite or NaN."""
+    """True if some values are infinite or NaN."""
     priority: int = 0
     waits_us: tuple[int, ...] = ()
-    """Time that each rank takes before it calls, from the end of its last one."""
+    """For each rank: time from the end of its previous collective to its call of this one."""
     pattern: Pattern = Pattern.SUM
-    """Of shards, `length` is the length of each."""
+    """Kind of data movement. Where it moves shards, `length` is the length of one shard."""
     named: bool = False
-    """One of several calls of a name, whose exponents are foreseen; values are about as large in all."""
+    """True for one of several calls with the same name and similar values: exponents are predicted."""
 
     @property
     def name(self) -> str:
-        """The usual name of the call."""
+        """Usual name of the collective, such as ``reduce-scatter``."""
         alone = self.target != wire.TARGET_ALL
         match self.pattern:
             case Pattern.SUM:
@@ -103,7 +103,7 @@ class CollectivePlan:
                 return "broadcast" if alone else "all-gather"
 
     def describe(self) -> str:
-        """Return it in words, in one line."""
+        """Return the collective in words, in one line."""
         place = "" if self.target == wire.TARGET_ALL else f" with rank {self.target}"
         what = self.name + place
         extras = [
@@ -121,7 +121,7 @@ class Defector:
 
     rank: int
     dies: bool
-    """It falls silent before it; else it calls another one than the others."""
+    """True: the rank dies before the last collective; False: it calls another one than the other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class JobPlan:
     generation: int
     window: int
     region: Region | None
-    """At every switch; None: all slots."""
+    """Slots of the job at every switch; None: all slots."""
     preempt: bool
     max_age_us: int
     congestion: CongestionName
@@ -140,12 +140,12 @@ class JobPlan:
     first_psn: int
     collectives: tuple[CollectivePlan, ...]
     defector: Defector | None = None
-    """All other ranks have to raise an error."""
+    """Rank that makes the last collective impossible, so that all other ranks must raise an error."""
     bare: bool = False
-    """Packets of sums that only announce exponents have no lanes."""
+    """True if packets that only announce exponents are sent without lanes."""
 
     def describe(self) -> str:
-        """Return it in words, in a few lines."""
+        """Return the plan in words, in a few lines."""
         region = "all slots" if self.region is None else f"slots {self.region.offset}+{self.region.size}"
         lines = [
             f"  job {self.number}: generation {self.generation:#x}, window {self.window}, {region},"
@@ -171,7 +171,7 @@ def _described(link: Impairments) -> str:
 
 
 def end_us(event: TimedFault) -> int:
-    """Return when an event is over."""
+    """Return the time at which an event is over, in µs."""
     lasts_s: float = getattr(event, "down_s", 0.0) + getattr(event, "for_s", 0.0)
     return round((event.at_s + lasts_s) * 1e6)
 
@@ -184,24 +184,24 @@ class SoakSchedule:
     bed: SoakBed
     jobs: tuple[JobPlan, ...]
     links: tuple[Impairments, ...]
-    """What each link of the topology does to packets, either way, in its order."""
+    """Impairments of each link, in the topology's order and in both directions."""
     coalesce_us: int
     """Hosts process together the packets that arrive within this time."""
     server_capacity: int
     clock_us: int
-    """The switches' clock when it begins; it wraps at 2**32."""
+    """The switches' clock at the start of the schedule; it wraps at 2**32."""
     events: tuple[TimedFault, ...]
-    """Jobs are called as they are numbered."""
+    """Faults during the run; they name a job by its number."""
     calm_us: int
-    """Time at which links begin to hand on every packet, once and at once; all events are over by then."""
+    """Start of the calm, when all events are over and links deliver every packet once, in order."""
 
     @property
     def settled_us(self) -> int:
-        """Time from which nothing is held back any more that was sent before the calm."""
+        """Time by which the last packet that a link held back before the calm has arrived."""
         return self.calm_us + max(round(link.reorder_s * 1e6) if link.reorder else 0 for link in self.links)
 
     def describe(self) -> str:
-        """Return it in words, for people."""
+        """Return the schedule in words, for people to read."""
         lines = [f"schedule {self.seed} on {self.bed.describe()}", "links:"]
         for number, (link, does) in enumerate(zip(self.bed.topology.links, self.links, strict=True)):
             lines.append(f"  {number}: {link.a}-{link.b}: {_described(does)}")

@@ -1,6 +1,6 @@
-"""Contributions of the ranks to a collective, and the results that each may be handed.
+"""Contributions of the ranks to a collective, and the results that each rank may get.
 
-The oracle is NumPy in 64 bits, and the bounds that the protocol page gives.
+The oracle is a NumPy sum in 64 bits, with the error bounds of the protocol page.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class SumSettings:
 
     Attributes:
         ranks: Number of ranks.
-        numbers: How float32 travel.
-        repaired: There is a fallback server, which sums anew what overflowed.
-        turn: Packets of a shard that are sent in turn (`turn_of`).
+        numbers: Encoding of float32 values in packets.
+        repaired: Whether there is a fallback server, which sums overflowed packets again.
+        turn: Number of packets of a shard to send before packets of the next shard (`turn_of`).
     """
 
     ranks: int
@@ -45,12 +45,12 @@ class SumSettings:
 
 
 def _numbers(first: int, turn: int, shard: int, of_shard: int) -> NDArray[Any]:
-    """Return the numbers of the packets of one turn of a shard, which has `of_shard`."""
+    """Return the numbers of the packets of one turn of a shard; each shard has `of_shard` packets."""
     return np.arange(first, min(first + turn, of_shard)) + shard * of_shard
 
 
 class SoakSum:
-    """One collective: inputs of all ranks, the exact sum, and by packet how far a result may be off."""
+    """One collective: the inputs of all ranks, the exact sum, and the error allowed in each packet."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class SoakSum:
         self.tag = zlib.crc32(described.encode())
         self.inputs = self._draw(generator)
         self.results: dict[int, tuple[bytes, NumericErrors]] = {}
-        """Results that the ranks were handed."""
+        """Output and numeric errors of each rank that has finished, by rank."""
         self._prepare(summing.turn)
 
-    # ------------------------------------------------------------------ what is right
+    # ------------------------------------------------------------------ right results
 
     def _draw(self, generator: np.random.Generator) -> list[NDArray[Any]]:
         shape = (self.ranks, self.shards * self.collective.length)
@@ -108,7 +108,7 @@ class SoakSum:
         self.order = np.concatenate(
             [np.arange(0), *(_numbers(first, turn, shard, len(of_shard)) for first, shard in places)]
         )
-        """Packets in the order in which they are sent: in turns, of each shard some."""
+        """Packet numbers in the order of sending: the first turn of every shard, then the second, …"""
         stacked = np.stack(self.inputs)
         with np.errstate(all="ignore"):
             total = stacked[0].astype(np.float64)
@@ -117,15 +117,15 @@ class SoakSum:
         self.exact: NDArray[np.float64] = total
         packets = len(self.starts)
         self.nonfinite = np.zeros(packets, np.bool_)
-        """Packets with values that are not finite; every rank must be informed."""
+        """For each packet: whether a value is not finite, which must be reported to every rank."""
         self.nan = np.zeros(packets, np.bool_)
-        """Of these, the packets whose result must be NaN at every rank."""
+        """For each packet: whether its result must be NaN at every rank."""
         self.lost = np.zeros(packets, np.bool_)
-        """Packets whose sum no rank can have; every rank must be informed."""
+        """For each packet: whether its sum overflows for good, which must be reported to every rank."""
         self.risky = np.zeros(packets, np.bool_)
-        """Without repair: packets that overflow if the order of adding is bad."""
+        """For each packet: whether it may overflow for good, depending on the order of adding."""
         self.raw = np.zeros(packets, np.bool_)
-        """Packets that are summed as they are, and rounded once."""
+        """For each packet: whether the fallback server sums it unscaled and rounds it once."""
         self.bounds = np.zeros(packets)
         if not packets:
             return
@@ -168,7 +168,7 @@ class SoakSum:
             return encodings.block_error_bound(exponent, self.ranks, self.numbers, average=average)
         return encodings.error_bound(exponent, self.ranks, average=average, foreseen=self.collective.named)
 
-    # ------------------------------------------------------------------ what came
+    # ------------------------------------------------------------------ checks of results
 
     def output_for(self, rank: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return a rank's source and output arrays."""
@@ -191,7 +191,7 @@ class SoakSum:
         """Check a rank's output after the collective.
 
         Raises:
-            WrongSum: it is not what it has to be.
+            WrongSum: the output or the reported numeric errors are wrong.
         """
         self._judge_numeric_errors(rank, numeric_errors)
         if self.collective.pattern is Pattern.GATHER:
@@ -201,17 +201,17 @@ class SoakSum:
         else:
             kept = self.inputs[rank] if self.collective.in_place else np.full_like(output, SENTINEL)
             if output.tobytes() != kept.tobytes():
-                raise WrongSum(f"rank {rank} is not the target, and its output was written to")
+                raise WrongSum(f"rank {rank} is not the target, but its output was changed")
         for other, (_, told) in self.results.items():
             if told != numeric_errors:
-                raise WrongSum(f"rank {rank} got {numeric_errors}, rank {other} got {told}")
+                raise WrongSum(f"rank {rank} got {numeric_errors}, but rank {other} got {told}")
         self.results[rank] = output.tobytes(), numeric_errors
 
     def _judge_numeric_errors(self, rank: int, numeric_errors: NumericErrors) -> None:
         nonfinite = self._first(self.nonfinite)
         if numeric_errors.nonfinite != nonfinite:
             raise WrongSum(
-                f"rank {rank}: first non-finite packet at {numeric_errors.nonfinite}, must be {nonfinite}"
+                f"rank {rank}: first non-finite packet is at {numeric_errors.nonfinite}, must be {nonfinite}"
             )
         lost = self._first(self.lost)
         if numeric_errors.overflow == lost:
@@ -229,11 +229,11 @@ class SoakSum:
         return int(np.searchsorted(self.starts, element, "right")) - 1
 
     def _turn(self, element: int) -> int:
-        """Return the place of an element's packet among those sent."""
+        """Return the position of an element's packet in the order of sending."""
         return int(np.flatnonzero(self.order == self._packet(element))[0])
 
     def _first(self, concerned: NDArray[np.bool_]) -> int | None:
-        """Return the first element of the first of these packets that was sent."""
+        """Return the index of the first element of the first `concerned` packet in the order of sending."""
         found = self.order[concerned[self.order]] if len(self.order) else self.order
         return int(self.starts[found[0]]) if len(found) else None
 
@@ -243,7 +243,7 @@ class SoakSum:
             right = self.inputs[collective.target]
         else:
             right = np.concatenate(self.inputs)
-            if not collective.in_place:  # its own shard is the caller's business
+            if not collective.in_place:  # the caller itself fills in its own shard
                 right[rank * collective.length : (rank + 1) * collective.length] = SENTINEL
         if output.tobytes() != right.tobytes():
             at = int(np.flatnonzero(output.view(np.int32) != right.view(np.int32))[0])

@@ -1,4 +1,4 @@
-"""Schedules for the programs for Tofino, without the features that these lack (docs/reference/tofino.md)."""
+"""Schedules for the programs for Tofino, without features that they lack (docs/reference/tofino.md)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ OUTCOMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bad_version", "bad_kind", "bad_lanes"), "bad_length"),
     "wrong_direction": "unknown_job",
 }
-"""The outcome counted here for a refused packet, if it differs: one table checks all fields."""
+"""Outcomes that a program for Tofino counts for refused packets, by the usual outcome, where they differ: one
+table of the program checks all fields."""
 
 _UNCOUNTED: Final = ("cut off", "too long")
-"""Forged packets that the parser drops, or that pass for what they were made from."""
+"""Kinds of forged packets that are not counted as refused: the parser drops them, or they are accepted."""
 _TRIES = 20
 
 
 def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: int) -> Sequence[str]:
-    """Return a switch for each rank of a shared job, none of which has a single child of the job.
+    """Return a switch for each of 2 or more ranks, so that no switch has just one child in the job's tree.
 
-    `parents` are the switches, with the one above each. Two ranks at least.
+    `parents` maps every switch to the switch above it; None: it is the root.
     """
     for _ in range(_TRIES):
         racks = draw.choices(list(parents), k=ranks)
@@ -49,7 +50,7 @@ def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: in
 
 
 def offered(schedule: SoakSchedule) -> SoakSchedule:
-    """Return the schedule without what these programs do not do."""
+    """Return the schedule without the features that programs for Tofino lack."""
     jobs = tuple(_job(job, shared=schedule.bed.program == "shared") for job in schedule.jobs)
     events = tuple(event for each in schedule.events for event in _events(each))
     return replace(schedule, jobs=jobs, events=events)
@@ -60,20 +61,20 @@ def _job(job: JobPlan, *, shared: bool) -> JobPlan:
         job,
         region=None if job.region is None else _aligned(job.region),
         numbers="exponent",
-        first_psn=job.first_psn if shared else 0,  # what a new job's slots are told to wait for
+        first_psn=job.first_psn if shared else 0,  # slots of a new exclusive job expect PSN 0
         collectives=tuple(map(_within_range, job.collectives)),
     )
 
 
 def _aligned(region: Region) -> Region:
-    """Return a power of two of slots that starts at a multiple of it."""
+    """Return a similar region with a power of two as size and a multiple of the size as offset."""
     size = 1 << max(region.size, 1).bit_length() - 1
     offset = min(region.offset, SHARED_SLOTS - size)
     return Region(offset - offset % size, size)
 
 
 def _within_range(collective: CollectivePlan) -> CollectivePlan:
-    """Return it with sums that int32 holds: no switch would report an overflow."""
+    """Return the collective with values whose sums fit int32, as these programs report no overflows."""
     return replace(collective, large=False)
 
 
@@ -89,7 +90,7 @@ def _events(event: TimedFault) -> Sequence[TimedFault]:
 
 
 def clear_slots(pipeline: Pipeline) -> None:
-    """Free all slots of the shared program for any job; a new job frees the exclusive program's."""
+    """Free all slots of the shared program; the exclusive program's are freed by the next admission."""
     registers = pipeline.program.registers
     for register in (STRENGTH, *BITMAPS):
         if register in registers:

@@ -1,4 +1,4 @@
-"""A worker on its host: the real window, and its caller's actions."""
+"""A worker on its host: the real window, and a simulated caller of collectives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hostlib.core.window import Exchange, Window
 from hostlib.errors import JobBroken, RanksDisagree
 
 BATCH = 16
-"""Packets that a core writes at a time."""
+"""Number of packets that a core writes at a time, at most."""
 
 _WATCH_NS = 50_000_000
 _PATIENCE = Patience(timeout_s=0.3, straggler_timeout_s=0.3)
-"""Far longer than it takes to repair anything here."""
+"""Limits of the watchdog: far longer than any repair in a schedule takes."""
 
 
 def _ignore() -> None:
@@ -31,11 +31,11 @@ def _ignore() -> None:
 
 
 class WrongError(Exception):
-    """A worker gave up without a reason, or does not name the reason."""
+    """A worker gave up without a reason, or its error does not name the reason."""
 
 
 class WorkerStation:
-    """A rank on its host."""
+    """The worker of one rank, on its host."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class WorkerStation:
     ) -> None:
         self.rank = rank
         self.error: JobBroken | None = None
-        """Reason for giving up."""
+        """Error with which the worker gave up; None: it did not."""
         self.silent = False
-        """True once it has died."""
+        """True once the worker has died (`Defector.dies`)."""
         self._defector = defector
         self.done = 0
-        """Collectives that it has finished."""
+        """Number of collectives that the worker has finished."""
         self._driver: Driver | None = None
-        """None: it is not running."""
+        """None while the worker is not running."""
         self.on_call: Callable[[], None] = _ignore
         self.on_done: Callable[[], None] = _ignore
-        """Called with every call and every end."""
+        """`on_call` is called when the worker calls a collective, `on_done` when it has finished one."""
         self._network = network
         self._send = functools.partial(network.send_all, host)
         self._sums = sums
@@ -68,21 +68,21 @@ class WorkerStation:
 
     @property
     def finished(self) -> bool:
-        """True once it has finished all its collectives, or given up as required."""
+        """True once the worker has finished all collectives, has given up with an error, or has died."""
         return self.done == len(self._sums) or self.error is not None or self.silent
 
     @property
     def window(self) -> Window | None:
-        """Its window; None: it is not running."""
+        """The worker's window; None while it is not running."""
         return None if self._driver is None else self._driver.window
 
     @property
     def busy(self) -> bool:
-        """True while it has called a collective that it has not finished."""
+        """True while the worker is in a collective: called, but not finished."""
         return self._driver is not None and self._driver.busy
 
     def start(self, window: Window, done: int) -> None:
-        """Begin with the collective after those `done`."""
+        """Start the worker at the collective with index `done`, on a new window."""
         self._driver, self.done = Driver(window, self._send, batch=BATCH), done
         self._life += 1
         if self._defector is not None:
@@ -90,7 +90,7 @@ class WorkerStation:
         self._call_later()
 
     def stop(self) -> None:
-        """Forget all but the finished collectives."""
+        """Stop the worker; keep only the number of its finished collectives."""
         self.note()
         self._driver = None
         self._life += 1
@@ -103,11 +103,11 @@ class WorkerStation:
                     self._counts[counter.name.lower()] += value
 
     def serve(self, now: int, arrivals: Arrivals) -> int:
-        """Take in arrived packets, finish complete collectives, send further packets; return when it is due.
+        """Process arrived packets, finish collectives, send packets; return the time (ns) to call again.
 
         Raises:
-            WrongSum: it received a result that is not the sum.
-            WrongError: it gave up without a reason, or with a wrong one.
+            WrongSum: the worker received a result that is not the sum.
+            WrongError: the worker gave up without a reason, or its error does not name the reason.
         """
         driver = self._driver
         if driver is None:
@@ -127,7 +127,7 @@ class WorkerStation:
             self._driver.time_out(self._network.now)
 
     def _call_later(self) -> None:
-        """Call the next collective after its wait; without one, at once."""
+        """Call the next collective after the rank's `waits_us`, or at once if that is 0."""
         if self.finished:
             return
         wait_us = self._sums[self.done].collective.waits_us[self.rank]
@@ -166,13 +166,13 @@ class WorkerStation:
     def _finish(self, window: Window) -> None:
         self._sums[self.done].accept(self.rank, self._output, window.numeric_errors())
         if self._defector is not None and self.done == len(self._sums) - 1:
-            raise WrongSum(f"rank {self.rank} has a result, which cannot be")
+            raise WrongSum(f"rank {self.rank} has a result of a collective that a defector made impossible")
         self.done += 1
         self.on_done()
         self._call_later()
 
     def _watch(self, watchdog: Watchdog, life: int) -> None:
-        """Ask now and then whether waiting is pointless, as every real worker does."""
+        """Check periodically whether waiting has become pointless, as every real worker does."""
         if life != self._life or self.error is not None:
             return
         error = watchdog.check(self._network.now, 0)
@@ -182,19 +182,19 @@ class WorkerStation:
             self._network.call_at(self._network.now + _WATCH_NS, self._watch, watchdog, life)
 
     def _give_up(self, error: JobBroken) -> None:
-        """Raise an error in the caller, which ends the worker.
+        """Stop the worker with an error that its caller would get.
 
         Raises:
-            WrongError: the error has no reason, or does not name the required facts.
+            WrongError: there is no reason for the error, or it does not name the right job, PSNs and ranks.
         """
         defector, window = self._defector, self.window
         assert window is not None, "only a running worker gives up"
         if defector is None or (defector.dies and isinstance(error, RanksDisagree)):
-            raise WrongError(f"rank {self.rank} gave up: {error}")
+            raise WrongError(f"rank {self.rank} gave up without a reason: {error}")
         if error.job != window.settings.job or error.psns != window.outstanding():
-            raise WrongError(f"rank {self.rank}, waiting for {window.outstanding()}: {error}")
+            raise WrongError(f"rank {self.rank} waits for {window.outstanding()}, and reports: {error}")
         if defector.dies and error.missing and defector.rank not in error.missing:
-            raise WrongError(f"rank {self.rank} does not miss rank {defector.rank}, which is dead: {error}")
+            raise WrongError(f"rank {self.rank} does not report rank {defector.rank}, which is dead: {error}")
         self.stop()
         self.error = error
         self._counts[f"raised {type(error).__name__}"] += 1

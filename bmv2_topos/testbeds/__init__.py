@@ -1,1 +1,1 @@
-"""Testbeds, on which a topology and its jobs run: so far in virtual time (`virtual`)."""
+"""Testbeds, which run topologies: in virtual time (with jobs), in namespaces, in Mininet, or as one BMv2."""

@@ -1,8 +1,9 @@
-"""Packets made visible: one packet's life, the holders of slots, and the causes of a slow iteration.
+"""Analysis of captured packets: the history of a PSN, holders of slots, causes of a slow iteration.
 
-``captures`` reads files, ``events`` converts them to events of our packets, the rest are pure functions
-of such events: ``timeline``, ``slots``, ``explain``. The virtual testbed makes the same events
-(`bmv2_topos.testbeds.virtual.recorder`); of real runs, ``runs`` reads who summed what when.
+``captures`` reads files, and ``events`` converts their records to events of aggregation packets.
+``timeline``, ``slots``, ``overview`` and ``explain`` are pure functions of such events. The virtual testbed
+makes the same events (`bmv2_topos.testbeds.virtual.recorder`); for real runs, ``runs`` reads the times of the
+ranks' sums.
 """
 
 from bmv2_topos.trace.captures import CaptureError, Record, read_file, read_files

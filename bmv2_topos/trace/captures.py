@@ -1,4 +1,4 @@
-"""Reads capture files, pcapng and classic pcap, of our switches and of others (tcpdump, tshark, Wireshark).
+"""Reads capture files, pcapng and classic pcap, of our switches and of tcpdump, tshark or Wireshark.
 
 Other files are refused. A file that ends within a record, because it is still being written or was cut off,
 is read up to there, and a warning is logged.
@@ -16,7 +16,7 @@ from pathlib import Path
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _ORDER = 0x1A2B3C4D
 _CLASSIC = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
-"""Classic files by their first number, and the nanoseconds of a fraction."""
+"""For each first number of a classic pcap file: nanoseconds per unit of a time stamp's fraction."""
 _COMMENT, _FLAGS = 1, 2
 _NAME, _RESOLUTION = 2, 9
 _INBOUND = 1
@@ -31,13 +31,13 @@ class CaptureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A captured frame, and its place."""
+    """A captured frame, and where it was captured."""
 
     time_ns: int
     place: str
     """Name of the interface: ``SWITCH/PORT`` for our switches; else the file's name."""
     inbound: bool | None
-    """None: the file does not state it."""
+    """True: the frame came in; False: it went out; None: the file does not state it."""
     frame: bytes
     comment: str = ""
 
@@ -49,7 +49,7 @@ class _Interface:
 
 
 def read_files(paths: list[Path]) -> list[Record]:
-    """Read files, and folders of them, in order of time. Raises CaptureError."""
+    """Read captures from files and folders; return all records in order of time. Raises CaptureError."""
     records: list[Record] = []
     for path in paths:
         for file in _files(path):
@@ -67,7 +67,11 @@ def read_file(path: Path) -> list[Record]:
 
 
 def read(data: bytes, name: str, source: str) -> Iterator[Record]:
-    """Yield the records of a file; `name` is used where it names no interface, `source` in errors."""
+    """Yield the records in a file's data.
+
+    `name` is the place of records without an interface name; messages call the file `source`. Raises
+    CaptureError.
+    """
     for order in "<>":
         if len(data) >= 24 and struct.unpack_from(f"{order}I", data)[0] in _CLASSIC:
             _say_rest(source, (yield from _read_classic(data, order, *_of_bmv2(name))))
@@ -98,7 +102,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _of_bmv2(name: str) -> tuple[str, bool | None]:
-    """Return place and direction from a file name of BMv2's: for interface s1-eth3, ``s1-eth3_in``."""
+    """Return the place and the direction in the name of a BMv2 capture, such as ``s1-eth3_in``."""
     found = re.fullmatch(r"(.+)-eth(\d+)_(in|out)", name)
     return (f"{found[1]}/{found[2]}", found[3] == "in") if found else (name, None)
 

@@ -1,4 +1,4 @@
-"""Events of our packets at one place, from records of captures."""
+"""Events: aggregation packets seen at a host or a switch port, from the records of captures."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PLAIN_IPV4 = b"\x08\x00\x45"
 _NAMES = {number: name for name, number in OUTCOMES.items()}
 _REFUSED = frozenset({"truncated", "bad_checksum", "bad_version", "bad_kind", "bad_lanes", "bad_length"})
 LOST = frozenset({"lost", "corrupted"})
-"""Fates of packets lost by a link."""
+"""Fates of packets that a link lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A packet at a place. Of a switch, `port` is the port; of a host it is None."""
+    """An aggregation packet seen at a place: a port of a switch, or a host (`port` is None)."""
 
     time_ns: int
     place: str
@@ -37,40 +37,40 @@ class Event:
     node: int
     tag: int
     fate: str = ""
-    """The end of its way here: lost, corrupted, queue_full, blocked, no_program; "": it went on."""
+    """Why the packet got no further: lost, corrupted, queue_full, blocked or no_program; "": it went on."""
     outcome: str | None = None
-    """Its outcome, reported by the ingress switch."""
+    """Outcome of the packet that the switch reported at the ingress port; None: no report."""
     slot: int | None = None
     waited_ns: int = 0
-    """Time in the queue of its egress port."""
+    """Time that the packet waited in the queue of its egress port."""
     lanes: int = 0
-    """Number of values that it carries, each of 4 bytes, padding included."""
+    """Number of lanes (values of 4 bytes) in the packet, including padding."""
     target: int = wire.TARGET_ALL
-    """The receivers of the lanes of its sum; see docs/reference/protocol/collectives.md."""
+    """Which ranks receive the lanes of the packet's sum; see docs/reference/protocol/collectives.md."""
 
     @property
     def kind_name(self) -> str:
-        """Its kind in words."""
+        """Name of the packet's kind."""
         return wire.NAMES_OF_KINDS.get(self.kind, f"kind {self.kind}")
 
     @property
     def flag_names(self) -> list[str]:
-        """Its flags in words."""
+        """Names of the packet's flags."""
         return [name for bit, name in wire.NAMES_OF_FLAGS.items() if self.flags & bit]
 
     @property
     def lost(self) -> bool:
-        """True if a link or a full queue lost it."""
+        """True if a link or a full queue lost the packet."""
         return self.fate in LOST or self.fate == "queue_full"
 
     @property
     def resent(self) -> bool:
-        """True if its sender marks it as resent."""
+        """True if the sender has marked the packet as resent."""
         return bool(self.flags & wire.FLAG_RESEND)
 
 
 def events_of(records: Iterable[Record]) -> list[Event]:
-    """Return the events of the records that belong to our packets, in order of time."""
+    """Return the events of all aggregation packets among the records, in order of time."""
     return sorted(_events(records), key=lambda event: event.time_ns)
 
 
@@ -97,7 +97,7 @@ def _events(records: Iterable[Record]) -> Iterator[Event]:
 
 
 def _header(frame: bytes) -> tuple[int, ...] | None:
-    """Return the fields of our header, None if the frame has none."""
+    """Return the fields of a frame's aggregation header; None if it has none."""
     if len(frame) < wire.FRAME_PREFIX_BYTES + _HEADER.size:
         return None
     if frame[12:15] != _PLAIN_IPV4 or frame[23] != wire.PROTO_UDP:

@@ -1,4 +1,4 @@
-"""The causes of a slow iteration: its critical path, and the use of each part's time. Pure functions."""
+"""The causes of a slow iteration: its critical path, and the cause of each part's time. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bmv2_topos.trace.slots import tenures
 from hostlib import wire
 
 SIGNIFICANT: Final = 0.1
-"""Minimum share of an iteration for a cause to count as a reason for its duration."""
+"""Least share of an iteration's time for a cause to be reported."""
 PROMPT_NS: Final = 20_000
-"""Longest answer time of a fallback server that does not count as slow."""
+"""Longest time for an answer of a fallback server that does not count as slow."""
 
 
 class Cause(StrEnum):
-    """Uses of an iteration's time."""
+    """Causes to which the time of an iteration is attributed."""
 
     COMPUTE = "computing"
     NETWORK = "network"
@@ -33,15 +33,15 @@ class Cause(StrEnum):
 
 
 USUAL: Final = (Cause.COMPUTE, Cause.NETWORK)
-"""Causes of time when nothing goes wrong."""
+"""Causes of time in every iteration, also if nothing goes wrong."""
 
 End = tuple[str, int | None]
-"""The place where a host's packets are captured: the host (its name, None), or the switch port to it."""
+"""Place where a host's packets are captured: the host (its name, None), or the switch and the port to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedJob:
-    """A job, and the places where it is captured."""
+    """A job, and the places where its hosts' packets are captured."""
 
     job: int
     name: str
@@ -49,27 +49,27 @@ class TracedJob:
     """By rank."""
     server: End | None = None
     server_port: End | None = None
-    """The switch port that leads to the fallback server: waiting there is a part of the way."""
+    """Switch port to the fallback server: time in its queue counts as part of a packet's detour."""
     start_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A tensor's sum at one rank."""
+    """The sum of one tensor, as seen at one rank."""
 
     job: int
     iteration: int
     layer: int
     rank: int
     ready_ns: int
-    """Time at which the rank had the tensor."""
+    """Time at which the rank's tensor was ready to be summed."""
     begin_ns: int
     end_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a critical path."""
+    """A part of a critical path, with the cause of its time."""
 
     from_ns: int
     until_ns: int
@@ -79,7 +79,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class IterationPath:
-    """An iteration, and the uses of its time."""
+    """The critical path of an iteration, in pieces with their causes."""
 
     job: str
     iteration: int
@@ -89,7 +89,7 @@ class IterationPath:
 
     @property
     def spent_ns(self) -> dict[Cause, int]:
-        """Time by cause; the times add up to the iteration's."""
+        """Time by cause; the times add up to the iteration's time."""
         spent = dict.fromkeys(Cause, 0)
         for piece in self.pieces:
             spent[piece.cause] += piece.until_ns - piece.from_ns
@@ -97,13 +97,13 @@ class IterationPath:
 
     @property
     def causes(self) -> list[Cause]:
-        """The reasons for its duration: causes with a significant share, the worst first."""
+        """Causes that made the iteration slow: with a share of at least `SIGNIFICANT`, the largest first."""
         spent, whole = self.spent_ns, self.until_ns - self.from_ns
         found = [cause for cause in Cause if cause not in USUAL and spent[cause] >= SIGNIFICANT * whole > 0]
         return sorted(found, key=lambda cause: -spent[cause])
 
     def words(self) -> str:
-        """Return the explanation."""
+        """Return the causes in words, with shares, times and places."""
         spent, whole = self.spent_ns, max(1, self.until_ns - self.from_ns)
         if not self.causes:
             shares = ", ".join(f"{cause} {spent[cause] / whole:.0%}" for cause in USUAL)
@@ -122,9 +122,9 @@ class IterationPath:
 
 
 def explain(events: Sequence[Event], sums: Iterable[Sum], jobs: Sequence[TracedJob]) -> list[IterationPath]:
-    """Return a verdict for each finished iteration; events are in order of time.
+    """Return the critical path of each finished iteration; `events` must be in order of time.
 
-    Iterations of which not all ranks have all sums are left out.
+    Iterations in which a rank lacks a sum are left out.
     """
     by_job = defaultdict(list)
     for one in sums:
@@ -144,7 +144,7 @@ _Attempted = tuple[int, int, int]
 
 
 def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempted, str]:
-    """Return the sums that held the slots of rejected packets: by time, job and PSN of the packet."""
+    """Return which job held the slot, in words, for each packet (time, job, PSN) that found it taken."""
     found = {}
     for tenure in tenures(events):
         name = names.get(tenure.job, f"{tenure.job}").removeprefix("job ")
@@ -160,18 +160,18 @@ def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempt
 
 @dataclass(slots=True)
 class _Life:
-    """The known part of a packet's path, while its events are processed."""
+    """State of a packet's path while its events are processed in order."""
 
     facts: TracedJob
     holders: Mapping[_Attempted, str]
     lost: Event | None = None
     at_server: bool = False
-    """The server has received a packet that it has not answered."""
+    """True while the fallback server has received a packet that it has not answered."""
     detour: str = ""
-    """Reason for the way through the server."""
+    """Why the packet takes a detour through the fallback server; "": it takes none."""
 
     def pieces(self, events: Iterable[Event], start: int, end: int) -> Iterator[Piece]:
-        """Cut the time from `start` to `end` at the events, and state the use of each piece."""
+        """Cut the time from `start` to `end` at the events; yield each piece with its cause."""
         at = start
         for event in events:
             if event.time_ns > end:
@@ -184,7 +184,7 @@ class _Life:
             yield Piece(at, end, *self._transit())
 
     def _gap(self, at: int, event: Event) -> Iterator[Piece]:
-        """Return the cause of the time before an event."""
+        """Yield the pieces of the time from `at` to an event, with their causes."""
         until = event.time_ns
         cause, where = self._waited_for(at, event)
         queued = max(at, until - event.waited_ns) if event.inbound is False else until
@@ -199,7 +199,7 @@ class _Life:
     def _waited_for(self, at: int, event: Event) -> tuple[Cause, str]:
         if _departs(event, self.facts.server):
             if event.kind == wire.KIND_RESULT and event.time_ns - at > PROMPT_NS:
-                return Cause.SERVER, f"the fallback server at {event.place} took its time"
+                return Cause.SERVER, f"the fallback server at {event.place} answered slowly"
             return self._transit()
         again = event.resent and any(_departs(event, end) for end in self.facts.workers)
         if again and self.lost is None and self.at_server:
@@ -220,7 +220,7 @@ class _Life:
             self.lost = event
         elif _arrives(event, self.facts.server):
             self.at_server = True
-            self.detour = self.detour or "its partial sum lost its slot"
+            self.detour = self.detour or "its partial sum was evicted from its slot"
         elif _departs(event, self.facts.server):
             self.at_server = False
         elif event.outcome in ("collided", "preempted", "reclaimed"):
@@ -234,35 +234,35 @@ def _place(event: Event) -> str:
 
 
 def _departs(event: Event, end: End | None) -> bool:
-    """Return True if a packet leaves the host at this end."""
+    """Return whether the event is a packet that leaves the host captured at `end`."""
     return (event.place, event.port) == end and event.inbound is (event.port is not None)
 
 
 def _arrives(event: Event, end: End | None) -> bool:
-    """Return True if a packet reaches the host at this end."""
+    """Return whether the event is a packet that reaches the host captured at `end`."""
     return (event.place, event.port) == end and event.inbound is (event.port is None) and not event.fate
 
 
 # ------------------------------------------------------------------ one job
 
 _Key = tuple[int, int]
-"""Epoch and PSN: a PSN is one packet of one admission."""
+"""Epoch and PSN, which identify a packet: each admission of a job uses the same PSNs again."""
 
 
 @dataclass
 class _Job:
-    """One job's events, in the order in which a critical path needs them."""
+    """One job's events, indexed for finding critical paths."""
 
     facts: TracedJob
     events: Sequence[Event]
     holders: Mapping[_Attempted, str]
     lives: dict[_Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
     sent: dict[_Key, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    """Time of each rank's first transmission."""
+    """Time of each rank's first transmission, by packet and rank."""
     results: list[list[tuple[int, _Key]]] = field(default_factory=list)
-    """By rank: time of the first result of each packet."""
+    """For each rank: times of the first result of each packet, in order."""
     free: dict[int, int] = field(default_factory=dict)
-    """Time at which each rank had all sums of the previous iteration, and continued computing."""
+    """Time at which each rank had all sums of the previous iteration, and could continue computing."""
 
     def __post_init__(self) -> None:
         ends = {end: rank for rank, end in enumerate(self.facts.workers)}
@@ -282,9 +282,9 @@ class _Job:
                 self.results[rank].append((event.time_ns, key))
 
     def verdicts(self, sums: Iterable[Sum]) -> Iterator[IterationPath]:
-        """Yield a verdict for each iteration."""
+        """Yield the critical path of each complete iteration."""
         iterations: dict[int, dict[tuple[int, int], Sum]] = defaultdict(dict)
-        for one in sums:  # of a job that was restarted, the last sum of each
+        for one in sums:  # after a restart of the job, its last sum replaces earlier ones
             iterations[one.iteration][one.layer, one.rank] = one
         most = max(map(len, iterations.values()), default=0)
         start = self.facts.start_ns
@@ -324,7 +324,7 @@ class _Job:
         yield from _piece(start, at, Cause.COMPUTE)
 
     def _last_result(self, now: Sum, at: int) -> tuple[int, _Key] | None:
-        """Return the last result that a rank got within a sum, before a time; its end counts."""
+        """Return the last result that a rank got during the sum `now`, before `at` (or at the sum's end)."""
         results = self.results[now.rank]
         last = bisect.bisect_left(results, (at, (-1, -1))) - 1
         if at == now.end_ns:
@@ -334,18 +334,18 @@ class _Job:
         return results[last]
 
     def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
-        """Return the last rank to send its contribution before its result arrived, and the time."""
+        """Return the rank whose contribution was sent last before the result arrived at `got`, and when."""
         senders = [(time, rank) for rank, time in self.sent[key].items() if time < got]
         time, rank = max(senders, default=(-1, -1))
         return None if time < 0 else (rank, time)
 
     def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
-        """Return the sum that a tensor had to wait for at its rank; None: it did not wait."""
+        """Return the sum at the same rank that the tensor of `now` had to wait for; None: it did not wait."""
         ended = [one for one in sums if one.rank == now.rank and now.ready_ns < one.end_ns <= now.begin_ns]
         return max(ended, key=lambda one: one.end_ns, default=None)
 
     def _computing(self, sums: Sequence[Sum], now: Sum, start: int, at: int) -> Iterator[Piece]:
-        """Yield the path's beginning: computing, and its additional time compared with the other ranks."""
+        """Yield the beginning of the path: computing, and how much longer it took than at other ranks."""
         took = {one.rank: one.ready_ns - self.free[one.rank] for one in sums if one.layer == now.layer}
         own = took.pop(now.rank)
         late = min(max(0, own - int(statistics.median(took.values()))), at - start) if took else 0

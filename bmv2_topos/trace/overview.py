@@ -1,4 +1,4 @@
-"""The jobs in captures and their PSNs, to find the ones to examine."""
+"""Summary of captures: the jobs and their PSNs, to choose which PSNs to examine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _WENT_ROUND = frozenset({"collided", "bypassed", "preempted", "reclaimed", "flus
 
 @dataclass(slots=True)
 class JobOverview:
-    """A job in captures. The sets are of PSNs."""
+    """Summary of a job's captured packets; the sets contain PSNs."""
 
     packets: int = 0
     psns: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
     resent: set[int] = field(default_factory=set)
     went_round: set[int] = field(default_factory=set)
-    """Sums of which a part went through the fallback server, or was evicted."""
+    """PSNs of sums of which a part went through the fallback server, or was evicted."""
 
 
 def overview(events: Iterable[Event]) -> dict[int, JobOverview]:

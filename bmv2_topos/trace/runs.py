@@ -1,7 +1,7 @@
-"""Jobs of real runs, for `explain`: the workers' ports, and the time of each rank's sums.
+"""Jobs of real runs, as input of `explain`: the workers' ports, and the times of each rank's sums.
 
-Both come from the log of the run (`hostlib.io.joblog`); times there and in captures are of the same clock.
-A collective counts as an iteration of its own: a log does not know what a program calls an iteration.
+Both come from the log of the run (`hostlib.io.joblog`); times in the log and in captures use the same clock.
+Every collective counts as an iteration, because a log does not show the iterations of the user's program.
 """
 
 from __future__ import annotations
@@ -62,6 +62,6 @@ def _sum(event: Mapping[str, Any]) -> Sum:
 
 
 def missing_captures(facts: Iterable[TracedJob], places: Iterable[End]) -> list[str]:
-    """Return the workers' ports that no capture covers: their packets are unknown."""
+    """Return the workers' switch ports that are not among the captured `places`, as ``SWITCH/PORT``."""
     seen = set(places)
     return [f"{place}/{port}" for job in facts for place, port in job.workers if (place, port) not in seen]

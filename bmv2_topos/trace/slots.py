@@ -1,8 +1,8 @@
-"""Slots of aggregators: the holder of each, the time, the packets that found it taken, and its release.
+"""History of aggregator slots: which sum held a slot, when, why it ended, and packets that found it taken.
 
-A fold over the switches' reports of arriving packets (`Event.outcome`, `Event.slot`). A slot is
-*held* while it has part of a sum; one that keeps a whole sum only to answer late questions is free for
-others.
+The history is computed from the switches' reports on arriving packets (`Event.outcome`, `Event.slot`). A
+slot is *held* while it has part of a sum. A slot that keeps a complete sum, to answer late requests, counts
+as free.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hostlib import wire
 
 _ENDS = {
     "completed": "completed",
-    "flushed": "taken along by a resend",
-    "pulled": "reminded by the fallback server",
+    "flushed": "sent up with a resent packet",
+    "pulled": "sent up after a reminder by the fallback server",
     "stored": "result from above",
 }
-_TAKES = {"preempted": "evicted by a higher priority", "reclaimed": "evicted, for it was too old"}
+_TAKES = {"preempted": "evicted by a higher priority", "reclaimed": "evicted because it was too old"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Tenure:
-    """The time for which a sum held a slot. `until_ns` None: to the end of the capture."""
+    """A period in which a sum held a slot. `until_ns` None: until the end of the capture."""
 
     switch: str
     slot: int
@@ -45,11 +45,11 @@ class Tenure:
     ended: str = "still held"
     evicted_by: Attempt | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    """Packets of other sums that found the slot taken meanwhile."""
+    """Packets of other sums that found the slot taken in this period."""
 
 
 def tenures(events: Iterable[Event]) -> list[Tenure]:
-    """Return all tenures of all slots, by the time at which they began; events are in order of time."""
+    """Return the tenures of all slots, in the order of their starts; `events` must be in order of time."""
     found: list[Tenure] = []
     held: dict[tuple[str, int], Tenure] = {}
     for event in events:
@@ -61,7 +61,7 @@ def tenures(events: Iterable[Event]) -> list[Tenure]:
 
 
 def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
-    """Apply a packet to its slot; return the tenure that begins."""
+    """Apply a packet's event to its slot; return the tenure that begins with it, if any."""
     assert event.slot is not None
     place = event.place, event.slot
     holder = held.get(place)
@@ -76,7 +76,7 @@ def _step(held: dict[tuple[str, int], Tenure], event: Event) -> Tenure | None:
     elif outcome in ("aggregated", *_TAKES):
         if holder is not None:
             holder.evicted_by = attempt if outcome in _TAKES else None
-            _end(held, place, event, _TAKES.get(outcome, "left behind, and free for others"))
+            _end(held, place, event, _TAKES.get(outcome, "abandoned, so that the slot was free"))
         held[place] = Tenure(event.place, event.slot, event.job, event.psn, event.time_ns)
         return held[place]
     elif outcome in _ENDS and mine:

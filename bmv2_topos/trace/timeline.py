@@ -1,4 +1,4 @@
-"""One PSN's life, across hosts and switches, in words."""
+"""The history of one PSN across hosts and switches, in words."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OUTCOMES = {
     "bypassed": "on to the fallback server, past the slots",
     "preempted": "took slot {slot} from a lower priority",
     "reclaimed": "took slot {slot} from a sum that was too old",
-    "flushed": "took the partial sum out of slot {slot}, up",
-    "pulled": "reminder: slot {slot} sent what it holds up",
+    "flushed": "carried the partial sum of slot {slot} up",
+    "pulled": "reminder: the partial sum in slot {slot} was sent up",
     "relayed": "complete here: sum sent up again",
     "stored": "result kept in slot {slot}, passed down",
     "passed_up": "passed up",
@@ -30,7 +30,7 @@ _FATES = {
     "lost": "LOST on the link",
     "corrupted": "LOST: damaged on the link",
     "queue_full": "LOST: the queue was full",
-    "blocked": "LOST: the socket did not take it",
+    "blocked": "LOST: the socket did not accept it",
     "no_program": "LOST: no program was loaded",
 }
 
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A PSN's life. `missing`: facts that the captures do not show, in sentences."""
+    """The history of a PSN. `missing`: facts that the captures do not show, in sentences."""
 
     job: int
     psn: int
@@ -54,7 +54,7 @@ class Timeline:
 
 
 def timeline(events: Iterable[Event], job: int, psn: int) -> Timeline:
-    """Return the life of a job's PSN; without steps if the captures have none of it."""
+    """Return the history of a job's PSN; it has no steps if the captures have no packet of the PSN."""
     seen = [event for event in events if (event.job, event.psn) == (job, psn)]
     steps = tuple(Step(event, describe(event)) for event in seen)
     return Timeline(job, psn, steps, tuple(_missing(seen)))
@@ -92,7 +92,7 @@ def _contributors(event: Event) -> str:
 
 def _missing(seen: Sequence[Event]) -> list[str]:
     if not seen:
-        return ["nothing was seen of it"]
+        return ["no packet of this PSN was captured"]
     said = []
     if all(event.port is not None for event in seen):
         said.append("no captures of hosts: packets are seen only at the switches")

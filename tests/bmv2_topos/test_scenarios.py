@@ -172,7 +172,7 @@ def test_faults_of_jobs_in_a_scenario_happen_in_virtual_time() -> None:
             lambda: runner_of("virtual").check(
                 replace(parse_scenario(TEXT), faults=(Congest(0.0, "s1", 1.0),))
             ),
-            "the soak alone has such faults",
+            "only the soak supports such faults",
         ),
         (
             lambda: runner_of("virtual").run(parse_scenario(TEXT + KILL)),

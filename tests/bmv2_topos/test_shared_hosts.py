@@ -151,7 +151,7 @@ def test_who_is_alone_on_a_host_has_the_usual_port_and_no_sink_has_it() -> None:
 
 def test_a_host_runs_out_of_ports() -> None:
     many = [Placement(("h1",) * 1000)] * 23
-    with pytest.raises(TestbedError, match="host 'h1': there are ports for 22943 on it"):
+    with pytest.raises(TestbedError, match="host 'h1' has more stations than the 22943 UDP ports for them"):
         Assignment.of(many, [])
 
 

@@ -262,7 +262,7 @@ def test_what_is_not_there_is_said() -> None:
     assert "no captures of hosts" in said
     assert "--pcap-notes" in said
     assert "no result" in said
-    assert timeline(life, 2, 5).missing == ("nothing was seen of it",)
+    assert timeline(life, 2, 5).missing == ("no packet of this PSN was captured",)
     unknown = [event("h1", None, None, wire.KIND_RESULT)]  # type: ignore[arg-type]
     said = " / ".join(timeline(unknown, 1, 5).missing)
     assert "no captures of switches" in said

@@ -142,5 +142,5 @@ def test_what_is_not_there_is_named(source: str) -> None:
 
 
 def test_what_is_no_file_is_named() -> None:
-    said = "'my file' is neither a Python file, own.py, nor a module, package.module"
+    said = "'my file' is neither a Python file (own.py) nor a module (package.module)"
     assert str(failure("my file")) == said

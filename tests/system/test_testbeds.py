@@ -100,7 +100,7 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     good("down", a)
     assert {name.split(".")[1] for name in namespaces()} == {b}
     assert f"no testbed '{a}'; up are {b}" in bad("down", a)
-    assert f"--name {b} names the testbed" in bad("exec", b, "h1", "--", "true")
+    assert f"give --name {b} if you mean that testbed" in bad("exec", b, "h1", "--", "true")
     good("export", "--name", b, "--json")
     good("down", "--name", b)
     assert list(Path(os.environ["INA_TESTBEDS"]).iterdir()) == []  # no locks, either

@@ -23,22 +23,22 @@ Arrival = tuple[int, bytes]
 DEADLINE_S = 600.0
 PIPE_BYTES = 1 << 20
 OTHER_FILES = 256
-"""Maximum number of open files of a switch in addition to its ports'."""
+"""Maximum number of open files of a switch, not counting the files of its ports."""
 PCAP_HEADER = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
 
 
 class ToolFailed(Exception):
-    """A reference tool failed or refused what it was asked; the message holds its output."""
+    """A reference tool failed or refused a request; the message holds the tool's output."""
 
 
 class FileSwitch:
-    """A running switch, until `stop`.
+    """A switch process whose ports are files; it runs from `start` to `stop`.
 
-    It merges its inputs by time stamp: a packet goes in when every other input has a later one, or is closed.
+    The switch merges its inputs by time stamp: it reads a packet once every other open input has a later one.
     """
 
     def __init__(self, folder: Path, *, ports: Sequence[int], inputs: Sequence[int]) -> None:
-        """Make the files of its ports: those that it can send from, and `inputs`, where packets come in."""
+        """Make the files of the ports; the switch receives packets only at the ports in `inputs`."""
         self._folder = folder
         self._ports = sorted(ports)
         self._pipes: dict[int, int] = {}
@@ -56,7 +56,10 @@ class FileSwitch:
                 path.write_bytes(PCAP_HEADER)
 
     def start(self, before: Sequence[str], after: Sequence[str], answers: Callable[[], bool]) -> None:
-        """Start a command with the ports in its middle; it is up once it `answers`. Raises ToolFailed."""
+        """Start the switch, and wait until `answers` returns True. Raises ToolFailed.
+
+        The command is `before`, the options for the ports, and `after`.
+        """
         command = port_command(before, {port: f"{self._folder}/{port}" for port in self._ports}, after)
         with self._log.open("wb") as log:
             self._switch = subprocess.Popen(command, stdout=log, stderr=log)
@@ -68,34 +71,34 @@ class FileSwitch:
 
     @property
     def inputs(self) -> Sequence[int]:
-        """The inputs that are still open."""
+        """The ports whose inputs are still open."""
         return tuple(self._pipes)
 
     def write(self, packets: Iterable[Arrival]) -> None:
-        """Put packets into the inputs, each with a later time stamp than all before."""
+        """Write packets to the inputs, each with a later time stamp than the packet before it."""
         records: dict[int, list[bytes]] = {port: [] for port in self._pipes}
         for port, frame in packets:
             self._clock += 1
             records[port].append(_record(self._clock, frame))
         for port, chunks in records.items():
             data = b"".join(chunks)
-            # more would block here, while the switch waits for another input
+            # a longer write would block here, while the switch waits for another input
             assert len(data) < PIPE_BYTES, f"send at most {PIPE_BYTES} bytes per port at a time"
             os.write(self._pipes[port], data)
 
     def write_at(self, time_us: int, port: int, frame: bytes) -> None:
-        """Put a packet into an input with a time stamp of its own."""
+        """Write a packet with this time stamp to the input of a port."""
         os.write(self._pipes[port], _record(time_us, frame))
 
     def close_input(self, port: int) -> None:
-        """Close a port to further packets."""
+        """Close the input of a port: no more packets arrive there."""
         os.close(self._pipes.pop(port))
 
     def settle(self) -> None:
-        """Wait until the switch has taken all input and has nothing left to do. Raises ToolFailed.
+        """Wait until the switch has read all input and is idle. Raises ToolFailed after `DEADLINE_S`.
 
-        It has if all its threads are asleep at one moment: what would wake one is another of them.
-        They were, if two looks find all asleep and no thread has run in between.
+        The switch is idle if all its threads sleep at the same moment, as only another thread could wake one.
+        It was idle if two looks find all threads asleep, and no thread has run between the looks.
         """
         last: dict[str, tuple[str, str]] | None = None
 
@@ -109,7 +112,7 @@ class FileSwitch:
         self._wait(settled, "the switch to become idle")
 
     def sent(self) -> dict[int, list[bytes]]:
-        """Return all frames sent so far, in order, by port; only ports with frames.
+        """Return all frames that the switch has sent, in order, by port; ports without frames are left out.
 
         Empty frames are left out: files can hold them, networks cannot.
         """
@@ -128,16 +131,16 @@ class FileSwitch:
         while not condition():
             if (status := self._switch.poll()) is not None:
                 log = self._log.read_text()
-                raise ToolFailed(f"BMv2 ended with {status} before we had waited for {what}: {log}")
+                raise ToolFailed(f"BMv2 ended with status {status} while we waited for {what}: {log}")
             if time.monotonic() > deadline:
                 raise ToolFailed(f"waited {DEADLINE_S:.0f} s for {what}: {self._log.read_text()}")
             time.sleep(0.002)
 
 
 def port_command(before: Sequence[str], ports: Mapping[int, str], after: Sequence[str]) -> list[str]:
-    """Return a command with its ports in the middle, and with as many open files as two for each need.
+    """Return a command (`before`, the ports, `after`) that may open two files for each port.
 
-    Five hundred ports are more than the usual limit of 1,024 files.
+    A switch with five hundred ports needs more than the usual limit of 1,024 open files.
     """
     words = [word for port, name in ports.items() for word in ("-i", f"{port}@{name}")]
     files = OTHER_FILES + 2 * len(ports)
@@ -157,7 +160,7 @@ def _unread(pipe: int) -> int:
 
 
 def _asleep(pid: int) -> dict[str, tuple[str, str]] | None:
-    """Return how often each thread of a process has been switched, or None if one is not asleep."""
+    """Return the context switches of each thread of a process, or None if a thread is not asleep."""
     switches = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:

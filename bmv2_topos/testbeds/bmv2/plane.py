@@ -31,10 +31,10 @@ Members = Sequence[tuple[int, int]]
 
 
 class P4RuntimePlane:
-    """See `softswitch.stf.control.Plane`; usable while `client` is the primary controller.
+    """A `softswitch.stf.control.Plane` over P4Runtime; usable while `client` is the primary controller.
 
-    `program` is the program as our compiler reads it, `bundle` what the switch runs. Everything raises
-    PipelineError for what the switch refuses; registers are left alone, for BMv2 has none over P4Runtime.
+    `program` is the program as our compiler reads it, `bundle` the output of p4c that the switch runs. Every
+    method raises PipelineError if the switch refuses the request. Registers are not supported.
     """
 
     def __init__(self, client: P4RuntimeClient, program: ir.Program, bundle: ProgramBundle) -> None:
@@ -65,25 +65,25 @@ class P4RuntimePlane:
         ]
 
     def entries(self, table: str) -> Sequence[ir.ConstEntry]:
-        """Return the entries that were inserted."""
+        """Return the entries that were inserted here and not deleted."""
         return tuple(self._inserted.get(table, ()))
 
     def set_default(self, table: str, called: ir.Invocation) -> None:
-        """Set the action of a miss."""
+        """Set the default action of a table."""
         self._write("MODIFY", TableEntry(table, {}, *self._call(called), default=True))
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of a cell."""
+        """Return the packets and bytes of a counter cell."""
         with _told():
             (found,) = self._client.read([self._codec.cell(name, index)])
         return _counted(found.counter_entry.data)
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set a cell; see `Pipeline.write_counter`."""
+        """Set a counter cell; see `Pipeline.write_counter`."""
         self._write("MODIFY", CounterCell(name, index, packets, bytes_))
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return packets and bytes that hit an entry."""
+        """Return the number of packets, and of bytes, that hit an entry."""
         with _told():
             row = self._codec.encode(self._row(table, entry)).table_entry
             wanted = p4.Entity(direct_counter_entry=p4.DirectCounterEntry(table_entry=row))
@@ -91,15 +91,15 @@ class P4RuntimePlane:
         return _counted(found.direct_counter_entry.data)
 
     def read_register(self, name: str, index: int) -> int:
-        """Raise PipelineError."""
+        """Raise PipelineError: BMv2 does not offer registers over P4Runtime."""
         raise PipelineError(f"{name}[{index}]: BMv2 has no registers over P4Runtime")
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        """Raise PipelineError."""
+        """Raise PipelineError: BMv2 does not offer registers over P4Runtime."""
         raise PipelineError(f"{name}[{index}]: BMv2 has no registers over P4Runtime")
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
-        """Return the rates of a cell, None if it has none."""
+        """Return the rates of a meter cell; None if it has none."""
         with _told():
             (found,) = self._client.read([p4.Entity(meter_entry=self._meter(name, index))])
         config = found.meter_entry.config
@@ -108,7 +108,7 @@ class P4RuntimePlane:
         return MeterRates(config.cir, config.cburst, config.pir, config.pburst)
 
     def set_meter_rates(self, name: str, index: int, rates: MeterRates) -> None:
-        """Set the rates of a cell."""
+        """Set the rates of a meter cell."""
         cell = self._meter(name, index)
         cell.config.CopyFrom(
             p4.MeterConfig(cir=rates.cir, cburst=rates.cburst, pir=rates.pir, pburst=rates.pburst)
@@ -125,7 +125,10 @@ class P4RuntimePlane:
         self._groups.add(group)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """Define a clone session, whose copies have this many bytes (0: all); None removes it."""
+        """Define a clone session, whose copies are cut to `truncate` bytes (0: not cut).
+
+        With None as `members`, remove the session.
+        """
         entry = p4.CloneSessionEntry(session_id=session, packet_length_bytes=truncate)
         for port, instance in members or ():
             entry.replicas.add(egress_port=port, instance=instance)
@@ -172,7 +175,7 @@ def _counted(data: Any) -> tuple[int, int]:
 
 
 def _fields(keys: Sequence[ir.Key], patterns: Sequence[ir.Pattern]) -> Iterator[tuple[str, Match]]:
-    """Yield the keys that are not left open, by name."""
+    """Yield the name and the match of each key of an entry, except wildcards."""
     for key, pattern in zip(keys, patterns, strict=True):
         full = (1 << ir.width_of(key.expr.type)) - 1
         mask = pattern.mask if pattern.kind == "mask" else full

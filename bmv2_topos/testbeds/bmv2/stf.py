@@ -1,4 +1,4 @@
-"""STF scripts on BMv2: the same statements and the same judgement as on the embedded switch."""
+"""STF scripts on BMv2: the same statements and the same checks as on the embedded switch."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def run_on_bmv2(
 ) -> ScriptReport:
     """Compile a program with p4c and run a script on its own ``simple_switch_grpc``.
 
-    Packets that leave at ports outside `ports_of` are lost.
+    Packets that the switch sends to ports that the script does not name (`ports_of`) are lost.
 
     Args:
         source: The program's file.
-        program: The same program from our compiler, for the names in the script.
+        program: The same program as read by our compiler, to resolve the names in the script.
         statements: The script.
         defines: Preprocessor definitions.
-        include_dirs: Further directories of included files.
+        include_dirs: More directories to search for included files.
 
     Raises MissingRequirement without the tools; ProgramMismatch if p4c or BMv2 refuses the program; and
     ScriptError if the script does not fit the program or uses something that BMv2 does not support.
@@ -73,10 +73,10 @@ def run_on_bmv2(
 
 
 def network_of_its_own() -> list[str]:
-    """Return the beginning of a command that runs without any network; empty where that is not allowed.
+    """Return the words to put before a command so that it runs without any network; empty if not allowed.
 
-    Thrift listens at all addresses of the machine, and each client that reaches it controls the switch. The
-    switch itself needs none: packets come through files, P4Runtime through a Unix socket.
+    The switch's Thrift server listens at all addresses of the machine, and any client controls the switch.
+    The switch needs no network: packets go through files, and P4Runtime through a Unix socket.
     """
     for options in (("--net",), ("--user", "--map-root-user", "--net")):
         prefix = ["unshare", *options, "--"]
@@ -87,10 +87,10 @@ def network_of_its_own() -> list[str]:
 
 
 def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
-    """Return the arguments before and after the ports of a switch, with addresses of its own.
+    """Return the arguments before and after the ports of a switch that shares no address with another.
 
-    `known` is the help of its build. Thrift has no option for its address: port 0 has the kernel choose one
-    that is free, where 9090 would be everybody's. Notifications go through a file beside `socket`.
+    `known` is the help text of the switch's build. With Thrift port 0 the kernel chooses a free port, instead
+    of 9090 for every switch. Notifications go through a file beside `socket`.
     """
     own = []
     if "--thrift-port" in known:
@@ -102,11 +102,11 @@ def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
 
 
 class _Bmv2:
-    """A `softswitch.stf.run.Target`. All `arrivals` are known from the beginning.
+    """BMv2 as a `softswitch.stf.run.Target`; all `arrivals` of the script are known at the start.
 
-    The switch lets a packet in once all other inputs have a later one. So every input has its next packet
-    waiting, or is closed if it has none, but for the one that the last packet came by: filling that lets in
-    exactly the next packet of all.
+    The switch reads a packet once all other open inputs have a later one. So every input but one holds its
+    next packet, or is closed if no packet follows. The exception is the input of the last packet: filling it
+    makes the switch read exactly one packet, the next one of the script.
     """
 
     def __init__(self, switch: FileSwitch, control: Control, arrivals: Sequence[tuple[int, bytes]]) -> None:

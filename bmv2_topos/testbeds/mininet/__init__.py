@@ -1,8 +1,7 @@
-"""Testbeds in Mininet, and our switches for anybody's own Mininet.
+"""Testbeds in Mininet, and the switches `EmbeddedSwitch` and `Bmv2Switch` for a user's own Mininet.
 
-Mininet comes from Debian's package (``apt-get install mininet``); its switches are `EmbeddedSwitch` or
-`Bmv2Switch`. It runs
-in a namespace of its own, so that nothing it does is seen by another Mininet on this machine.
+Mininet comes from Debian's package (``apt-get install mininet``). A testbed's Mininet runs in a namespace of
+its own, so that it does not interfere with another Mininet on this machine.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["Bmv2Switch", "EmbeddedSwitch", "commands_of", "find", "up"]
 
 
 def __getattr__(name: str) -> object:
-    """Load Mininet when it is first used."""
+    """Load Mininet when a switch class is first used."""
     if name in ("Bmv2Switch", "EmbeddedSwitch"):
         from bmv2_topos.testbeds.mininet import switch
 

@@ -1,7 +1,7 @@
 """The process that holds a Mininet network: ``python -m bmv2_topos.testbeds.mininet.hold TESTBED``.
 
-It prints one line of JSON, the process ids of nodes and switches, once all are there. It ends, and all of the
-network with it, at a signal, or when the shell of any node has ended.
+Once the network is up, it prints one line of JSON: the process ids of nodes and of switches. At SIGTERM or
+SIGINT, or when the shell of any node has ended, it removes the network and ends.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bmv2_topos.testbeds.netns.names import interface
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 
-from mininet.link import Link  # isort: skip - found by the line of EmbeddedSwitch
+from mininet.link import Link  # isort: skip - found by the import of EmbeddedSwitch
 from mininet.net import Mininet  # isort: skip
 
 
 def main() -> None:
-    """Hold the network of the testbed whose name is the argument."""
+    """Run the network of the testbed that the argument names, until a signal."""
     state = store.load(sys.argv[1])
     ends = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     network = make(state)
@@ -40,14 +40,14 @@ def main() -> None:
 
 
 def _whole(network: Mininet) -> bool:
-    """Return whether the shells of all nodes run; switches that ended are reaped, and do not count."""
+    """Return whether the shells of all nodes still run; switch processes may have ended, and are reaped."""
     for switch in network.switches:
         switch.process.poll()
     return all(node.shell.poll() is None for node in (*network.hosts, *network.switches))
 
 
 def make(state: State) -> Mininet:
-    """Return the network of a topology, with the interfaces' names and the addresses of the runner netns."""
+    """Return the Mininet network of a testbed, with interface names and addresses as in the runner netns."""
     topology = state.topology
     network = Mininet(link=Link, controller=None, build=False)
     for number, switch in enumerate(topology.ports):
@@ -70,7 +70,7 @@ def make(state: State) -> Mininet:
 
 
 def _switch(state: State, switch: str) -> dict[str, Any]:
-    """Return the class of a switch and its parameters: it runs as in the runner netns."""
+    """Return the class and the parameters of a switch, which runs the same command as in the runner netns."""
     kind = Bmv2Switch if state.program.target == BMV2 else EmbeddedSwitch
     socket = state.socket(switch)
     command = target_of(state.program).argv(state.topology, switch, state.program, socket)

@@ -1,4 +1,4 @@
-"""Finds Mininet: where Python finds it, or in Debian's folder, which a virtual environment does not see."""
+"""Finds Mininet: on Python's path or in Debian's folder, where a virtual environment does not look."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find() -> None:
     spec.loader.exec_module(module)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it compares versions with distutils, and has odd escapes
+            warnings.simplefilter("ignore")  # Mininet uses distutils and invalid escapes
             importlib.import_module("mininet.net")
     except ImportError as error:
         raise MissingRequirement(
@@ -33,7 +33,7 @@ def find() -> None:
 
 
 def _spec() -> ModuleSpec | None:
-    """Return the package alone: the folder has other packages, which may not fit ours."""
+    """Return the spec of mininet alone: other packages in Debian's folder may be incompatible with ours."""
     if found := importlib.util.find_spec("mininet"):
         return found
     if not (DEBIAN / "__init__.py").exists():

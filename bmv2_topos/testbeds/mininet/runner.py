@@ -1,6 +1,6 @@
-"""A testbed whose nodes are Mininet's: made and held by a process of its own (`hold`).
+"""Testbeds whose nodes and links Mininet makes, in a separate process (`hold`).
 
-Its namespaces get the same names as with the runner netns; all else is as there.
+Namespaces have the same names, and everything else is set up in the same way, as with the runner netns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hostlib.launch import command_line
 
 MININET = "mininet"
 HOLDER = "mininet"
-"""Node whose namespace Mininet itself runs in."""
+"""Name of the node whose namespace Mininet itself runs in."""
 
 
 def up(
@@ -38,10 +38,10 @@ def up(
 
 
 def commands_of(name: str, topology: Topology, program: Program) -> list[Command]:
-    """Return every command that `up` would run, in order; nothing of them need be here.
+    """Return every command that `up` would run, in order; the tools need not be installed.
 
-    Mininet makes nodes and links by itself: a node's process is called ``PID-of-NODE``, and the switches are
-    as Mininet starts them in theirs. Raises NetnsError, ProgramMismatch.
+    Mininet makes nodes and links by itself; ``PID-of-NODE`` stands for the process id of a node. Switches are
+    started in their nodes. Raises NetnsError, ProgramMismatch.
     """
     state = State(name, MININET, topology, program)
     nodes = {node: f"PID-of-{node}" for node in (*topology.ports, *(host.name for host in topology.servers))}
@@ -60,14 +60,14 @@ def commands_of(name: str, topology: Topology, program: Program) -> list[Command
 
 
 def _holding(name: str) -> tuple[Command, Command]:
-    """Return the commands that make the namespace for Mininet, and run it there."""
+    """Return the command that makes the namespace for Mininet, and the one that runs Mininet in it."""
     home = namespace(name, HOLDER)
     hold = command_line.module("bmv2_topos.testbeds.mininet.hold", name)
     return Command(("ip", "netns", "add", home)), Command(("ip", "netns", "exec", home, *hold))
 
 
 def _around(state: State, nodes: Mapping[str, object]) -> Iterator[Command]:
-    """Yield what nodes, given with their processes, need besides what Mininet has made."""
+    """Yield the commands that complete Mininet's network; `nodes` are the nodes' process ids by name."""
     for node, process in nodes.items():
         yield Command(("ip", "netns", "attach", namespace(state.name, node), str(process)))
     for host in state.topology.servers:
@@ -88,7 +88,7 @@ def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
 
 
 def _hold(state: State, command: Command) -> Mapping[str, Any]:
-    """Start the process that holds the network; return the process ids that it tells."""
+    """Start the process that holds the network; return the process ids that it prints."""
     with state.log(HOLDER).open("w") as log:
         process = subprocess.Popen(
             command.argv,
@@ -104,5 +104,5 @@ def _hold(state: State, command: Command) -> Mapping[str, Any]:
             held: Mapping[str, Any] = json.loads(lines.readline())
         except ValueError:
             said = state.log(HOLDER).read_text().strip().splitlines() or ["no output"]
-            raise StepFailed(f"Mininet did not start: {said[-1]} (all of it: {state.log(HOLDER)})") from None
+            raise StepFailed(f"Mininet did not start: {said[-1]} (whole log: {state.log(HOLDER)})") from None
     return held

@@ -1,4 +1,4 @@
-"""The embedded switch, and BMv2, in a user's own Mininet.
+"""The embedded switch, and BMv2, as switches for a user's own Mininet.
 
 ::
 
@@ -9,7 +9,7 @@
     net = Mininet(SingleSwitchTopo(4), switch=EmbeddedSwitch, controller=None)
     net.start()
 
-`Bmv2Switch` takes the place of `EmbeddedSwitch` where ``simple_switch_grpc`` and ``p4c`` are on PATH.
+For BMv2, write `Bmv2Switch` instead of `EmbeddedSwitch`; it needs ``simple_switch_grpc`` and ``p4c`` on PATH.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FLOOD_GROUP = 1
 
 
 class P4Switch(Switch):  # type: ignore[misc]
-    """A switch of Mininet with P4Runtime; its ports are Mininet's, port n is ``NAME-ethN``."""
+    """A Mininet switch with P4Runtime; port n is Mininet's interface ``NAME-ethN``."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class P4Switch(Switch):  # type: ignore[misc]
         command: Sequence[str] = (),
         **parameters: Any,
     ) -> None:
-        """Prepare it; `start` starts it.
+        """Prepare the switch; `start` runs it.
 
         Args:
-            name: as of Mininet.
-            flood: send frames for MACs without a row to all ports, which a network without loops can do.
-            socket: address of P4Runtime; None: in a folder that only this user can enter.
-            command: the command to run, with its P4Runtime; empty: the command of `argv`, with the program of
-                `load`.
-            **parameters: as of Mininet's Switch.
+            name: name of the switch in Mininet.
+            flood: whether to flood frames for unknown MACs to all ports; only for networks without loops.
+            socket: path of P4Runtime's Unix socket; None: in a new folder that only this user can enter.
+            command: command that runs the switch, with its program and P4Runtime at `socket`; empty: run the
+                command of `argv`, and call `load`.
+            **parameters: parameters of Mininet's Switch.
         """
         super().__init__(name, **parameters)
         self._flood = flood
@@ -70,11 +70,11 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     @property
     def address(self) -> str:
-        """Address of its P4Runtime, from every namespace."""
+        """Address of the switch's P4Runtime; it can be reached from every namespace."""
         return f"unix:{self._socket}"
 
     def connect(self) -> SwitchSession:
-        """Return its controller, to be closed by the caller. Raises ControllerError."""
+        """Return a new session with the switch, to be closed by the caller. Raises ControllerError."""
         return connect(self.address)
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
@@ -82,12 +82,12 @@ class P4Switch(Switch):  # type: ignore[misc]
         raise NotImplementedError
 
     def load(self) -> None:
-        """Load its program, unless it is loaded."""
+        """Load the program after the start; by default nothing, for switches that start with a program."""
 
     def start(self, controllers: object) -> None:
-        """Start it, also after `stop`; its tables are empty then, but for flooding.
+        """Start the switch, also again after `stop`, with empty tables except for flooding.
 
-        Nothing happens if it runs. Raises StepFailed with its output.
+        Do nothing if it already runs. Raises StepFailed, with the switch's output.
         """
         if self.process is not None and self.process.poll() is None:
             return
@@ -114,11 +114,11 @@ class P4Switch(Switch):  # type: ignore[misc]
                 )
 
     def dpctl(self, *words: str) -> str:
-        """Return where its tables can be reached: it has no OpenFlow, which Mininet's dpctl speaks."""
+        """Return a text with the P4Runtime address; dpctl itself needs OpenFlow, which this switch lacks."""
         return f"{self.name} has no OpenFlow; its P4Runtime is at {self.address}\n"
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Stop it; with its interfaces, for good."""
+        """Stop the switch; if its interfaces are deleted, it cannot start again."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait()
@@ -129,7 +129,7 @@ class P4Switch(Switch):  # type: ignore[misc]
 
 
 class EmbeddedSwitch(P4Switch):
-    """A switch of Mininet that is an ``ina switch``."""
+    """A Mininet switch that runs ``ina switch``."""
 
     def __init__(
         self,
@@ -140,26 +140,26 @@ class EmbeddedSwitch(P4Switch):
         options: Sequence[str] = (),
         **parameters: Any,
     ) -> None:
-        """Prepare it; `start` starts it.
+        """Prepare the switch; `start` runs it.
 
         Args:
-            name: as of Mininet.
+            name: name of the switch in Mininet.
             program: a program of p4src, or the path of one that ends in .p4.
             lanes: values per packet, which the program is built for.
             options: more options of ``ina switch``, such as ``--impair 1:loss=1%``.
-            **parameters: as of `P4Switch`.
+            **parameters: parameters of `P4Switch`.
         """
         super().__init__(name, **parameters)
         self._options = ["--program", program, "--lanes", str(lanes), *options]
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
-        """Return ``ina switch …``."""
+        """Return the command ``ina switch …`` for these ports."""
         attached = [f"--port={number}=veth:{interface}" for number, interface in ports.items()]
         return command_line.ina("switch", *self._options, "--p4runtime", self.address, *attached)
 
 
 class Bmv2Switch(P4Switch):
-    """A switch of Mininet that is a ``simple_switch_grpc``; its neighbours send it whole frames only."""
+    """A Mininet switch that runs ``simple_switch_grpc``; offloads on its links are disabled."""
 
     def __init__(
         self,
@@ -169,16 +169,16 @@ class Bmv2Switch(P4Switch):
         lanes: int = 32,
         **parameters: Any,
     ) -> None:
-        """Prepare it; `start` starts it.
+        """Prepare the switch; `start` runs it.
 
         Args:
-            name: as of Mininet.
+            name: name of the switch in Mininet.
             program: a program of p4src.
             lanes: values per packet, which the program is built for.
-            **parameters: as of `P4Switch`.
+            **parameters: parameters of `P4Switch`.
 
         Raises:
-            MissingRequirement: a tool is missing; says which, and where it comes from.
+            MissingRequirement: a tool is missing; the message says which, and where to get it.
         """
         if lacking := bmv2.missing():
             raise MissingRequirement(f"Bmv2Switch needs {lacking}; EmbeddedSwitch needs neither")
@@ -187,11 +187,11 @@ class Bmv2Switch(P4Switch):
         self._lanes = lanes
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
-        """Return ``simple_switch_grpc …``."""
+        """Return the command ``simple_switch_grpc …`` for these ports."""
         return bmv2.switch_argv(ports, self._socket)
 
     def start(self, controllers: object) -> None:
-        """Start it, once arriving superframes are cut into frames."""
+        """Disable the offloads at both ends of the switch's links, and start the switch."""
         for link in filter(None, (interface.link for interface in self.intfList())):
             for end in (link.intf1, link.intf2):
                 namespaces.inside(f"/proc/{end.node.pid}/ns/net", partial(turn_off, end.name))

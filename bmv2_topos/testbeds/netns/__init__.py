@@ -1,4 +1,4 @@
-"""Testbeds of network namespaces: hosts and switches with links between them, by iproute2 alone.
+"""Testbeds of network namespaces: hosts, switches and links, made with iproute2 alone.
 
 A testbed is brought up by one command and used by others, until it is taken down; `ina.service` runs jobs
 on it::
@@ -7,7 +7,7 @@ on it::
     execute("office", "h1", ["ip", "addr"])
     down("office")
 
-`temporary` does so for the time of a block.
+`temporary` keeps a testbed up for the duration of a block.
 """
 
 from bmv2_topos.testbeds.netns.commands import Program

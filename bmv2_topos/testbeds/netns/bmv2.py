@@ -1,9 +1,9 @@
 """BMv2 as a target: ``simple_switch_grpc``, the reference switch, with programs compiled by ``p4c``.
 
-It reads whole frames from interfaces, as raw sockets see them: so no frame may reach it that a network card
-would have cut up or completed later (`offloads`). Rates and queues are the kernel's (HTB) on its interfaces;
-so are delay, loss and duplicates (netem), where the kernel has that. P4Runtime is at a Unix socket; every
-other port that it may open stays inside its namespace.
+BMv2 reads frames from raw sockets, so every frame must arrive cut to the MTU and with its checksums:
+`offloads` disables what leaves that to a network card. The kernel implements rates and queues (HTB) on BMv2's
+interfaces, and delay, loss and duplicates (netem) if it has that module. P4Runtime is at a Unix socket; every
+other port that BMv2 opens stays inside its namespace.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from hostlib.launch import command_line
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"
 PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
-"""Packages that the p4lang project builds itself; no release of Debian or Ubuntu has them."""
+"""Packages built by the p4lang project; no release of Debian or Ubuntu has them."""
 WIRE_PACKETS = 100_000
-"""Packets that netem may hold beside the queue's: it counts delayed ones."""
+"""Packets that netem may hold in addition to the queue's, because netem counts delayed packets, too."""
 
 
 class Bmv2Target:
-    """See `targets.SwitchTarget`."""
+    """The target ``bmv2``; see `targets.SwitchTarget`."""
 
     lanes = 32
     queue_packets: int | None = 64
     reports_ports: bool = False
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise Unsupported, ProgramMismatch."""
+        """Raise ProgramMismatch for an unknown program, Unsupported for what BMv2 cannot do."""
         source_of(program.name, program.lanes)
         for switch in topology.switches:
             if switch.program or switch.runtime or switch.cpu_port:
                 raise Unsupported(
-                    f"switch {switch.name}: programs, entries and CPU ports of single switches are for the "
-                    "target embedded"
+                    f"switch {switch.name}: only the target embedded supports programs, entries and CPU "
+                    "ports of single switches"
                 )
         for link in topology.links:
             if link.reorder:
@@ -56,7 +56,7 @@ class Bmv2Target:
                 )
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement without its tools, or if the kernel lacks what the links need."""
+        """Raise MissingRequirement if a tool is missing, or if links need netem and the kernel lacks it."""
         if lacking := missing():
             raise MissingRequirement(f"the target bmv2 needs {lacking}; the target embedded needs neither")
         for link in topology.links:
@@ -67,27 +67,27 @@ class Bmv2Target:
                 )
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
-        """Return the commands that compile its program."""
+        """Return the command that compiles the program with p4c."""
         return [Command(tuple(p4c_command(*source_of(program.name, program.lanes), folder)))]
 
     def compiled(self, program: Program, folder: Path) -> ProgramBundle:
-        """Return the output of p4c for its program."""
+        """Return the output of p4c for the program."""
         return p4c_output(source_of(program.name, program.lanes)[0], folder)
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return ``simple_switch_grpc …``; see `SwitchTarget.argv`."""
+        """Return the command ``simple_switch_grpc …``; see `SwitchTarget.argv`."""
         ports = {port: interface(switch, port) for port in topology.ports[switch]}
         return switch_argv(ports, socket, pcap=program.pcap)
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield commands that disable superframes on its interfaces, and limit them to their rates."""
+        """Yield the commands that disable offloads, and set rates, queues, delay, loss and duplicates."""
         ends = [(host.name, 0) for host in topology.servers]
         ends += [(switch, port) for switch, ports in topology.ports.items() for port in ports]
         places = [f"{namespace(testbed, node)}/{interface(node, port)}" for node, port in ends]
         yield Command(tuple(command_line.module("bmv2_topos.testbeds.netns.offloads", *places)))
         for host in topology.servers:
             (link,) = (each for each in topology.links if host.name in (each.a, each.b))
-            if _netem(link):  # at its own end: rates are there already
+            if _netem(link):  # at the host's end, which already has its rate limit
                 yield _queue(testbed, host.name, 0, link)
         for switch, ports in topology.ports.items():
             for port, link in ports.items():
@@ -101,7 +101,7 @@ class Bmv2Target:
 
 
 def missing() -> str:
-    """Name the tools that are not on PATH, and their sources; nothing if all are present."""
+    """Return the names and sources of tools that are not on PATH, as text; empty if none is missing."""
     lacking = []
     if shutil.which(SWITCH) is None:
         lacking.append(f"{SWITCH} on PATH ({SOURCES}/behavioral-model, built with PI; package p4lang-bmv2)")
@@ -111,7 +111,13 @@ def missing() -> str:
 
 
 def switch_argv(interfaces: Mapping[int, str], socket: Path, *, pcap: str = "") -> list[str]:
-    """Return the command that runs a switch without a program: ports by number, captures in a folder."""
+    """Return the command that runs a switch, without a program yet.
+
+    Args:
+        interfaces: The switch's interfaces by port number.
+        socket: Path of P4Runtime's Unix socket.
+        pcap: Folder for captures of all ports; empty: no captures.
+    """
     ports = [word for number, name in interfaces.items() for word in ("-i", f"{number}@{name}")]
     own = ["--notifications-addr", f"ipc://{socket}.nn"] if "--notifications-addr" in help_text() else []
     seen = [f"--pcap={pcap}"] if pcap else []
@@ -123,7 +129,7 @@ def switch_argv(interfaces: Mapping[int, str], socket: Path, *, pcap: str = "") 
 
 @cache
 def help_text() -> str:
-    """Return the switch's help: builds differ in their options."""
+    """Return the switch's help text, because builds differ in their options; empty without a switch."""
     try:
         return subprocess.run([SWITCH, "--help"], capture_output=True, text=True).stdout
     except OSError:
@@ -139,7 +145,7 @@ def _shaping(testbed: str, switch: str, port: int, link: Link) -> Iterator[Comma
 
 
 def _queue(testbed: str, node: str, port: int, link: Link) -> Command:
-    """Return the command for the queue at an end of a link, behind its rate if it has one."""
+    """Return the command that makes the queue at an end of a link, below its rate limit if it has one."""
     place = ("parent", "1:1", "handle", "2:") if link.rate_bps else ("root", "handle", "2:")
     held = link.queue_packets + (WIRE_PACKETS if link.delay_s >= LEAST_DELAY_S else 0)
     kind = ("netem", "limit", str(held), *what) if (what := _netem(link)) else ("pfifo", "limit", str(held))

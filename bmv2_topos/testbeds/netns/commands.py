@@ -1,4 +1,4 @@
-"""The commands that make a topology of network namespaces: pure functions, and what ``--dry-run`` prints."""
+"""The commands that make a topology of network namespaces, as ``--dry-run`` prints them. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from controller.vocabulary import Link, Topology
 EMBEDDED, BMV2 = "embedded", "bmv2"
 """Kinds of switches."""
 BURST_BYTES = 65_536
-"""Burst of a host above its rate: one superframe."""
+"""Bytes that a host may send in a burst above its rate: one superframe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command, and the lines that it gets on its standard input."""
+    """A command, and the lines to write to its standard input."""
 
     argv: tuple[str, ...]
     lines: tuple[str, ...] = ()
@@ -32,20 +32,20 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program of the switches."""
+    """The program of a testbed's switches, and the options for running it."""
 
     name: str = "exclusive"
     """A program of p4src, or the path of one that ends in .p4."""
     lanes: int = 256
     seed: int = 0
     target: str = EMBEDDED
-    """Kind of switch that runs it: of `targets.TARGETS`."""
+    """Kind of switch that runs the program: a key of `targets.TARGETS`."""
     pcap: str = ""
     """Folder for captures of all ports; empty: none."""
 
     @property
     def own(self) -> bool:
-        """True if it is not a program of p4src."""
+        """True for a user's program, which is not in p4src."""
         return self.name.endswith(".p4")
 
 
@@ -62,7 +62,7 @@ def bring_up(testbed: str, topology: Topology) -> list[Command]:
 
 
 def host_lines(topology: Topology, host: str) -> Iterator[str]:
-    """Yield the lines for ``ip -batch`` in a host's namespace."""
+    """Yield the lines for ``ip -batch`` that set up a host's interfaces, address and neighbours."""
     own = interface(host)
     yield "link set lo up"
     yield f"link set {own} addrgenmode none"  # no IPv6 unless requested
@@ -72,12 +72,12 @@ def host_lines(topology: Topology, host: str) -> Iterator[str]:
 
 
 def subnet(topology: Topology, host: str) -> int:
-    """Return the bits of a host's subnet."""
+    """Return the prefix length of a host's subnet."""
     return topology.server[host].prefix or 16
 
 
 def host_commands(testbed: str, topology: Topology) -> Iterator[Command]:
-    """Yield what the hosts' own shells run at the end."""
+    """Yield the commands of the hosts in the topology (`Server.commands`), each in its host's namespace."""
     for host in topology.servers:
         for command in host.commands:
             yield Command(("ip", "netns", "exec", namespace(testbed, host.name), "sh", "-c", command))
@@ -86,7 +86,7 @@ def host_commands(testbed: str, topology: Topology) -> Iterator[Command]:
 def neighbour_lines(topology: Topology, host: str) -> Iterator[str]:
     """Yield the lines for ``ip -batch`` that give a host the MACs of all other hosts and of the switches.
 
-    One with a subnet of its own finds the others itself, and calls its interface ``eth0``.
+    A host with a subnet of its own uses ARP instead; its interface is renamed to ``eth0``.
     """
     own = interface(host)
     if topology.server[host].prefix:
@@ -127,7 +127,7 @@ def _switch_lines(topology: Topology, switch: str) -> list[str]:
 
 
 def rates(testbed: str, topology: Topology) -> Iterator[Command]:
-    """Yield the commands that limit hosts to the rates of their links."""
+    """Yield the commands that limit each host's interface to the rate of its link."""
     for host in topology.servers:
         (link,) = (each for each in topology.links if host.name in (each.a, each.b))
         if link.rate_bps:

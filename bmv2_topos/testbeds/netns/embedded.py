@@ -20,45 +20,45 @@ HEADERS = 70
 
 
 class EmbeddedTarget:
-    """See `targets.SwitchTarget`."""
+    """The target ``embedded``; see `targets.SwitchTarget`."""
 
     lanes = 256
     queue_packets: int | None = None
     reports_ports: bool = True
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch if there is no such program, or not with these lanes; CompileError."""
+        """Raise ProgramMismatch for an unknown program or wrong lanes, CompileError for a faulty program."""
         source_of(program.name, program.lanes)
         for name, text in _own(topology, program):
             softswitch.p4info_once(text, name=name)
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise PipelineError if a user's programs cannot be built; otherwise each switch would report it."""
+        """Raise PipelineError if a user's program cannot be built, before each switch reports it."""
         for name, text in _own(topology, program):
             softswitch.load(softswitch.compile_once(text, name=name), backend="compiled")
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
-        """Return nothing: the first switch that runs a program compiles it, for all."""
+        """Return no commands: the first switch that runs a program compiles it for all switches."""
         return []
 
     def compiled(self, program: Program, folder: Path) -> ProgramBundle | None:
-        """Return None."""
+        """Return None: switches compile the program themselves."""
         return None
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return ``ina switch …``; see `SwitchTarget.argv`."""
+        """Return the command ``ina switch …``; see `SwitchTarget.argv`."""
         return command_line.ina("switch", *switch_options(topology, switch, program, socket))
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield nothing: superframes are accepted, and the switch limits its ports to their rates."""
+        """Yield no commands: the switch accepts superframes, and limits its ports to their rates itself."""
         yield from ()
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
-        """Do nothing: it was started with the program."""
+        """Do nothing: every switch was started with the program."""
 
 
 def _own(topology: Topology, program: Program) -> Iterator[tuple[str, str]]:
-    """Yield name and preprocessed text of each program that is not in p4src."""
+    """Yield the name and the preprocessed text of each user's program."""
     for own in {program.name, *(each.program for each in topology.switches if each.program)}:
         if is_file(own):
             source, defines = source_of(own, program.lanes)
@@ -68,15 +68,15 @@ def _own(topology: Topology, program: Program) -> Iterator[tuple[str, str]]:
 def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
     """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
 
-    The switch itself holds its ports to their rates, where programs see the queue, and delays and loses, with
-    random numbers of its own; hosts hold themselves to theirs. Captures keep headers only, which all of
-    ``ina trace`` is made of.
+    The switch itself limits its ports to their rates, so that programs see the queue, and delays and loses
+    packets, with its own random numbers; hosts limit their own interfaces. Captures keep headers only, which
+    is all that ``ina trace`` needs.
 
     Args:
         topology: The testbed's topology.
         switch: Name of the switch.
         program: The switches' program.
-        socket: Path of its P4Runtime's Unix socket.
+        socket: Path of the Unix socket of the switch's P4Runtime.
     """
     own = topology.switch[switch]
     options = ["--program", own.program or program.name, "--lanes", str(program.lanes)]
@@ -99,6 +99,6 @@ def _impairments(topology: Topology, switch: str, link: Link) -> str:
     inward = link_impairments(link, rate=False)
     if (
         not towards_host or not inward
-    ):  # a link between switches has two ports: each answers for what leaves it
+    ):  # a link between switches has two ports: each impairs the packets that leave by it
         return outward if link_impairments(link) else ""
     return ",".join([*(f"rx.{part}" for part in inward.split(",")), outward])

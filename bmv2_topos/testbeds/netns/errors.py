@@ -2,10 +2,10 @@
 
 NetnsError
 ├── MissingRequirement  this machine or user cannot have namespaces; names the missing requirement
-│   └── NeedsRoot       this user cannot
+│   └── NeedsRoot       this user is not root
 ├── Unsupported         a runner or a kind of switch cannot carry out a request; states why
-├── BadName             a testbed or a node cannot be called that
-├── NameTaken           a testbed, or something of its name, already exists
+├── BadName             the name of a testbed or a node is invalid
+├── NameTaken           a testbed of this name, or a part of one, already exists
 ├── NoTestbed           no such testbed is up
 └── StepFailed          a command failed, or a switch did not start; nothing of the testbed is left
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 
 class NetnsError(Exception):
-    """Base of everything that this package raises."""
+    """Base class of the errors of this package."""
 
     exit_code = 1
 
@@ -24,10 +24,10 @@ class MissingRequirement(NetnsError):
 
 
 class NeedsRoot(MissingRequirement):
-    """Only root can have network namespaces, and this user is another one."""
+    """Network namespaces need root, and this user is not root."""
 
     as_root = True
-    """The command may be run again, as root."""
+    """True: the command may succeed as root, so the command line says how to run it again."""
 
 
 class Unsupported(NetnsError):
@@ -35,13 +35,13 @@ class Unsupported(NetnsError):
 
 
 class BadName(NetnsError):
-    """A testbed or a node cannot be called that."""
+    """The name of a testbed or a node is invalid."""
 
     exit_code = 2
 
 
 class NameTaken(NetnsError):
-    """A testbed, or something of its name, already exists."""
+    """A testbed of this name, or a part of one, already exists."""
 
 
 class NoTestbed(NetnsError):

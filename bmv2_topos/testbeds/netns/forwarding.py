@@ -12,10 +12,10 @@ from controller.vocabulary import Topology
 
 
 def entries(topology: Topology, switch: str, up: Topology | None = None) -> list[TableEntry]:
-    """Return a switch's rows: one for each host's MAC, and its own address. Nothing is flooded.
+    """Return a switch's rows: one for each host's MAC, and one for the switch's IP address. No flooding.
 
-    Ways keep to the part of the topology that is `up`; hosts that it does not reach have the row that they
-    have when all of it is.
+    Paths use only the part of the topology that is `up`; a host outside that part gets the row of a path
+    through the whole topology.
     """
     bridges = [
         forwarding.bridge(topology.mac(host.name), next_port(topology, switch, host.name, up))
@@ -25,9 +25,9 @@ def entries(topology: Topology, switch: str, up: Topology | None = None) -> list
 
 
 def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry]:
-    """Return the rows for which a program has tables; one may leave ARP to the hosts.
+    """Return the rows whose tables the program has; the table for ARP is optional.
 
-    Raises UnknownName if it has none for bridging.
+    Raises UnknownName if the program has no bridging table.
     """
     if names.BRIDGE not in program.tables:
         raise UnknownName(f"the program has no table '{names.BRIDGE}'")
@@ -35,18 +35,18 @@ def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry
 
 
 def left_hosts(macs: Iterable[str]) -> list[TableEntry]:
-    """Return rows of hosts that have left, by their MAC addresses, to be deleted wherever they led to."""
+    """Return rows to delete for the MAC addresses of hosts that have left; the rows' port is arbitrary."""
     return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 
 
 def next_port(topology: Topology, switch: str, host: str, up: Topology | None = None) -> int:
-    """Return the port of a switch that leads to a host on a shortest path; between several, the lowest.
+    """Return the port of a switch that leads to a host on a shortest path; the lowest of several.
 
     Args:
         topology: All switches, hosts and links.
-        switch: A switch of it.
-        host: A host of it.
-        up: The part that works; None: all of it.
+        switch: Name of the switch.
+        host: Name of the host.
+        up: The part of the topology that works; None: all of it.
 
     >>> from controller.vocabulary.catalog import leaf_spine
     >>> [next_port(leaf_spine(2, 2, 1), switch, "h2") for switch in ("s1", "s2", "s3", "s4")]
@@ -65,5 +65,5 @@ def next_port(topology: Topology, switch: str, host: str, up: Topology | None = 
 
 
 def _distances(topology: Topology, host: str) -> dict[str, int]:
-    """Return the distance of each switch, and of the host itself, from the host: the number of links."""
+    """Return the number of links from the host to each switch, and to itself (0)."""
     return {host: 0} | topology.distances({topology.rack_of[host]: 1})

@@ -1,7 +1,8 @@
 """Names of a testbed's namespaces and interfaces: pure functions.
 
-A namespace is ``ina.TESTBED.NODE``; neither name has a dot, so that all that begins with ``ina.TESTBED.``
-belongs to that testbed. Interfaces are called as in Mininet: ``h1-eth0``, and ``s1-eth3`` for port 3.
+A namespace is called ``ina.TESTBED.NODE``. Names of testbeds and nodes have no dots, so every namespace whose
+name begins with ``ina.TESTBED.`` belongs to that testbed. Interfaces are called as in Mininet: ``h1-eth0``,
+and ``s1-eth3`` for port 3.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bmv2_topos.testbeds.netns.errors import BadName
 from controller.vocabulary import Topology
 
 MAX_INTERFACE = 15
-"""Characters of an interface's name in Linux."""
+"""Most characters of an interface's name in Linux."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,31}")
 

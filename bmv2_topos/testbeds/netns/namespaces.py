@@ -23,7 +23,7 @@ Identity = tuple[int, int]
 
 FOLDER = Path("/run/netns")
 GRACE_S = 1.0
-"""Time in which processes may end by themselves when a testbed is taken down."""
+"""Time between SIGTERM and SIGKILL for processes of a testbed that is taken down."""
 END_S = 5.0
 
 _CLONE_NEWNET = 0x40000000
@@ -44,10 +44,10 @@ def check_here() -> None:
 
 @cache
 def lacks_netem() -> str:
-    """Return why this kernel cannot delay or lose packets (netem), as ``tc`` says it; empty if it can.
+    """Return the error of ``tc`` if this kernel lacks netem (delay and loss of packets); else "".
 
-    It is tried, in a namespace that is gone afterwards: modules may be loaded when they are asked for. Raises
-    MissingRequirement where there can be no namespaces.
+    Netem is tried in a temporary namespace, because the kernel may load the module only on use. Raises
+    MissingRequirement if this machine or user cannot have namespaces.
     """
     check_here()
     name = f"ina-netem-{os.getpid()}"
@@ -72,7 +72,10 @@ def existing(prefix: str) -> list[str]:
 
 
 def inside(namespace: str, call: Callable[[], T]) -> T:
-    """Call in a namespace, from a thread of its own: sockets that `call` makes live there for good."""
+    """Run `call` in a namespace and return its result; sockets that it makes stay in that namespace.
+
+    Only a separate thread enters the namespace. Raises OSError if it cannot.
+    """
 
     def enter() -> T:
         with (FOLDER / namespace).open() as handle:
@@ -88,9 +91,9 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
 def remove(namespaces: Collection[str]) -> None:
     """End every process in these namespaces, and delete them. Raises StepFailed.
 
-    Other users may start processes there meanwhile: they end, too.
+    Processes that are started there meanwhile are ended, too.
     """
-    with contextlib.ExitStack() as kept:  # so that their numbers stay theirs until the last process has ended
+    with contextlib.ExitStack() as kept:  # keeps inode numbers from reuse until all processes have ended
         for name in namespaces:
             if (FOLDER / name).exists():
                 kept.enter_context((FOLDER / name).open())
@@ -104,7 +107,7 @@ def remove(namespaces: Collection[str]) -> None:
 
 
 def processes(networks: Collection[Identity]) -> Iterator[int]:
-    """Yield the processes whose network is one of these namespaces."""
+    """Yield the ids of processes whose network namespace is one of these."""
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):  # it has ended

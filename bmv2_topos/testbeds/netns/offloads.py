@@ -1,9 +1,9 @@
 """Disables the kernel's offloads to network cards: ``python -m …offloads NAMESPACE/INTERFACE …``.
 
-A host that leaves checksums and the cutting up of large packets to its card, which no veth does, sends frames
-that only a kernel understands. And libpcap, seeing that an interface may bring superframes, keeps room for so
-few packets that bursts are lost. This does what ``ethtool -K INTERFACE tx off tso off gso off gro off`` does,
-which iproute2 cannot, for several interfaces at once.
+With offloads, a host leaves checksums and the segmentation of large packets to its network card; a veth does
+neither, so the resulting frames are valid only for a kernel. And where an interface may deliver superframes,
+libpcap buffers so few packets that bursts are lost. This module does for several interfaces at once what
+``ethtool -K INTERFACE tx off tso off gso off gro off`` does for one; iproute2 cannot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SETTINGS = (0x17, 0x1F, 0x24, 0x2C)
 
 
 def turn_off(interface: str) -> None:
-    """Limit an interface of this namespace to whole frames, in both directions. Raises OSError."""
+    """Disable the offloads of an interface of this namespace, in both directions. Raises OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for setting in _SETTINGS:
             value = array.array("I", [setting, 0])

@@ -1,4 +1,4 @@
-"""The ports of a testbed's switches as the kernel sees them: for switches that do not report them."""
+"""Port states of a testbed's switches, read from the kernel: for switches that do not report them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InterfaceWatch:
             each.close()
 
     def __call__(self, address: str) -> SwitchReport | None:
-        """Return the ports of the switch at an address by number; None: its namespace is gone."""
+        """Return the port states of the switch at a P4Runtime address; None: its namespace is gone."""
         switch = self._of[address]
         try:
             if switch not in self._sockets:

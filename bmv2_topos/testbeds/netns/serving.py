@@ -1,4 +1,4 @@
-"""A switch as a process of its own: started, and waited for until its P4Runtime answers."""
+"""Starts a switch as a process, and waits until its P4Runtime answers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def await_service(name: str, process: subprocess.Popen[bytes], address: Path, lo
 
     Args:
         name: Name of the switch.
-        process: Its process.
+        process: Process of the switch.
         address: Path of the socket.
-        log: File of its output, for the error message.
+        log: File with the process's output, for the error message.
 
-    Raises StepFailed if it ends before.
+    Raises StepFailed if the process ends first.
     """
     while not _listens(address):
         if process.poll() is not None:

@@ -1,7 +1,7 @@
 """The state of running testbeds: a folder each, below ``/run/ina`` (or ``$INA_TESTBEDS``).
 
-It holds ``state.json``, the switches' sockets and logs, and locks. Running testbeds are found by the names of
-namespaces; the folder only describes them.
+A folder holds ``state.json`` and the switches' sockets and logs; lock files are beside it. Running testbeds
+are found by the names of namespaces; the folder only describes them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from controller.vocabulary import Topology
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A testbed that is up, or whose start was not finished."""
+    """A testbed that is up, or whose start was not completed."""
 
     name: str
     runner: str
     topology: Topology
     program: Program
     complete: bool = False
-    """The start was completed."""
+    """True once the start has been completed."""
     switches: Mapping[str, int] = field(default_factory=dict)
-    """Process ids."""
+    """Process ids of the switches, by name."""
 
     @property
     def folder(self) -> Path:
-        """The folder of its files."""
+        """Folder of the testbed's files."""
         return folder(self.name)
 
     def socket(self, switch: str) -> Path:
@@ -49,7 +49,7 @@ class State:
         return self.folder / f"{switch}.log"
 
     def save(self) -> None:
-        """Write the state to its file, whole or not at all."""
+        """Write the state to its file, atomically."""
         place = self.folder / "state.json"
         beside = place.with_suffix(".new")
         beside.write_text(json.dumps(asdict(self), indent=1))
@@ -82,14 +82,14 @@ def load(name: str) -> State:
 
 
 def missing(name: str) -> NoTestbed:
-    """Return the error that there is no testbed of this name, with those that are up."""
+    """Return the error for an unknown name of a testbed; its message lists the testbeds that are up."""
     up = known()
     others = f"up are {', '.join(up)}" if up else "none is up"
     return NoTestbed(f"no testbed {name!r}; {others} (ina topo up)")
 
 
 def the_only_one() -> str:
-    """Return the name of the testbed, if there is one. Raises NoTestbed."""
+    """Return the name of the only testbed. Raises NoTestbed if there is none, or more than one."""
     names = known()
     if len(names) != 1:
         several = f"{', '.join(names)} are up: give the name of one" if names else "none is up (ina topo up)"
@@ -99,14 +99,14 @@ def the_only_one() -> str:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Prevent others from starting or removing this testbed meanwhile. Raises NameTaken."""
+    """Keep other processes from starting or removing a testbed during the block. Raises NameTaken."""
     base().mkdir(parents=True, exist_ok=True, mode=0o755)
     place = base() / f".{name}.lock"
     with place.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not os.path.samestat(os.fstat(handle.fileno()), place.stat()):
-                raise BlockingIOError  # the previous owner has removed it
+                raise BlockingIOError  # its previous holder has removed the file
         except (BlockingIOError, FileNotFoundError):
             raise NameTaken(f"testbed {name!r} is being started or stopped by another process") from None
         try:

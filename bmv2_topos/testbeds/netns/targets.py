@@ -19,27 +19,27 @@ class SwitchTarget(Protocol):
     lanes: int
     """Default number of values per packet."""
     queue_packets: int | None
-    """Packets that a port holds, where that is few, as in a slow switch; None: as many as windows need."""
+    """Number of packets that a port can hold, if small (a slow switch); None: enough for any window."""
     reports_ports: bool
     """Whether a switch reports which of its ports are down."""
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch for an unsupported program, Unsupported for unsupported properties of links.
 
-        Raises CompileError, too, where it compiles programs of one's own by itself.
+        Also raises CompileError for a faulty program, if switches of this kind compile it themselves.
         """
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement without its tools, or if this kernel lacks what links need. For root.
+        """Raise MissingRequirement if tools, or kernel features that links need, are missing. Needs root.
 
-        Raises PipelineError if it cannot make the program run on this machine.
+        Raises PipelineError if the program cannot be built on this machine.
         """
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return the commands that compile the program into a folder, before any switch starts."""
 
     def compiled(self, program: Program, folder: Path) -> ProgramBundle | None:
-        """Return the output of these commands; None: there are none, the switches compile by themselves."""
+        """Return the output of the commands of `compiling`; None: switches compile programs themselves."""
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return the command that runs a switch in its namespace.
@@ -48,14 +48,14 @@ class SwitchTarget(Protocol):
             topology: The testbed's topology.
             switch: Name of the switch.
             program: The switches' program.
-            socket: Path of its P4Runtime's Unix socket.
+            socket: Path of the Unix socket of the switch's P4Runtime.
         """
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield commands for its links, in addition to the commands of all testbeds."""
+        """Yield the commands that links of this kind of switch need, in addition to those for any switch."""
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
-        """Load the program into all switches that do not run it. Raises ControllerError."""
+        """Load the program into all switches that do not run it yet. Raises ControllerError."""
 
 
 TARGETS: Mapping[str, SwitchTarget] = {EMBEDDED: EmbeddedTarget(), BMV2: Bmv2Target()}

@@ -30,7 +30,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def commands_of(name: str, topology: Topology, program: Program) -> list[Command]:
-    """Return every command that `up` would run, in order; nothing of them need be here.
+    """Return every command that `up` would run, in order; the tools need not be installed.
 
     Raises NetnsError, ProgramMismatch.
     """
@@ -75,9 +75,9 @@ def start(
     make: Callable[[State, Callable[[str], None]], dict[str, int]],
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Bring a testbed up, as `up`. `make` makes all of it, and returns the switches' process ids.
+    """Start a testbed as `up` does; `make` makes all parts and returns the switches' process ids.
 
-    Raises ProgramMismatch, too: there is no such program, or not with this number of lanes.
+    Raises the errors of `up`, and ProgramMismatch for an unknown program or an unsupported number of lanes.
     """
     namespaces.check_here()
     _check(state)
@@ -95,7 +95,7 @@ def start(
             for command in host_commands(state.name, state.topology):
                 try:
                     run_step(command)
-                except StepFailed as error:  # as one that a person types there
+                except StepFailed as error:  # reported, as for a command typed in a shell there
                     on_step(str(error))
             state = replace(state, complete=True)
             state.save()
@@ -118,7 +118,7 @@ def down(name: str) -> bool:
 
 @contextlib.contextmanager
 def temporary(name: str, topology: Topology, program: Program) -> Iterator[State]:
-    """Keep a testbed for the time of the block: an interrupt, or SIGTERM, takes it down, too.
+    """Keep a testbed up for the duration of the block; an interrupt or SIGTERM also takes it down.
 
     Raises NetnsError.
     """
@@ -134,12 +134,14 @@ def find(name: str | None) -> State:
     """Return a testbed that is up; None: the only one. Raises NoTestbed."""
     state = store.load(name or store.the_only_one())
     if not state.complete:
-        raise NoTestbed(f"testbed {state.name!r} was not finished: ina topo down {state.name}")
+        raise NoTestbed(
+            f"testbed {state.name!r} was not started completely; take it down: ina topo down {state.name}"
+        )
     return state
 
 
 def cluster_topology(state: State) -> Topology:
-    """Return a testbed's topology for a cluster file: every address, port and interface as it is there."""
+    """Return a testbed's topology for a cluster file, with the testbed's addresses, ports and interfaces."""
     topology = pinned(state.topology)
     return replace(
         topology,
@@ -152,13 +154,13 @@ def cluster_topology(state: State) -> Topology:
 
 
 def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:
-    """Become a command at a node of a testbed. Raises NetnsError."""
+    """Replace this process by a command that runs in the namespace of a node. Raises NetnsError."""
     node = namespace(state.name, host)
     if not namespaces.existing(node):
         names = ", ".join(
             each.removeprefix(prefix(state.name)) for each in namespaces.existing(prefix(state.name))
         )
-        other = f"; --name {host} names the testbed" if host in store.known() else ""
+        other = f"; give --name {host} if you mean that testbed" if host in store.known() else ""
         raise NoTestbed(
             f"testbed {state.name!r} has no node {host!r}; it has {names or 'none any more'}{other}"
         )
@@ -171,7 +173,7 @@ def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:
 
 @contextlib.contextmanager
 def controllers(state: State) -> Iterator[Mapping[str, SwitchSession]]:
-    """Connect to all switches. Raises ControllerError."""
+    """Connect to all switches, and yield the sessions by the switch's name. Raises ControllerError."""
     with contextlib.ExitStack() as stack:
         yield {
             switch: stack.enter_context(connect(f"unix:{state.socket(switch)}"))
@@ -180,7 +182,7 @@ def controllers(state: State) -> Iterator[Mapping[str, SwitchSession]]:
 
 
 def run_step(command: Command) -> None:
-    """Run a command; after an interrupt it has ended, too. Raises StepFailed, with its output."""
+    """Run a command to its end; an interrupt kills it. Raises StepFailed, with the command's output."""
     pipe, process = subprocess.PIPE, None
     try:
         with delay_interrupts(_ENDS, blocked=False):
@@ -188,7 +190,7 @@ def run_step(command: Command) -> None:
         _, said = process.communicate("\n".join(command.lines))
     except BaseException:
         if process is not None:
-            with process:  # it would make what has been cleared away
+            with process:  # otherwise it could recreate parts that are being removed
                 process.kill()
         raise
     if process.returncode:
@@ -196,7 +198,7 @@ def run_step(command: Command) -> None:
 
 
 def _install(state: State, on_step: Callable[[str], None]) -> None:
-    """Write the rows of ordinary forwarding; a program of one's own may have no tables for them."""
+    """Write the rows of ordinary forwarding; a user's program may have no tables for them."""
     with controllers(state) as at:
         target_of(state.program).load(state.program, state.folder, at)
         for switch, controller in at.items():
@@ -206,7 +208,7 @@ def _install(state: State, on_step: Callable[[str], None]) -> None:
                 if not state.program.own:
                     raise
                 if files := state.topology.switch[switch].runtime:
-                    on_step(f"{switch}: its tables are as {', '.join(files)} says")
+                    on_step(f"{switch}: its table entries come from {', '.join(files)} alone")
                     continue
                 on_step(
                     f"{switch}: forwarding is left to you (P4Runtime at unix:{state.socket(switch)}): {error}"
@@ -255,10 +257,11 @@ def _switch_commands(state: State) -> dict[str, Command]:
 
 
 def _start_switches(state: State) -> dict[str, int]:
-    """Start all switches, as processes that outlive this one. Return their ids."""
+    """Start all switches, as processes that outlive this one. Return the process ids by switch."""
     (first, command), *others = _switch_commands(state).items()
     started = {first: start_switch(command.argv, state.log(first))}
-    await_service(first, started[first], state.socket(first), state.log(first))  # it compiles, for all
+    # the first switch compiles the program, for all
+    await_service(first, started[first], state.socket(first), state.log(first))
     started |= {switch: start_switch(command.argv, state.log(switch)) for switch, command in others}
     for switch, process in started.items():
         await_service(switch, process, state.socket(switch), state.log(switch))

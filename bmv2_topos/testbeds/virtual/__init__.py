@@ -1,8 +1,9 @@
 """The virtual testbed: jobs, hosts, links and switches in virtual time, packet by packet.
 
-Real are the switch program, compiled, in the engine that also serves real ports; the workers' windows,
-congestion control and priorities; the fallback servers' cores; the controller's plans. Simulated are only the
-clock, the links and how long computing takes. The same seed gives the same packets::
+It runs the real switch program, compiled, in the engine that also serves real ports; the workers' real
+windows, congestion control and priorities; the real cores of fallback servers; and the controller's real
+plans. Only the clock, the links and the time for computing are simulated. The same seed gives the same
+packets::
 
     jobs = read_jobs("jobs.toml")
     topology, placements = build(jobs, (2, 4), servers=True)

@@ -1,4 +1,4 @@
-"""The fleet of a testbed's switches: what jobs ask of them, and what only experiments do."""
+"""The controller of a virtual testbed's switches: it admits jobs, and makes changes for experiments."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from softswitch.engine.pipeline import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
-    """SlotRequest of a job: `slots` of its own or, shared, a `region` at every switch."""
+    """A job's request for slots: `slots` of its own or, if jobs share slots, a `region` at every switch."""
 
     placement: Placement
     _: KW_ONLY
     window: int
-    """Range of the PSNs that may be under way."""
+    """Size of the range of PSNs that may be in flight."""
     slots: int = 0
     preempt: bool = False
     ageing: int = AGEING
     region: Region | None = None
-    """None: all slots."""
+    """Slots of a job that shares slots; None: all slots."""
     max_age_us: int = 100_000
     ports: Ports | None = None
-    """None: `INA_UDP_PORT` everywhere, which takes a host for each worker."""
+    """UDP ports of the job's stations; None: `INA_UDP_PORT` for all, so each needs a host of its own."""
 
 
 class VirtualFleet(Fleet):
-    """The controller of a topology's switches, and what only experiments do with them.
+    """The controller of a topology's switches, with operations that only experiments need.
 
-    `objects` belong to the program of all switches, `slots` is the memory of one that aggregates.
+    `objects` describe the switches' common program; each aggregating switch has `slots` slots.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class VirtualFleet(Fleet):
         }
         super().__init__({name: SwitchSession(target) for name, target in self.targets.items()})
         self.jobs: dict[int, TreeAdmission] = {}
-        """The admitted jobs, by id, with the slots that they will have at the end of their moves."""
+        """Admitted jobs by id; jobs that are moving have their new slots here."""
         self._generation = 0
 
     def place(self, job: int, request: SlotRequest, generation: int | None = None) -> TreeAdmission:
         """Admit a job under this id to all switches of its tree; by default with the next generation.
 
-        Raises a ControllerError, with nothing admitted, if it does not fit.
+        Raises a ControllerError, with nothing admitted, if the job does not fit.
         """
         self._generation = self._generation + 1 if generation is None else generation
         admitted = self.admit(self._deployment(request), identity=Identity(job, self._generation))
@@ -108,10 +108,11 @@ class VirtualFleet(Fleet):
         )
 
     def move(self, job: int, regions: Mapping[str, Region]) -> bool:
-        """Move a shared job to other slots while it runs, by switch; return whether it has any there.
+        """Move a running job that shares slots to other regions, by switch.
 
-        A move begins when the one before it is over (`settle`). Raises BadJob if a region exceeds the memory;
-        ProgramMismatch if the program has no moves.
+        Return False if the job has no slots at these switches. A move begins when the job's earlier move at
+        the switch is over (`settle`). Raises BadJob if a region exceeds the memory; ProgramMismatch if the
+        program does not support moves.
         """
         there = self.jobs[job].at(regions)
         places = [name for name, held in there.switches.items() if name in regions and not held.transit]
@@ -122,9 +123,9 @@ class VirtualFleet(Fleet):
         return bool(places)
 
     def settle(self, asked: Iterable[tuple[str, int]] = ()) -> None:
-        """End the moves that are over, and begin those that waited for that; those `asked` for, too.
+        """Finish moves that are over; begin moves that waited for them, and those in `asked` (switch, job).
 
-        Each job moves as if it were alone: jobs may share slots until the last of them has left.
+        Jobs move independently of each other: two jobs may share slots until one of them has left.
         """
         over = [at for at, moving in self._moving.items() if self.controllers[at[0]].has_moved(moving)]
         for name, job in dict.fromkeys((*over, *asked)):
@@ -133,9 +134,9 @@ class VirtualFleet(Fleet):
                 self._apply_actions(reconcile(wanted, observed, may_remove=lambda job: False).actions)
 
     def rewrite(self, switch: str, admission: Admission) -> None:
-        """Change a job's entries at a switch at once, also for packets under way; end a move there.
+        """Replace a job's row in the job table of a switch at once, and abort a move of the job there.
 
-        No controller does that to a job that runs. Only the job's row in the job table changes.
+        A real controller does not do so while the job runs: packets in flight meet the new row.
         """
         if moving := self._moving.pop((switch, admission.job), None):
             self.targets[switch].write("DELETE", [change_row(moving)])
@@ -144,9 +145,9 @@ class VirtualFleet(Fleet):
         self.jobs[admission.job] = replace(tree, switches={**tree.switches, switch: admission})
 
     def bridge_to(self, host: str, sources: Iterable[str], draw: random.Random) -> None:
-        """Forward ordinary frames for a host's MAC address to it.
+        """Add rows that forward ordinary frames from the hosts `sources` to a host's MAC address.
 
-        The way is drawn among the shortest ones, by the receiver, as ECMP spreads them.
+        Each receiver's path is drawn at random among the shortest paths, as ECMP by receiver would do.
         """
         topology = self._topology
         ways = drawn_tree(topology, topology.rack_of[host], draw)

@@ -30,15 +30,15 @@ _PREFIX = "InaIngress.aggregator.slot_"
 _LOOKED_AT = ("bitmap", "generation", "flags")
 _FIRST_PERIOD_NS = 100_000
 _MOST_SLOTS = 512
-"""Number of slots that are read; of more, every n-th stands for n."""
+"""Most slots that a sample reads. On a larger switch it reads every n-th slot, and counts it n times."""
 _SLOT_DONE = 0x03
-"""Flags of a slot that holds a whole sum, this node's or the job's."""
+"""Flags of a slot that holds a complete sum, of this node or of the job."""
 
 
 def slots_in_use(fabric: Fabric, slots: int, present: Mapping[int, str]) -> dict[str, int]:
-    """Return how many of the switches' slots hold part of a sum now, by the names of jobs.
+    """Return the number of slots of all switches that hold an incomplete sum now, by job name.
 
-    `present` are the names of the admitted jobs by generation; `slots` has each switch that aggregates.
+    `present` are the names of the admitted jobs by generation; each aggregating switch has `slots` slots.
     """
     counts = dict.fromkeys(present.values(), 0)
     stride = max(1, -(-slots // _MOST_SLOTS))
@@ -56,7 +56,7 @@ def slots_in_use(fabric: Fabric, slots: int, present: Mapping[int, str]) -> dict
 
 
 class OccupancySampler:
-    """Takes samples evenly over a run of unknown length: twice as far apart whenever there are too many."""
+    """Samples the slots in use at equal intervals, which double whenever there are too many samples."""
 
     def __init__(self, fabric: Fabric, settings: VirtualSettings, jobs: Iterable[str]) -> None:
         self._fabric = fabric
@@ -69,7 +69,7 @@ class OccupancySampler:
         self._samples: list[Occupancy] = []
 
     def sample(self, until: int, present: Callable[[], Mapping[int, str]]) -> None:
-        """Take the samples that are due before `until`; nothing happens until then.
+        """Take the samples that are due before `until` (ns), up to which the slots do not change.
 
         `present` returns the names of the admitted jobs by generation.
         """
@@ -92,17 +92,17 @@ class OccupancySampler:
 
 
 Regions = Region | Mapping[str, Region]
-"""The slots that a job may use from now on: the same at every switch, or by switch, with others unchanged."""
+"""New slots of a job: one region for every switch, or regions by switch; other switches keep theirs."""
 
 Policy = Callable[[float, Mapping[str, RunningJob]], Mapping[str, Regions]]
-"""Receives the time in seconds, and the jobs on the switches by name, in the testbed's order.
+"""Function of the time in seconds, and of the jobs on the switches by name, in the testbed's order.
 
 Returns new regions by the names of jobs; jobs left out keep their regions. An exception ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reallocation:
-    """A policy, and the period of its calls, starting one period after the beginning."""
+    """A policy, and the period of its calls; the first call is one period after the start."""
 
     policy: Policy
     period_s: float
@@ -124,11 +124,12 @@ class Reallocator:
         """Time of the policy's next call."""
 
     def serve(self, now: int, jobs: Iterable[RunningJob]) -> None:
-        """Call the policy if it is time, and change the regions that it returns.
+        """Call the policy if it is due, and move the jobs to the regions that it returns.
 
         Raises:
-            TestbedError: it named a job that is not on the switches, or a switch without slots for the job.
-            controller.BadJob: a region leaves the memory.
+            TestbedError: the policy named a job that is not on the switches, or a switch where the job has
+                no slots.
+            controller.BadJob: a region exceeds the memory of a switch.
             Exception: any exception of the policy.
         """
         if now < self.due:

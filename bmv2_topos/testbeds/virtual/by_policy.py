@@ -1,11 +1,11 @@
-"""Jobs that policies have placed, routed and given memory, as the testbed runs them. Pure functions.
+"""Converts the policies' decisions about jobs (hosts, trees, slots) to input of the testbed. Pure functions.
 
-The policies are the same as of ``ina place``, ``ina route`` and ``ina alloc``, called as the deciding core
-calls them (`controller.core.allocator`), once, as if all jobs ran from the start. Their predictions, by
-water-filling, are kept as well, so that the packets' results can be compared with them.
+The policies of ``ina place``, ``ina route`` and ``ina alloc`` decide. They are called once, in the same
+way as by the deciding core (`controller.core.allocator`), as if all jobs ran from the start. Their
+predictions, by water-filling, are kept for comparison with the results of the simulated packets.
 
-Workers of a job on one server add up there first, so each server is one rank here. A job on one server sends
-nothing.
+The workers of a job on one server are summed there first, so each server is one rank here. A job on a single
+server sends no packets.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class PolicyResults:
     """The policies' decisions for jobs: hosts, trees and slots."""
 
     jobs: tuple[Job, ...]
-    """The jobs as placed and routed."""
+    """All jobs, as placed and routed."""
     ranks: tuple[Job, ...]
-    """The jobs that use the network, a rank for each server, in the testbed's form."""
+    """The jobs that use the network, as the testbed runs them: with one rank for each server."""
     placements: tuple[Placement, ...]
     """Placements of `ranks`."""
     foreseen: Prediction
@@ -55,8 +55,8 @@ def decide(
 
     Raises:
         BadSpec: a policy is unknown, or its result is invalid.
-        TestbedError: there is no room for a job, its deadline cannot be met, or its fallback server cannot be
-            reached beside its tree.
+        TestbedError: there is no room for a job, its deadline cannot be met, or its fallback server is behind
+            a switch of its tree other than the root.
     """
     shares = settings.shares
     network = replace(
@@ -75,7 +75,7 @@ def decide(
             f" time, and {topology.name or 'the network'} has {gpus}"
         )
     if ended := allocator.divide(0.0):
-        raise TestbedError(f"job {ended[0]!r} cannot meet its deadline, says memory policy {policies.memory}")
+        raise TestbedError(f"job {ended[0]!r} cannot meet its deadline under memory policy {policies.memory}")
     assert allocator.division is not None
     placed = tuple(allocator.placed[job.name] for job in jobs)
     regions = allocator.division.regions
@@ -99,15 +99,14 @@ def decide(
 def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *, shares: bool) -> Placement:
     """Return the hosts of a routed job's ranks, with its tree and its slots.
 
-    The testbed has the fallback server at the root. If the server is linked to another switch, beside the
-    tree, the
-    tree is extended up to that: switches of one child, without slots.
+    The testbed needs the fallback server at the root. If the server is linked to a switch outside the tree,
+    the tree is extended up to that switch, by switches with one child and without slots.
 
     Args:
         topology: Switches, servers and links.
         job: The placed and routed job.
-        regions: Its regions, by switch.
-        shares: Jobs share slots.
+        regions: The job's regions, by switch.
+        shares: Whether jobs share slots.
 
     Raises TestbedError if the fallback server is linked to a switch of the tree below the root.
     """
@@ -130,7 +129,9 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
             root = above
             slots[above] = Region(0, 0)
     if not shares and not sums:
-        raise TestbedError(f"job {job.name!r} is summed nowhere, and exclusive slots have no fallback server")
+        raise TestbedError(
+            f"job {job.name!r} has no switch to sum it, and exclusive slots have no fallback server"
+        )
     return Placement(
         job.hosts,
         job.fallback if shares else None,
@@ -140,7 +141,7 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
 
 
 def ranks_of(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
-    """Return the job with a rank for each server; exclusive: with its slots at each switch."""
+    """Return the job with one rank for each server; its exclusive slots are the fewest at any switch."""
     straggler = job.straggler
     if straggler is not None:
         straggler = replace(straggler, rank=job.hosts.index(job.servers[straggler.rank]))
@@ -151,13 +152,13 @@ def ranks_of(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
 
 
 def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettings) -> dict[Directed, int]:
-    """Return the bytes of frames on each link that jobs use, as the model of flows has it."""
+    """Return the bytes of frames on each link that jobs use, according to the policies' flow model."""
     found: dict[Directed, int] = {}
     frame_bytes = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES + 4 * settings.lanes
     boundless = Pools([float("inf")], lambda job, at: 0)
     for job in jobs:
         flows = flows_of(topology, [job], boundless)
-        # at the rate of one the load of a link is its number of flows, whatever its capacity
+        # with rate 1 for every job, and no limits, the load of a link is its number of flows
         unlimited = np.full_like(flows.link_bps, np.inf)
         loads = waterfill(replace(flows, link_bps=unlimited, limit_bps=np.ones(1))).load_bps[: len(unlimited)]
         frames = job.iterations * sum(packets_of(size, job, settings) for size in job.tensors)
@@ -169,7 +170,7 @@ def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettin
 
 
 def packets_of(elements: int, job: Job, settings: VirtualSettings) -> int:
-    """Return the packets of one tensor: of its values, and those that exponents run ahead."""
+    """Return the number of packets for one tensor: data packets, and earlier announcements of exponents."""
     data = max(1, -(-elements // (settings.lanes * per_lane(job.numbers))))
     in_flight = job.window or DEFAULT_WINDOW
     if not settings.shares:

@@ -1,11 +1,11 @@
 """Switches and links in virtual time.
 
-Every switch is a real one: the engine that serves real ports, on memory ports, running the compiled program.
-Its port impairments are the links: rate, queue, delay and loss, and the queue depth that the program marks
-ECN by, are the engine's own, per packet, to the nanosecond.
+Every switch runs the compiled program in the engine that also serves real ports, here on memory ports. The
+engine's port impairments model the links, per packet and to the nanosecond: rate, queue, delay and loss, and
+the queue depth by which the program marks packets (ECN).
 
-A cable between two switches has its rate, queue and loss in the port that sends, and its delay in between
-(`softswitch.engine.cables`). Hosts are at the other ports, the cabling's ends.
+For a cable between two switches, the sending port models rate, queue and loss, and `softswitch.engine.cables`
+the delay. All other ports lead to hosts; they are called the ends of the cabling.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from softswitch.engine.pipeline import Pipeline
 
 
 class PortCounts:
-    """The counters of all ports at one time, and sums of them. Bytes count whole frames."""
+    """The counters of all ports at one time, and totals of them. Bytes count whole frames."""
 
     def __init__(self, topology: Topology, switches: Mapping[str, Switch]) -> None:
         self._ports = {
@@ -42,7 +42,7 @@ class PortCounts:
             if name in switches
             for port, link in ports.items()
         }
-        """Counters of the port of each switch towards each neighbour."""
+        """Counters of the port from each switch to each neighbour, by the names of both."""
         self._at_hosts = [port for (_, to), port in self._ports.items() if to not in switches]
         self._at_switches = [port for (_, to), port in self._ports.items() if to in switches]
         self._switches = switches
@@ -79,31 +79,31 @@ class PortCounts:
 
     @property
     def packet_hops(self) -> int:
-        """Packets that left a switch, and packets that a host sent to one."""
+        """Number of packets sent over links: those that left a switch, and those that hosts sent."""
         left = sum(port.tx_packets for port in self._ports.values())
         return left + sum(port.rx_packets for port in self._at_hosts)
 
 
 _HOST_QUEUE_PACKETS = 16384
-"""Queue of a host for its own link; longer than any window."""
+"""Packets in the queue of a host to its own link: more than any window."""
 
 Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedPackets:
-    """Frames back to back; `lengths` of each."""
+    """Received frames: `data` holds them back to back, `lengths` the bytes of each."""
 
     data: bytearray
     lengths: array[int]
 
     def segments(self) -> Iterable[tuple[Bytes, int]]:
-        """Return runs of frames of the same length: the bytes of a run, and that length."""
+        """Split the frames into runs of equal length; return each run's bytes and its frame length."""
         return segments(self.data, self.lengths)
 
 
 class _Losses:
-    """Loss in addition to a link's own, which may change during the run."""
+    """Additional loss of a link, beyond its own, which may change during the run."""
 
     def __init__(self, seed: int) -> None:
         self.probability = 0.0
@@ -118,7 +118,7 @@ class _Losses:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """A host, at the port of a switch: its end of the cabling, and its link's additional loss."""
+    """A host: the switch port that is its end of the cabling, and its link's additional loss."""
 
     number: int
     end: End
@@ -145,7 +145,7 @@ class Fabric:
         self._hosts: dict[str, _Host] = {}
         self._cables: list[Cable] = []
         self._crossed: list[_Losses] = []
-        """Losses of each of the cabling's entrances."""
+        """Additional losses at each entrance of the cabling: the cables, then the hosts."""
         self._losses: dict[frozenset[str], _Losses] = {}
         self._lengths: dict[tuple[int, int], array[int]] = {}
         for number, link in enumerate(topology.links):
@@ -190,7 +190,7 @@ class Fabric:
 
     @property
     def lost_packets(self) -> int:
-        """Packets lost by `set_loss`; the links' own losses are in the ports' statistics."""
+        """Number of packets lost through `set_loss`; the links' own losses are in the ports' statistics."""
         return sum(losses.lost for losses in self._losses.values())
 
     def counted(self) -> PortCounts:
@@ -204,7 +204,7 @@ class Fabric:
     # ------------------------------------------------------------------ time
 
     def next_event_us(self) -> int | None:
-        """Time of the next event; None: never."""
+        """Return the time of the next event; None: there is none."""
         return self.cabling.next_event_us()
 
     def advance(self, now_us: int) -> None:
@@ -218,26 +218,26 @@ class Fabric:
                 self._recorder.collect(name, switch)
 
     def arrived(self) -> Sequence[int]:
-        """Return the ends of hosts at which packets have arrived since the last call, and maybe others."""
+        """Return all ends at which packets have arrived since the last call, and possibly other ends."""
         return self.cabling.waiting()
 
     # ------------------------------------------------------------------ hosts
 
     @property
     def hosts(self) -> int:
-        """Number of hosts, each of which is an end."""
+        """Number of hosts, which is also the number of the cabling's ends."""
         return len(self._hosts)
 
     def end_of(self, host: str) -> int:
-        """Return a host's end."""
+        """Return the number of a host's end of the cabling."""
         return self._hosts[host].number
 
     def loses(self, host: str) -> bool:
-        """Return True if a host's link has loss in addition to its own."""
+        """Return whether a host's link has additional loss now."""
         return self._hosts[host].losses.probability > 0
 
     def receive(self, host: str) -> ReceivedPackets | None:
-        """Take the next frame that has arrived at a host; None: there is none."""
+        """Remove and return the frames that have arrived at a host; None: there are none."""
         at = self._hosts[host]
         data, lengths, times_us = self._switch_of(at).drain_batch(at.end.port)
         if not lengths:
@@ -284,11 +284,11 @@ class Fabric:
         return 0 if arrival is None else len(arrival.lengths)
 
     def send_later(self, host: str, frame: bytes, times_us: array[int]) -> None:
-        """Schedule a frame of a host at each of these times (``array("Q")``), none of which has passed."""
+        """Send a frame from a host at each of these times, in µs (``array("Q")``), now or in the future."""
         self.cabling.send_later(self._hosts[host].number, frame, times_us)
 
     def set_loss(self, a: str, b: str, probability: float) -> None:
-        """Set a further loss probability of the link between two nodes, from now on."""
+        """Set the additional loss probability of the link between two nodes, from now on."""
         losses = self._losses.get(frozenset((a, b)))
         if losses is None:
             raise TestbedError(f"there is no link {a}-{b}")

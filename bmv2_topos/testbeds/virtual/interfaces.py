@@ -1,7 +1,7 @@
 """The hosts' network interfaces: they deliver a frame to its worker, fallback server or sink.
 
-Stations of a host share its link. Their frames differ in the UDP destination port, which the
-switch writes into each.
+The stations of a host (workers, fallback servers, sinks) share its link. The switch writes the UDP port of
+the receiving station into each frame.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Assignment:
 
     @classmethod
     def of(cls, placements: Sequence[Placement], sinks: Sequence[str]) -> Assignment:
-        """Give every worker, fallback server and sink of ordinary traffic (by host) a port of its own.
+        """Assign a UDP port to every worker, fallback server and sink of ordinary traffic (by host).
 
-        A station alone on a host has `INA_UDP_PORT`; a sink never has, as it would receive nothing: switches
-        treat packets to that port as packets to aggregate.
+        The first station of a host gets `INA_UDP_PORT`. A sink never does, because switches treat packets to
+        that port as packets to aggregate.
 
         Raises:
-            TestbedError: more on one host than there are ports.
+            TestbedError: a host has more stations than ports.
         """
         used: Counter[str] = Counter()
 
@@ -43,7 +43,9 @@ class Assignment:
             port = INA_UDP_PORT + used[host]
             used[host] += 1
             if port > _LAST_PORT:
-                raise TestbedError(f"host {host!r}: there are ports for {_LAST_PORT - INA_UDP_PORT} on it")
+                raise TestbedError(
+                    f"host {host!r} has more stations than the {_LAST_PORT - INA_UDP_PORT} UDP ports for them"
+                )
             return port
 
         jobs = []
@@ -57,7 +59,7 @@ class Assignment:
 
 
 class Interfaces:
-    """Arrivals at the hosts, by UDP port."""
+    """Network interfaces of all hosts: received frames by UDP port."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -65,20 +67,20 @@ class Interfaces:
         self._waiting: dict[tuple[str, int], ReceivedPackets] = {}
 
     def open(self, host: str, port: int) -> Socket:
-        """Bind a port of a host: return an interface that receives and sends there."""
+        """Bind a UDP port of a host, and return its socket."""
         self._open.setdefault(host, set()).add(port)
         return Socket(host, port, self)
 
     def alone(self, host: str) -> bool:
-        """Return True if all frames that arrive at a host are for the same port."""
+        """Return whether a host has just one open port, which gets all frames that arrive."""
         return len(self._open[host]) == 1
 
     def holds(self, host: str) -> bool:
-        """Return True if received packets of a host wait for their receivers."""
+        """Return whether a host has received frames that their stations have not taken yet."""
         return any((host, port) in self._waiting for port in self._open[host])
 
     def receive(self, host: str, port: int) -> ReceivedPackets | None:
-        """Take the next frame that has arrived at a port; None: there is none."""
+        """Remove and return the frames that have arrived at a port; None: there are none."""
         arrival = self.fabric.receive(host)
         if self.alone(host):
             return arrival
@@ -99,18 +101,18 @@ class Interfaces:
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """One port of a host."""
+    """One UDP port of a host, to send and receive."""
 
     host: str
     port: int
     _interfaces: Interfaces
 
     def receive(self) -> ReceivedPackets | None:
-        """Take the next frame that has arrived here; None: there is none."""
+        """Remove and return the frames that have arrived at the port; None: there are none."""
         return self._interfaces.receive(self.host, self.port)
 
     def discard(self) -> int:
-        """Discard the frames that have arrived here; return their number."""
+        """Discard the frames that have arrived at the port; return their number."""
         if self._interfaces.alone(self.host):
             return self._interfaces.fabric.discard(self.host)
         arrival = self.receive()

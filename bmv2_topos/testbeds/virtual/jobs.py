@@ -49,7 +49,7 @@ SCALE_BITS = 20
 
 @dataclass(kw_only=True)
 class RunningJob:
-    """One job. `admit` and `withdraw` may be called in turn; times are nanoseconds."""
+    """One job of a run. It can be admitted again after `withdraw`; times are nanoseconds."""
 
     entry: Job
     id: int
@@ -62,19 +62,19 @@ class RunningJob:
     fleet: VirtualFleet
     kernel: Kernel
     starts_ns: int
-    """Time of its next admission."""
+    """Time of the job's next admission."""
     recorder: Recorder | None = None
     workers: list[TrainingWorker] = field(default_factory=list)
     server: PolledServer | None = None
-    """Its fallback server; stays when the job is withdrawn."""
+    """The job's fallback server, which stays when the job is withdrawn."""
     ends_ns: list[int] = field(default_factory=list)
-    """Time at which each iteration was done by all ranks."""
+    """For each iteration: time at which all ranks had done it."""
     restarts: int = 0
     gone: bool = False
-    """Done, removed or refused: it will not be admitted again."""
+    """True once the job is done, removed or refused: it will not be admitted again."""
     removed: bool = False
     refused: str | None = None
-    """Reason for the switches' refusal."""
+    """Reason why the switches refused the job; None: they did not."""
     _gone_ns: int = 0
     _gradients: ExactGradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
@@ -82,9 +82,9 @@ class RunningJob:
     _compared: int = 0
 
     def admit(self, now: int) -> None:
-        """Put it on switches and hosts; it begins with the iteration after the last one done by all ranks.
+        """Admit the job to its switches, and start its workers at the iteration after those all have done.
 
-        Raises a ControllerError if the switches cannot take it, unless refusals are reported.
+        Raises a ControllerError if the switches cannot take the job, unless `settings.report_refusals`.
         """
         try:
             admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
@@ -106,18 +106,18 @@ class RunningJob:
 
     @property
     def admitted(self) -> TreeAdmission | None:
-        """The job as the switches must serve it; None: they do not serve it."""
+        """The job's present admission to its switches; None: it is not admitted."""
         return self.fleet.jobs.get(self.id)
 
     @property
     def regions(self) -> dict[str, Region]:
-        """Slots that it uses, or moves to, by switch; switches that only pass its packets are left out."""
+        """Slots that the job uses or is moving to, by switch; switches that only forward are left out."""
         there = self.admitted.switches if self.admitted else {}
         return {switch: on.region for switch, on in there.items() if not on.transit}
 
     @property
     def gradients(self) -> ExactGradients:
-        """Contributions of its ranks: made at first use, and forgotten at the job's end."""
+        """Contributions of the job's ranks: made at first use, and dropped at the job's end."""
         if self._gradients is None:
             self._gradients = ExactGradients(
                 self.entry.workers,
@@ -129,7 +129,7 @@ class RunningJob:
         return self._gradients
 
     def withdraw(self) -> None:
-        """Remove it from hosts and switches, and keep its counters."""
+        """Remove the job from hosts and switches, and keep its counters."""
         for worker in self.workers:
             self._packets.update({count: worker.window.count(count) for count in (Count.SENT, Count.RESENT)})
             self._compared += worker.compared
@@ -142,7 +142,7 @@ class RunningJob:
                 self.server.remove_job(self.id)
 
     def end_iterations(self, now: int) -> None:
-        """Record the iterations that all ranks have done by now; after the last one, leave."""
+        """Record the iterations that all ranks have done by now; after the last one, end the job."""
         if not self.workers:
             return
         done = min(worker.training.done for worker in self.workers)
@@ -151,7 +151,7 @@ class RunningJob:
             self.leave(now)
 
     def leave(self, now: int) -> None:
-        """Withdraw it permanently."""
+        """Withdraw the job permanently."""
         self.withdraw()
         self.gone = True
         self._gone_ns = now
@@ -214,14 +214,14 @@ class RunningJob:
         )
         priority = settings.prioritize if entry.priority is None else entry.priority
         if settings.offers.salted:
-            priority = 0  # a salt there, alike on all ranks
+            priority = 0  # the field holds a salt instead, the same on all ranks
         worker = TrainingWorker(socket, window, training, self.gradients, priority, now)
         if self.recorder is not None:
             worker.on_sum = self.recorder.sums.append
         return worker
 
     def facts(self) -> TracedJob:
-        """Return where its packets are captured."""
+        """Return the places where the job's packets are captured, for `explain`."""
         host = self.request.placement.server
         port: End | None = None
         if host is not None:
@@ -240,16 +240,16 @@ class RunningJob:
 def request_of(
     entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
 ) -> SlotRequest:
-    """Return a job's request to the controller.
+    """Return a job's request for slots, to be sent to the controller.
 
     Args:
         entry: The job.
-        placement: Its hosts.
+        placement: The job's hosts.
         settings: Settings of the simulation.
         topology: The network.
-        jobs: Number of jobs, which share the slots.
+        jobs: Number of jobs, among which exclusive slots are divided equally.
 
-    Raises TestbedError if it cannot run.
+    Raises TestbedError if the job cannot run.
     """
     try:
         find(entry.congestion).make()
@@ -289,17 +289,17 @@ def request_of(
 
 
 def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology) -> float:
-    """Return the additional time of a window on the slowest link of a job, compared with a fast one, seconds.
+    """Return how many seconds longer a window takes on the job's slowest link than on a link of `FAST_BPS`.
 
     The job's links are its hosts' links and, whatever its tree, all links between switches.
 
     Args:
         entry: The job.
-        placement: Its hosts.
+        placement: The job's hosts.
         settings: Settings of the simulation.
         topology: The network.
 
-    Raises BadSpec for a link so slow that workers would give up before a window is through.
+    Raises BadSpec for a link so slow that workers would give up before a window has passed it.
     """
     at: Counter[str] = Counter(placement.workers)
     hosts = {*at, placement.server}
@@ -311,8 +311,8 @@ def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topolog
     if window_s > most_s:
         raise BadSpec(
             f"job {entry.name!r}: a window of {plural(packets, 'packet')} takes {window_s:,.0f} s through a"
-            f" link of {slowest:g} b/s; it must take at most {most_s:g} s. Rates are in bits per second"
-            " (100 Gb/s is 100e9); else give a smaller window"
+            f" link of {slowest:g} b/s; it must take at most {most_s:g} s. Check the rate, in bits per second"
+            " (100 Gb/s is 100e9), or give a smaller window"
         )
     return max(0.0, packets * frame_bits * (1 / slowest - 1 / FAST_BPS))
 
@@ -330,14 +330,14 @@ def _power_of_two_up_to(number: int) -> int:
 
 
 class StallCheck:
-    """Checks all workers, but not before any stall that it can have missed exceeds the patience."""
+    """Detects that all workers stall; looks at them only when a stall could have reached `patience_s`."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._due = 0
 
     def check(self, jobs: Iterable[RunningJob], now: int) -> None:
-        """Raise Stalled if no worker of any job has had a result for this long, and none computes."""
+        """Raise Stalled if no worker has got a result for `patience_s`, and none is computing."""
         if now < self._due:
             return
         running = list(jobs)
@@ -349,7 +349,7 @@ class StallCheck:
 
 
 def _least_wait(jobs: Iterable[RunningJob], now: int) -> int:
-    """Return how long the worker has waited that had a result last; 0: one computes, or there is none."""
+    """Return the shortest time that a worker has waited for a result, ns; 0 if a worker computes."""
     waits = []
     for job in jobs:
         for worker in job.workers:
@@ -360,7 +360,7 @@ def _least_wait(jobs: Iterable[RunningJob], now: int) -> int:
 
 
 def describe_waiting(jobs: Iterable[RunningJob]) -> str:
-    """Describe which ranks wait for which packets, and which ranks are reported missing."""
+    """Describe which ranks wait for which packets, and whose contributions are missing."""
     found = []
     for job in jobs:
         for worker in job.workers:

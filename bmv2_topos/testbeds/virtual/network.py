@@ -2,9 +2,9 @@
 
 A node receives packets: a switch, or a host and its stations (`Station`). A link's effect on a packet is
 drawn from the network's seed; for other faults, override `Network.send` or `Network.corrupted`. Times are
-nanoseconds; an `EventQueue` has its user's unit.
+nanoseconds; the times of an `EventQueue` are in any unit.
 
-The testbed's links are the engine's own, with rates and queues (`fabric.py`).
+`VirtualTestbed` does not use this network: its links are the engine's, with rates and queues (`fabric.py`).
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ HOST_PORT: Final = 0
 """A host's only port."""
 
 Trace = Callable[[int, str, str, bytes, str], None]
-"""Called with every packet sent: time, sender, receiver, its bytes, its fate."""
+"""Function to call with every packet sent: time, sender, receiver, the packet's bytes, its fate."""
 
 
 class EventQueue(Generic[T]):
-    """Events by time; at the same time, in the order in which they were added."""
+    """Queue of events by time; events at the same time keep the order in which they were added."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, T]] = []
         self._order = 0
 
     def add(self, time: int, what: T) -> None:
-        """Add an item for a time."""
+        """Add an event at a time."""
         self._order += 1
         heapq.heappush(self._heap, (time, self._order, what))
 
     def pop(self) -> T:
-        """Take the first event."""
+        """Remove and return the first event."""
         return heapq.heappop(self._heap)[2]
 
     @property
@@ -56,7 +56,7 @@ class EventQueue(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Far end of a port: by which link, at which port of which node."""
+    """Far end of a port: the number of the link, and the node and its port at the other end."""
 
     link: int
     to: str
@@ -64,13 +64,13 @@ class Wire:
 
 
 class _Link:
-    """A cable while packets cross it."""
+    """A link during a run: its impairments, and its state."""
 
     def __init__(self, does: Impairments) -> None:
         self.does = does
         self.delay_ns = round(does.delay_s * 1e9)
         self.quiet = not (does.loss or does.duplicate or does.reorder or does.corrupt)
-        """True if the link only delays."""
+        """True if the link has no impairment but delay."""
         self.cut_until = 0
         """The link loses all packets before this time."""
 
@@ -79,34 +79,34 @@ class Node(Protocol):
     """A receiver of packets."""
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Take a packet, now."""
+        """Receive a packet, now."""
         ...
 
 
 class Network:
-    """The clock, the events, and the packets under way."""
+    """The clock, the events, and the packets in flight."""
 
     def __init__(self, links: Iterable[Impairments], *, seed: int | str, start: int = 0) -> None:
-        """Set each link's effects on packets, in either direction; rates and jitter are not supported."""
+        """Make a network of links with these impairments in both directions, except rate and jitter."""
         self.now = start
         self.coalesce_us = 0
         """Hosts process together the packets that arrive within this time; 0: every packet at once."""
         self.nodes: dict[str, Node] = {}
         self.links = [_Link(each) for each in links]
         self.wires: dict[str, dict[int, Wire]] = {}
-        """By node, where its ports lead."""
+        """Far ends of the ports of each node, by port."""
         self.random = random.Random(seed)
         self.calm_from = NEVER
-        """Links only delay from this time on."""
+        """Time from which on links have no impairment but delay."""
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
-        """Events of packets under way, by name."""
+        """Numbers of packets lost, duplicated, held back and so on, by name."""
         self._events: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
 
     # ------------------------------------------------------------------ time
 
     def call_at(self, time: int, action: Callable[..., None], *arguments: Any) -> None:
-        """Add an event at a time, after earlier ones of the same time."""
+        """Call `action` at a time, after calls that were added earlier for the same time."""
         self._events.add(time, (action, arguments))
 
     def step(self) -> bool:
@@ -121,13 +121,13 @@ class Network:
 
     @property
     def pending(self) -> bool:
-        """True if anything will happen."""
+        """True if there is an event to process."""
         return self._events.due is not None
 
     # ------------------------------------------------------------------ packets
 
     def send(self, node: str, port: int, frame: bytes) -> None:
-        """Send a packet from a node."""
+        """Send a packet from a port of a node, now."""
         wire, now = self.wires[node][port], self.now
         link = self.links[wire.link]
         if now < link.cut_until:
@@ -165,13 +165,13 @@ class Network:
             self.call_at(arrival + later, deliver, wire.port, frame)
 
     def send_all(self, host: str, packets: NDArray[np.uint8], count: int, length: int) -> None:
-        """Send packets from a host; see `Fabric.send`."""
+        """Send packets from a host; parameters as of `Fabric.send`."""
         data = packets[: count * length].tobytes()
         for at in range(0, len(data), length):
             self.send(host, HOST_PORT, data[at : at + length])
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Return the handling of a corrupted packet; None: it is dropped for its bad frame check sequence."""
+        """Return an action that delivers a corrupted packet; None: drop it, for its wrong frame check."""
         return None
 
     def _note(self, node: str, wire: Wire, frame: bytes, fate: str) -> None:
@@ -180,13 +180,13 @@ class Network:
 
 
 class PortedSwitch(Protocol):
-    """A switch, on memory ports: `softswitch.Switch`, or a model of one."""
+    """A switch with memory ports: `softswitch.Switch`, or a model of one."""
 
     def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
         """Deliver frames to a port."""
 
     def drain(self, port: int) -> list[bytes]:
-        """Take the frames that have left by a port."""
+        """Remove and return the frames that have left by a port."""
 
     def advance(self, now_us: int) -> None:
         """Process all events that are due."""
@@ -196,7 +196,7 @@ class PortedSwitch(Protocol):
 
 
 class SwitchNode:
-    """A switch; its clock may be ahead of the network's."""
+    """A switch in the network; its clock is `ahead_us` ahead of the network's."""
 
     def __init__(self, network: Network, name: str, device: PortedSwitch, *, ahead_us: int = 0) -> None:
         self._network = network
@@ -206,12 +206,12 @@ class SwitchNode:
         network.nodes[name] = self
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Take a packet, and send the resulting packets."""
+        """Process a packet, and send the resulting packets."""
         self._device.inject(port, (frame,), self._network.now // 1000 + self._ahead_us)
         self._send(self.ways(frame))
 
     def ways(self, frame: bytes) -> Iterable[int]:
-        """Return the ports by which a packet can cause others to leave."""
+        """Return the ports by which packets can leave when this packet arrives: by default, all ports."""
         return self._network.wires[self._name]
 
     def _advance(self) -> None:
@@ -219,7 +219,7 @@ class SwitchNode:
         self._send(self._network.wires[self._name])
 
     def _send(self, ports: Iterable[int]) -> None:
-        """Send the packets that have left by these ports, and schedule the next advance."""
+        """Send the packets that have left by these ports, and schedule the switch's next event."""
         for port in ports:
             for frame in self._device.drain(port):
                 self._network.send(self._name, port, frame)
@@ -229,11 +229,11 @@ class SwitchNode:
 
 
 Serve = Callable[[int, Arrivals], int]
-"""Takes the time and the arrived packets; returns when to be called again if nothing arrives."""
+"""Function of the time and the arrived packets; returns when to call it again if nothing arrives."""
 
 
 class Station:
-    """A host: serves its stations when packets have arrived, and when they are due."""
+    """A host in the network: calls `serve` when packets have arrived, and when `serve` is due."""
 
     def __init__(
         self,
@@ -243,9 +243,9 @@ class Station:
         *,
         ring: Callable[[], None] | None = None,
     ) -> None:
-        """Serve every arrival at once, or together the packets that arrive within `Network.coalesce_us`.
+        """Make a host that collects the packets that arrive within `Network.coalesce_us` (0: each at once).
 
-        `ring` is called before due stations are served.
+        `ring` is called before `serve` when `serve` is due, but not when packets arrive.
         """
         self._network = network
         self._serve = serve
@@ -256,7 +256,7 @@ class Station:
         network.nodes[name] = self
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Take a packet."""
+        """Receive a packet."""
         self._frames.append(frame)
         if not self._coalesce_ns:
             self.serve()
@@ -264,13 +264,13 @@ class Station:
             self._network.call_at(self._network.now + self._coalesce_ns, self.serve)
 
     def serve(self) -> None:
-        """Serve now."""
+        """Call the function `serve` now, with the packets collected so far."""
         frames, self._frames = self._frames, []
         arrivals = segments(b"".join(frames), [len(frame) for frame in frames])
         self.wake(self._serve(self._network.now, arrivals))
 
     def wake(self, due: int) -> None:
-        """Serve at this time at the latest; a later time than already requested changes nothing."""
+        """Call `serve` at this time at the latest; without effect if an earlier time is set already."""
         if due < self._due:
             self._due = max(due, self._network.now)
             self._network.call_at(self._due, self._alarm, self._due)
@@ -284,7 +284,7 @@ class Station:
 
 
 def segments(data: bytes | bytearray, lengths: Sequence[int]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """Split frames that lie back to back into runs of the same length: a run's bytes, and that length."""
+    """Split back-to-back frames into runs of equal length; yield each run's bytes and its frame length."""
     whole = np.frombuffer(data, np.uint8)
     start = at = 0
     for i in range(1, len(lengths) + 1):

@@ -13,14 +13,14 @@ from controller.vocabulary import BadSpec, Job, Link, Region, Topology, Tree
 from controller.vocabulary.catalog import star, tree
 
 # ---------------------------------------------------------------------------
-# Trees of switches: the links by which a job's packets climb to the root. Pure functions.
+# Trees of switches: the paths of a job's packets to the root. Pure functions.
 
 
 def shortest_tree(topology: Topology, root: str | None = None) -> Tree:
-    """Return the shortest paths to `root`, by default the topology's, of all other switches.
+    """Return a tree of shortest paths from all switches to `root`, by default the topology's root.
 
-    It may hold switches that a job has no workers on or below; these take no part in the job. Between equally
-    short paths the earlier link decides. Raises BadSpec if the root is no switch.
+    Switches without workers of a job at or below them take no part in that job. Among equally short paths the
+    earlier link decides. Raises BadSpec if the root is no switch.
     """
     root = topology.root if root is None else root
     if root not in topology.switch:
@@ -29,10 +29,10 @@ def shortest_tree(topology: Topology, root: str | None = None) -> Tree:
 
 
 def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
-    """Return shortest paths to `root` of all switches that have one, each drawn among the equally short ones.
+    """Return a tree of shortest paths to `root`, each drawn at random among the equally short ones.
 
-    These are the paths of packets to hosts behind the root, where switches spread them over equal costs
-    (ECMP, by the receiver).
+    Packets to hosts at the root take such paths where switches choose among equally short paths by the
+    receiver (ECMP).
     """
     distance = topology.distances({root: 0})
     parents = {}
@@ -45,7 +45,7 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
 
 
 def check_tree(topology: Topology, tree: Tree) -> None:
-    """Raise BadSpec, with its name, for a tree of missing switches or links."""
+    """Raise BadSpec, naming the first one, if the topology lacks a switch or a link of the tree."""
     for switch in tree.switches:
         if switch not in topology.ports:
             raise BadSpec(f"{switch!r} is in the tree and is not a switch")
@@ -56,29 +56,29 @@ def check_tree(topology: Topology, tree: Tree) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The hosts of one job: its workers' by rank, and its fallback server's.
+    """The hosts of one job: of its workers, by rank, and of its fallback server.
 
-    A host may carry several workers, of one job and of others, and several fallback servers: they share its
-    link. Only a job's own workers cannot be where its fallback server is.
+    A host may run several workers, of one or several jobs, and several fallback servers, which then share its
+    link. But no host may run a worker and the fallback server of the same job.
     """
 
     workers: tuple[str, ...]
     server: str | None = None
-    """A host at the root of the job's tree: only the root has packets for it."""
+    """Host of the fallback server, linked to the root of the job's tree: only the root sends to it."""
     tree: Tree | None = None
-    """The switches that its packets climb; None: the topology's tree of shortest paths. Besides those that do
-    not sum, switches without slots pass its packets on without adding."""
+    """The switches between the job's hosts and the root; None: the topology's tree of shortest paths.
+    Switches that do not aggregate, and switches without slots for the job, forward its packets unchanged."""
     regions: Mapping[str, Region] | None = None
-    """Slots that it may use, by switch, if jobs share them; None: the job's own setting, or all."""
+    """Slots that the job may use, by switch, if jobs share slots; None: as in the job file, or all."""
 
     def tree_on(self, topology: Topology) -> Tree:
-        """Return its tree, the default one included."""
+        """Return the job's tree: `tree`, or the topology's tree of shortest paths."""
         return shortest_tree(topology) if self.tree is None else self.tree
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The UDP ports at which a job's hosts receive; they distinguish stations of one host."""
+    """The UDP ports of a job's workers and fallback server, which distinguish stations of one host."""
 
     workers: tuple[int, ...]
     """By rank."""
@@ -96,17 +96,17 @@ def build(
 ) -> tuple[Topology, tuple[Placement, ...]]:
     """Return a network for jobs, and the hosts of each job.
 
-    Every job fills a tree with its own hosts, spread evenly over the racks, consecutive ranks together; the
-    switches and the links between them are common to all jobs.
+    All jobs use the same switches and links between them, but every job has its own hosts. These are spread
+    evenly over the racks, with consecutive ranks in the same rack.
 
     Args:
         jobs: The jobs.
-        shape: Children per level of a tree that holds one job, such as (2, 4) for two racks of four; None:
-            one switch.
-        servers: Add a host for a fallback server per job.
+        shape: Children of a node at each level of the tree, root first, such as (2, 4) for two racks with
+            four hosts for each job; None: one switch.
+        servers: Whether to add a host for a fallback server for each job.
         link: Properties of the hosts' links.
-        trunk: Properties of the links between switches; None: as `link`.
-        transit: The levels, from 0 for the root, whose switches do not aggregate.
+        trunk: Properties of the links between switches; None: the same as `link`.
+        transit: Levels (0: the root) whose switches do not aggregate.
 
     Raises:
         BadSpec: a job has more workers than its tree has places.
@@ -144,8 +144,8 @@ def check_placement(topology: Topology, placement: Placement) -> None:
     """Check that a job can run at its placement.
 
     Raises:
-        BadSpec: a host is none, its tree is none or leaves a worker out, or its fallback server is
-            elsewhere than at the root.
+        BadSpec: a host does not exist, the tree is invalid or lacks a worker's switch, or the fallback server
+            is not at the root, or is at a worker's host.
     """
     hosts = {host.name for host in topology.servers}
     server = placement.server
@@ -181,7 +181,7 @@ def branches(
     Args:
         topology: The network.
         placement: The job's hosts.
-        region: The slots that a shared job may use, unless its placement has regions; None: all.
+        region: Slots of a job that shares slots, unless its placement has regions; None: all.
         ports: UDP ports of the workers; None: all use `INA_UDP_PORT`.
     """
     members = members_by_switch(topology, placement.workers, None if ports is None else ports.workers)

@@ -1,6 +1,6 @@
 """Records a run: the packets at every switch port and every host, and the time of each rank's sums.
 
-Switches are captured like switches with real ports, so that all tools for captures work on this, too.
+Captures of switches have the form of captures at real ports, so that the same tools can read them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from hostlib import wire
 from softswitch import CaptureSettings, Switch, file_header, packet_block
 
 SNAP = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
-"""Bytes kept of a frame: its headers."""
+"""Number of bytes recorded of each frame: its headers."""
 _NOTES = ("outcome", "index")
 _CAPACITY = 1 << 40
 
 
 class Recorder:
-    """Records the packets of a run; give it to `VirtualTestbed`. It takes 150 bytes per packet and hop."""
+    """Records the packets of a run, if passed to `VirtualTestbed`; uses 150 bytes per packet and hop."""
 
     def __init__(self) -> None:
         self.sums: list[Sum] = []
@@ -34,7 +34,7 @@ class Recorder:
         switch.capture(CaptureSettings(notes=_NOTES, snap=SNAP, capacity=_CAPACITY))
 
     def collect(self, name: str, switch: Switch) -> None:
-        """Take the captured packets of a switch."""
+        """Add the packets that a switch has captured since the last call."""
         for port in switch.ports:
             records, dropped = switch.captured(port)
             assert not dropped, "there is room for all"
@@ -45,10 +45,10 @@ class Recorder:
 
         Args:
             host: Name of the host.
-            time_us: When the first one leaves.
+            time_us: Time at which the frames leave.
             frames: The frames, back to back.
             length: Bytes of each frame.
-            lost: The host's link loses them.
+            lost: Whether the additional loss of the host's link drops the frames.
         """
         for at in range(0, len(frames), length):
             self._note(host, time_us, frames[at : at + min(length, SNAP)], inbound=False, lost=lost)
@@ -62,7 +62,7 @@ class Recorder:
             host: Name of the host.
             data: The frames, back to back.
             lengths: Bytes of each frame.
-            times_us: Arrival of each frame.
+            times_us: Time of arrival of each frame.
             kept: For each frame, whether it survived the link's additional loss; None: all are kept.
         """
         at = 0
@@ -76,7 +76,7 @@ class Recorder:
         self._hosts.append(Record(time_us * 1000, host, inbound, bytes(head), comment))
 
     def explain(self) -> list[IterationPath]:
-        """Return a verdict for each iteration: the causes of its time."""
+        """Return the critical path of each iteration, with the causes of its time."""
         return explain(self.events(), self.sums, self.jobs)
 
     def write(self, folder: Path) -> None:
@@ -93,7 +93,7 @@ class Recorder:
             (folder / f"{host}.pcapng").write_bytes(file_header(host, SNAP) + b"".join(blocks))
 
     def events(self) -> list[Event]:
-        """Return all events of our packets, in order of time."""
+        """Return the events of all recorded aggregation packets, in order of time."""
         records = list(self._hosts)
         for (name, port), found in self._switches.items():
             records += read(file_header(f"{name}/{port}", SNAP) + bytes(found), name, name)

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 CLAIMED = ("aggregated", "completed", "flushed", "preempted", "reclaimed")
-"""Outcomes of a contribution that a slot took in."""
+"""Outcomes of contributions that were added to a slot."""
 PASSED_OVER = ("collided", "bypassed")
-"""Outcomes of a contribution that went on to the fallback server by itself."""
+"""Outcomes of contributions that went on to the fallback server without a slot."""
 
 Fate = Literal["done", "removed", "refused"]
 
 Directed = tuple[str, str]
-"""A direction of a link: from one node to another."""
+"""One direction of a link: the sending node and the receiving node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class Prediction:
     iteration_s: Mapping[str, float]
     """Time of an iteration of each job at that rate."""
     link_bytes: Mapping[Directed, int]
-    """Frames on each link over the whole run, if all is summed where it should be, and nothing is lost."""
+    """Bytes of frames on each link over the whole run, if every packet gets its slot and none is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Slots of all switches that hold part of a sum and wait for the rest, at one moment."""
+    """Number of slots, over all switches, that hold an incomplete sum at one moment."""
 
     time_s: float
     slots: Mapping[str, int]
-    """By job."""
+    """By job name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,36 +47,36 @@ class JobReport:
     workers: int
     start_s: float
     jct_s: float | None
-    """From its start to its last sum; None: it was removed or refused."""
+    """Job completion time, from the start to the last sum; None: the job was removed or refused."""
     iteration_s: tuple[float, ...]
-    """From the end of one iteration (the last rank has its last sum) to the next one's."""
+    """Duration of each iteration: from the previous end to its own, when the last rank has its last sum."""
     sent_packets: int
-    """By its workers, resends included."""
+    """Packets sent by the job's workers, resends included."""
     resent_packets: int
     outcomes: Mapping[str, int]
-    """Packets by what became of them, over all switches."""
+    """Number of packets by outcome, over all switches."""
     fallback_bytes: int
-    """Frames to and from its fallback server."""
+    """Bytes of frames to and from the job's fallback server."""
     fallback: Mapping[str, int]
     """The fallback server's counters."""
     checked_elements: int
-    """Elements of results that were compared with the exact sum, and equal: an unequal one ends the run."""
+    """Number of result elements found equal to the exact sum; an unequal element ends the run."""
     restarts: int = 0
     left_s: float = 0.0
-    """Time at which it was done, removed or refused."""
+    """Time at which the job was done, removed or refused."""
     refused: str | None = None
-    """The controller's reason for the switches' refusal; None: they accepted the job."""
+    """The controller's reason why the switches refused the job; None: they accepted it."""
 
     @property
     def fate(self) -> Fate:
-        """Fate of the job."""
+        """How the job ended: done, removed or refused."""
         if self.refused is not None:
             return "refused"
         return "removed" if self.jct_s is None else "done"
 
     @property
     def iterations(self) -> int:
-        """Number of iterations that it finished."""
+        """Number of iterations that the job finished."""
         return len(self.iteration_s)
 
     @property
@@ -86,12 +86,12 @@ class JobReport:
 
     @property
     def aggregated_share(self) -> float:
-        """Part of the contributions that a switch added to a slot; the others went on alone."""
+        """Fraction of the job's contributions that switches added to slots; the others found no slot."""
         return _aggregated_share([self])
 
     @property
     def evictions(self) -> int:
-        """Partial sums of this job that had to leave their slot for another's packet."""
+        """Number of the job's partial sums that were evicted from their slot by another packet."""
         return self.outcomes.get("evicted", 0)
 
 
@@ -104,12 +104,12 @@ class FlowReport:
     packet_bytes: int
     sent_packets: int
     arrived_packets: int
-    """The others were lost, dropped, or are under way at the end of the run."""
+    """Packets that arrived; the others were lost, dropped, or still in flight at the end of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A whole run. Two are equal if all events in virtual time were the same."""
+    """Report of a whole run. Two reports are equal if all events in virtual time were the same."""
 
     setup: Mapping[str, Any]
     jobs: tuple[JobReport, ...]
@@ -117,26 +117,26 @@ class Report:
     """Virtual time until the last job ended."""
     occupancy: tuple[Occupancy, ...]
     slots: int
-    """All slots of all switches that aggregate."""
+    """Number of slots of all aggregating switches together."""
     dropped_packets: int
-    """Packets that found a queue of a switch full."""
+    """Packets dropped because a queue was full."""
     lost_packets: int
     """Packets lost by the links."""
     flows: tuple[FlowReport, ...] = ()
     host_bytes: int = 0
-    """Frames that passed the links of hosts, both ways, fallback servers' included."""
+    """Bytes of frames on the links of hosts, in both directions, including the fallback servers' hosts."""
     trunk_bytes: int = 0
-    """Frames that passed the links between switches, both ways."""
+    """Bytes of frames on the links between switches, in both directions."""
     link_bytes: Mapping[Directed, int] = field(default_factory=dict)
-    """Frames on each link, by sender and receiver."""
+    """Bytes of frames on each link, by sender and receiver."""
     packet_hops: int = 0
-    """Packets that passed a link, each counted at each."""
+    """Number of packets over links: each packet counts once for every link that it passed."""
     switches: tuple[str, ...] = ()
-    """Their names, in the order of the topology."""
+    """Names of the switches, in the topology's order."""
     foreseen: Prediction | None = None
-    """Predictions of the policies, if any decided."""
+    """Predictions of the policies; None: no policies decided on the jobs."""
     wall_s: float = field(default=0.0, compare=False)
-    """Real time of the simulation."""
+    """Real time that the simulation took."""
 
     @property
     def mean_jct_s(self) -> float:
@@ -146,11 +146,11 @@ class Report:
 
     @property
     def aggregated_share(self) -> float:
-        """Part of the contributions of all jobs that a switch added to a slot."""
+        """Fraction of all jobs' contributions that a switch added to a slot."""
         return _aggregated_share(self.jobs)
 
     def mean_occupancy(self, job: JobReport) -> float:
-        """Return the average number of slots that a job held while it ran; 0 without samples of it."""
+        """Return the mean number of slots that a job held while it ran; 0 if there are no samples."""
         held = [
             sample.slots.get(job.name, 0)
             for sample in self.occupancy
@@ -159,7 +159,7 @@ class Report:
         return statistics.fmean(held) if held else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it in the form of JSON, with the values of the properties."""
+        """Return the report as values for JSON, including the values of its properties."""
         plain = asdict(self)
         plain["link_bytes"] = _listed(self.link_bytes)
         if self.foreseen is not None:

@@ -1,4 +1,4 @@
-"""A fallback server on its host: the real core, without its process."""
+"""A fallback server on its host: the real core, without a process of its own."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
 
 
 def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> wire.Endpoints:
-    """Return the addresses in packets from a host's UDP port; no switch reads the receiver's."""
+    """Return the addresses for packets from a host's UDP port; no switch reads the destination address."""
     return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 
 class FallbackHost:
-    """Serves the jobs it is given. Times are nanoseconds."""
+    """A fallback server for the jobs that were added to it. Times are nanoseconds."""
 
     def __init__(self, make_core: Callable[[], FallbackCore], send: Send, *, batch: int) -> None:
-        """Emit up to `batch` packets at a time to `send`; `make_core` is asked again for every restart."""
+        """Send up to `batch` packets at a time with `send`; `make_core` is called at each (re)start."""
         self._make_core = make_core
         self._send = send
         self._core = make_core()
@@ -39,7 +39,7 @@ class FallbackHost:
         self._deaf_until = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        """Whole frames, over its whole life."""
+        """Bytes of whole frames, received and sent since the server was made, across restarts."""
 
     def add_job(self, job: FallbackJob) -> None:
         """Serve a job from now on."""
@@ -47,13 +47,13 @@ class FallbackHost:
         self._core.add_job(job)
 
     def remove_job(self, job: int) -> None:
-        """Forget a job."""
+        """Stop serving a job; keep its counters."""
         self._counts[job].update(self._core.statistics()[job])
         del self._jobs[job]
         self._core.remove_job(job)
 
     def restart(self, now: int, down_ns: int) -> None:
-        """Forget everything but the jobs, and receive nothing for a while."""
+        """Lose all state except the list of jobs, and receive nothing for `down_ns`."""
         self._counts = self.counts()
         self._core = self._make_core()
         for job in self._jobs.values():
@@ -61,14 +61,14 @@ class FallbackHost:
         self._deaf_until = now + down_ns
 
     def counts(self) -> dict[int | None, Counter[str]]:
-        """Return the core's counters over its whole life, by job; under None, packets without a job."""
+        """Return the counters across restarts, by job id; under None, of packets without a job."""
         counts = defaultdict(Counter, {job: Counter(found) for job, found in self._counts.items()})
         for job, found in self._core.statistics().items():
             counts[job].update(found)
         return counts
 
     def serve(self, now: int, arrivals: Arrivals) -> int:
-        """Take in arrived packets and answer; return when to serve again if nothing arrives."""
+        """Process arrived packets and send answers; return when to serve again if nothing arrives."""
         if now < self._deaf_until:
             return NEVER
         for packets, length in arrivals:
@@ -82,11 +82,11 @@ class FallbackHost:
 
 
 class PolledServer(FallbackHost):
-    """A server that reads its socket at each turn of the testbed."""
+    """A fallback server that reads its socket when the testbed gives it a turn."""
 
     def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
         self.due = NEVER
-        """Time of its next turn even if nothing arrives."""
+        """Time at which the server gets its next turn even if no packet arrives."""
         self.host = socket.host
         self.port = socket.port
         self._socket = socket
@@ -99,7 +99,7 @@ class PolledServer(FallbackHost):
         super().__init__(lambda: settings.cores.server(core), socket.send, batch=BATCH_PACKETS)
 
     def poll(self, now: int) -> None:
-        """Serve if something has arrived, or it is time to."""
+        """Serve if packets have arrived, or if the server is due."""
         arrival = self._socket.receive()
         if arrival is not None or now >= self.due:
             self.due = self.serve(now, () if arrival is None else arrival.segments())

@@ -27,8 +27,8 @@ class TestbedError(Exception):
     """The testbed cannot run, or found a violated invariant.
 
     TestbedError
-    ├── WrongSum    a worker was handed a result that is not the sum
-    └── Stalled     nothing has moved for `VirtualSettings.patience_s`
+    ├── WrongSum    a worker got a result that is not the sum
+    └── Stalled     no worker has got a result for `VirtualSettings.patience_s`
     """
 
     exit_code = 2
@@ -37,13 +37,13 @@ class TestbedError(Exception):
 
 
 class WrongSum(TestbedError):
-    """A worker was handed a result that is not the sum of all ranks' contributions."""
+    """A worker got a result that is not the sum of all ranks' contributions."""
 
     exit_code = 1
 
 
 class Stalled(TestbedError):
-    """Workers wait for results that do not come; names the workers, and the missing ranks."""
+    """Workers wait for results and get none; the message names the workers and the missing ranks."""
 
     exit_code = 1
 
@@ -54,19 +54,19 @@ class Stalled(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Makers of the cores. Tests replace them by twins, or by broken ones.
+    """Functions that make the hosts' protocol cores; tests pass models of the cores, or faulty cores.
 
-    Either may raise `hostlib.errors.NativeMissing`.
+    Both may raise `hostlib.errors.NativeMissing`.
     """
 
     kernel: Callable[[], Kernel] = NativeKernel
-    """Maker of a worker's window."""
+    """Makes the kernel of the workers' windows."""
     server: Callable[[FallbackSettings], FallbackCore] = FallbackCore
-    """Maker of a fallback server."""
+    """Makes the core of a fallback server."""
 
 
 COMPILED: Final = Cores()
-"""The real cores."""
+"""The real, compiled cores."""
 
 
 # ---------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def compiled(program: str, lanes: int, slots: int, more_defines: Defines = ()) -
         slots: Slots of the switch.
         more_defines: Further preprocessor definitions.
 
-    Raises ProgramMismatch if there is no such program; softswitch.CompileError.
+    Raises ProgramMismatch if there is no such program; softswitch.CompileError if it has an error.
     """
     source, defines = source_of(program, lanes)
     text = preprocess_once(source, defines={**defines, "SLOTS": str(slots), **dict(more_defines)})
@@ -95,7 +95,7 @@ def compiled(program: str, lanes: int, slots: int, more_defines: Defines = ()) -
 
 @functools.cache
 def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ()) -> ProgramInfo:
-    """Return the objects of that program's P4Info; for arguments and errors see `compiled`."""
+    """Return the tables and other objects of a program's P4Info; arguments and errors as of `compiled`."""
     return objects(p4info(compiled(program, lanes, slots, more_defines)))
 
 
@@ -103,7 +103,7 @@ def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ())
 def offered(
     program: str, lanes: int, slots: int, more_defines: Defines = (), *, wanted: int = 0
 ) -> SwitchInfo:
-    """Return the capacity that a program offers to jobs; for the other arguments and errors see `compiled`.
+    """Return the capacity that a program offers to jobs; other arguments and errors as of `compiled`.
 
     `wanted` is the number of slots that jobs want. Also raises ProgramMismatch if the program cannot
     aggregate, and TestbedError for a user's program that has fewer slots, or other lanes, than the settings
@@ -114,74 +114,76 @@ def offered(
         raise TestbedError(f"{found.title} puts {found.lanes} values into each packet, not {lanes}")
     if found.slots < wanted:
         raise TestbedError(
-            f"{found.title} has {found.slots} slots, and {wanted} are wanted: give its registers SLOTS cells"
+            f"{found.title} has {found.slots} slots, but {wanted} are wanted: size registers by macro SLOTS"
         )
     return found
 
 
 Prioritize = Callable[[Urgency, tuple[int, int], int], int]
-"""Returns a tensor's priority, 0..255: of what its rank measured, position and number of layers, the time."""
+"""Function that returns a tensor's priority, 0..255, from its rank's measurements, its layer and the number
+of layers, and the time in nanoseconds."""
 
 PROGRAM_SLOTS = 8192
-"""Slots that the program is built for, unless more are wanted: fewer are a region of them."""
+"""Slots that programs are compiled for, at least; a testbed with fewer slots uses a part of them."""
 
 DEFAULT_WINDOW = 128
-"""Packets in flight; at 10 Gb/s and 64 lanes twice the packets of a round trip of 17 µs."""
+"""Packets in flight by default: twice as many as a round trip of 17 µs holds, at 10 Gb/s and 64 lanes."""
 
 
 FAST_BPS: Final = 1e9
-"""Links of this rate and more need no longer time-outs."""
+"""Rate from which on links need no extra time in time-outs (`VirtualSettings.slower`)."""
 
 _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02, probe_s=0.000005)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualSettings:
-    """The same settings, topology, jobs and faults give the same report, whatever machine runs them."""
+    """Settings of a run. Equal settings, topology, jobs and faults give equal reports on any machine."""
 
     program: str = "shared"
-    """A program of p4src by its name, or of any file that ends in ``.p4``."""
+    """Name of a program of p4src, or path of a file that ends in ``.p4``."""
     defines: Defines = ()
     """Additional preprocessor definitions for the program, to try its variants."""
     lanes: int = 64
     slots: int = 8192
-    """Aggregator slots of every switch that aggregates. Exclusive: divided equally among the jobs."""
+    """Slots of every aggregating switch. With an exclusive program they are divided among the jobs."""
     max_age_s: float = 0.02
-    """After this time without a contribution, any job may take a slot (shared)."""
+    """Time without a contribution after which other jobs may take a slot, if jobs share slots."""
     ecn_depth: int | None = None
-    """Packets in a switch's queue from which on it marks; None: the program's own."""
+    """Queue length, in packets, from which on a switch marks packets (ECN); None: the program's default."""
     seed: int = 0
     coalesce_us: int = 5
-    """Hosts look at arrived packets this often: interrupt coalescing of a network card. It adds up to as
-    much to every round trip; the simulation's time goes down in proportion."""
+    """Interval at which hosts look at arrived packets, like interrupt coalescing of a network card. It makes
+    every round trip longer by up to this time, and the simulation faster in proportion."""
     rto: RtoLimits = _RTO
-    """On links of `FAST_BPS` and more; a real worker's default allows for the scheduler of a real machine."""
+    """Limits of workers' time-outs on links of at least `FAST_BPS`. Real workers have longer ones by default,
+    because of the scheduler of a real machine."""
     remind_s: float = 0.0001
-    """Least wait of a fallback server before it reminds."""
+    """Shortest wait of a fallback server for missing contributions before it sends a reminder."""
     remind_max_s: float = 0.02
     patience_s: float = 10.0
-    """Virtual time without a result at any worker, and without computing, that ends the run."""
+    """Virtual time after which the run ends with Stalled if no worker gets a result, and none computes."""
     limit_s: float = 3600.0
-    """Virtual time that ends the run at the latest."""
+    """Virtual time after which the run ends with Stalled in any case."""
     report_refusals: bool = False
-    """A job that the switches cannot take when it arrives is refused, says the report; False: that is an
-    error, which ends the run."""
+    """True: a job that the switches cannot take on arrival is reported as refused; False: this is an error,
+    which ends the run."""
     samples: int = 100
-    """Samples of the slots in use over a run: at least half as many, at most this many. 0: none."""
+    """Maximum number of samples of the slots in use; a run gets at least half as many. 0: no samples."""
     cores: Cores = COMPILED
-    """Cores that run on the hosts."""
+    """Makers of the protocol cores on the hosts."""
     ageing: int = AGEING
-    """Ageing: the loss of a slot's priority with each packet that found it taken."""
+    """Amount by which a slot's priority falls with each packet that finds the slot taken."""
     prioritize: Prioritize = Urgency.priority
-    """Computes the priorities of jobs that have none in the job file."""
+    """Computes the priorities of tensors for jobs without a priority in the job file."""
     rehashes: bool = True
-    """Salted slots (program atp): a packet that collided is hashed to another slot."""
+    """Whether a packet that collided is hashed to another slot, in programs with salted slots (atp)."""
 
     def slower(self, slack_s: float) -> VirtualSettings:
-        """Return settings for links on which a window of packets takes this much longer than on fast ones.
+        """Return settings with longer time-outs, for links where a window takes `slack_s` longer.
 
-        A window that leaves at once makes round trips longer by as much. A worker that mistakes this for
-        losses sends waiting packets again, and so makes them wait longer.
+        A window that is sent at once makes round trips longer by this time. A worker that took the delay for
+        a loss would send waiting packets again, and so delay them further.
         """
         rto = self.rto
         return replace(
@@ -198,27 +200,27 @@ class VirtualSettings:
 
     @property
     def _built(self) -> tuple[str, int, int, Defines]:
-        """Inputs of the program's build: with more slots than requested, it serves all smaller requests."""
+        """Arguments of `compiled`; one build with many slots serves all settings with fewer slots."""
         return self.program, self.lanes, max(PROGRAM_SLOTS, self.slots), self.defines
 
     @property
     def compiled(self) -> ir.Program:
-        """The program. Raises as `compiled` does."""
+        """The compiled program. Raises the errors of the function `compiled`."""
         return compiled(*self._built)
 
     @property
     def objects(self) -> ProgramInfo:
-        """The objects of its P4Info. Raises as `compiled` does."""
+        """The objects of the program's P4Info. Raises the errors of the function `compiled`."""
         return objects_of(*self._built)
 
     @property
     def offers(self) -> SwitchInfo:
-        """Its capacity for jobs. Raises as `offered` does."""
+        """The program's capacity for jobs. Raises the errors of `offered`."""
         return offered(*self._built, wanted=self.slots)
 
     @property
     def shares(self) -> bool:
-        """True if jobs share slots, and so have fallback servers."""
+        """True if jobs share slots, and therefore need fallback servers."""
         return self.offers.shared
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""A switch of this process under control of a `controller.SwitchSession`, without P4Runtime in between.
+"""Lets a `controller.SwitchSession` control a switch in the same process, without P4Runtime.
 
-P4Runtime would take longer than many a simulation.
+With P4Runtime, many simulations would take longer to set up than to run.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _CODES = {EntryExists: "ALREADY_EXISTS", NoSuchEntry: "NOT_FOUND", TableFull: "R
 
 
 class PipelineTarget:
-    """A `controller.switches.target.Target`.
+    """A `controller.switches.target.Target` for a switch in this process.
 
-    `objects` come from the P4Info of its program; `slots`: how many of the switch's it offers, None: all;
-    `sole`: one controller has all turns.
+    `objects` come from the P4Info of its program; `slots` is the number of slots to offer (None: all);
+    `sole`: no other controller writes to the switch.
     """
 
     def __init__(
@@ -57,23 +57,26 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
         self.undisturbed = sole
-        """Whether only its controller has written since the controller's last turn."""
+        """True if nothing has been written outside the controller's turns since its last turn."""
         self._sole = sole
 
     @property
     def restarts(self) -> int:
-        """Return 0: all changes of the switch are the testbed's own."""
+        """Return 0: the switch never restarts."""
         return 0
 
     def close(self) -> None:
-        """Do nothing: the switch is not this object's."""
+        """Do nothing: the testbed closes the switch."""
 
     def expect_silence(self) -> None:
         """Do nothing: the switch answers at once."""
 
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:
-        """Be the only controller that writes. Raises NotPrimary, without a wait: time stands still."""
+        """Let no other controller write during the block.
+
+        Raises NotPrimary at once if another controller has a turn: virtual time does not pass while it waits.
+        """
         if self._taken:
             raise NotPrimary(f"another controller keeps the switch at {self.address}")
         self._taken = True
@@ -92,11 +95,11 @@ class PipelineTarget:
         return False
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
-        """Raise Refused: the switch has its program for good."""
-        raise Refused("loading the program", "UNIMPLEMENTED", f"{self.address} keeps the program that it has")
+        """Raise Refused: the program of the switch cannot be replaced."""
+        raise Refused("loading the program", "UNIMPLEMENTED", f"{self.address} cannot replace its program")
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries, in their order. Raises Refused and UnknownName."""
+        """Insert, modify or delete entries, in their order. Raises Refused and UnknownName."""
         errors = []
         self.undisturbed &= self._taken
         with self._switch.locked():
@@ -135,7 +138,7 @@ class PipelineTarget:
         return ir.Invocation(row.action, tuple(row.params[param.name] for param in params))
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
-        """Read all entries of these tables but the defaults, and all multicast groups."""
+        """Read all entries of these tables, without default entries, and all multicast groups."""
         groups = [MulticastGroup(number, tuple(to)) for number, to in self._switch.multicast_groups().items()]
         return [*(row for table in tables for row in self._rows(table)), *groups]
 
@@ -163,7 +166,7 @@ class PipelineTarget:
         return next((row for row in self._rows(table) if row.match == match), None)
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
-        """Read how many packets some cells of a counter have counted."""
+        """Read the number of packets in each of these cells of a counter."""
         return [self._pipeline.read_counter(counter, cell)[0] for cell in cells]
 
 
@@ -176,7 +179,7 @@ def _pattern(value: Match | None) -> ir.Pattern:
         case int():
             return ir.Pattern("exact", value)
         case _:
-            raise AssertionError("the controller's tables match exactly, or ranges")
+            raise AssertionError("the controller's tables have only exact and range matches")
 
 
 def _match(pattern: ir.Pattern) -> Match:

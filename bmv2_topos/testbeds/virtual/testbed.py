@@ -1,9 +1,10 @@
 """The testbed: all parts together, and the clock that drives them.
 
-Time jumps from one *tick* to the next: to the next moment at which anything is due, but at least
-`VirtualSettings.coalesce_us` on. At a tick the switches first catch up; then jobs arrive and faults that are
-due happen, and if its period is over the allocation policy is asked; then every host with pending work
-receives its arrived packets and sends permitted ones. Hosts take turns in going first.
+Time jumps from one *tick* to the next: to the next moment at which anything is due, but by at least
+`VirtualSettings.coalesce_us`. At a tick, the switches first process their events up to now. Then due jobs
+arrive, due faults happen, and the allocation policy is called if its period is over. Then every host with
+pending work receives its arrived packets and sends the packets that its windows permit. Which host goes first
+changes with every tick.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ from hostlib.errors import JobFault
 _PROGRESS_TICKS = 256
 
 Progress = Callable[[float, int, int], None]
-"""Called with the virtual time (s), iterations done and total iterations, over all jobs."""
+"""Function to call with the virtual time (s), the iterations done and the total, over all jobs."""
 
 
 class VirtualTestbed:
-    """Jobs on a topology, once: make it, `run` it.
+    """One run of jobs on a topology, in virtual time; `run` may be called once.
 
     Raises:
-        TestbedError: the jobs cannot run there.
+        TestbedError: the jobs cannot run on the topology.
     """
 
     def __init__(
@@ -72,9 +73,9 @@ class VirtualTestbed:
         allocation: Reallocation | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        """Put the jobs, one placement each, on a topology with ordinary traffic beside them.
+        """Prepare jobs, with one placement each, on a topology, with `flows` of ordinary traffic beside them.
 
-        `allocation` changes the regions of shared jobs while they run; `recorder` records all events.
+        `allocation` changes the regions of jobs that share slots as they run; `recorder` records all packets.
         """
         self.topology = topology
         self.settings = settings = settings or VirtualSettings()
@@ -147,27 +148,27 @@ class VirtualTestbed:
         if recorder is not None:
             recorder.jobs += [job.facts() for job in self.jobs.values()]
         self._left = list(self.jobs.values())
-        """The jobs that are not gone."""
+        """Jobs that are not yet done, removed or refused."""
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)
         quick = recorder is None and settings.cores.kernel is COMPILED.kernel
         self._stall = StallCheck(settings.patience_s)
         self._turns = HostTurns(self.fabric, interfaces, quick=quick)
         self._owners: list[str] = []
-        """Name of the job of each seat; "": a flow."""
+        """Job name for each seat in `_turns`; "" for a flow."""
         self._seated = False
-        """False once a station comes or goes, or a host's link begins or ends to lose packets."""
+        """False if seats must be assigned anew, because stations or the additional losses have changed."""
 
     # ------------------------------------------------------------------ the clock
 
     def run(self, progress: Progress | None = None) -> Report:
-        """Run all jobs to their ends.
+        """Run all jobs to their ends, and return the report.
 
         Raises:
             WrongSum: a worker received a result that is not the sum.
-            Stalled: nothing moves any more, or `limit_s` is over.
-            TestbedError: a congestion control fails, or two ranks' windows differ for no reason.
-            controller.ControllerError: the switches cannot take a job, or an answer of the policy; see
-                `VirtualSettings.report_refusals` and `Reallocator`.
+            Stalled: no worker gets results any more, or `limit_s` is over.
+            TestbedError: a congestion control fails, or gives ranks with equal reports different windows.
+            controller.ControllerError: the switches cannot take a job, or regions that the policy returned;
+                see `VirtualSettings.report_refusals` and `Reallocator`.
             Exception: any exception of the policy.
         """
         began = time.perf_counter()
@@ -211,7 +212,7 @@ class VirtualTestbed:
         self._stall.check(self._left, now)
 
     def _jobs_of(self, seats: Iterable[int]) -> list[RunningJob]:
-        """Return the jobs that have seats among these, in their order."""
+        """Return the running jobs that own any of these seats, in the testbed's order."""
         names = {self._owners[seat] for seat in seats}
         return [job for job in self._left if job.entry.name in names]
 
@@ -315,20 +316,20 @@ def unsupported(fault: Fault) -> str:
     match fault:
         case Kill(job=job, rank=rank):
             return (
-                f"kill of rank {rank} of job {job!r}: virtual time has no processes that could die; a runner"
-                " of processes can (loopback, netns, mininet)"
+                f"kill of rank {rank} of job {job!r}: virtual time has no processes that could die; use a"
+                " runner with processes (loopback, netns, mininet)"
             )
         case LinkFault(kind=kind) if kind != "loss":
             return (
-                f"{kind} of the link {'-'.join(fault.link)}: while jobs run, virtual time changes loss alone"
+                f"{kind} of the link {'-'.join(fault.link)}: while jobs run, virtual time changes only loss"
             )
         case RestartJob(removed_at_once=False) | Congest() | Strangers():
-            return f"{fault}: the soak alone has such faults"
+            return f"{fault}: only the soak supports such faults"
     return ""
 
 
 def _in_turn(faults: Iterable[Fault]) -> Iterator[TimedFault]:
-    """Yield the faults; for a temporary loss of a link also its end."""
+    """Yield the faults and, for each temporary loss of a link, a fault that ends it."""
     for fault in faults:
         assert not isinstance(fault, Kill)
         yield fault
@@ -338,7 +339,7 @@ def _in_turn(faults: Iterable[Fault]) -> Iterator[TimedFault]:
 
 @contextmanager
 def _spared_from_collection() -> Iterator[None]:
-    """Exempt existing objects from garbage collection: a large network has many, and none is garbage."""
+    """Exempt the existing objects from garbage collection: a large network has many, and all are needed."""
     if gc.get_freeze_count():  # an earlier freeze stays
         yield
         return

@@ -1,7 +1,7 @@
-"""Ordinary traffic beside the jobs: flows of UDP packets, by the switch program's own forwarding tables.
+"""Ordinary traffic beside the jobs: flows of UDP packets, forwarded by the switch program's own tables.
 
-A flow sends at its rate whatever becomes of its packets. It hands them to the fabric some time ahead, each
-with its time, so that they keep to it however rarely hosts are served.
+A flow sends at its rate even if its packets are lost. It schedules packets in the fabric ahead of time, so
+that they leave at the right times even if hosts are rarely served.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from hostlib.core.state import NEVER
 
 LEAST_BYTES = 60
 MOST_BYTES = 9000
-"""Of a frame."""
+"""Least and greatest length of a flow's frames, in bytes."""
 
 _AHEAD_NS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Packets from the host `source` to the host `target`, which may have workers of jobs or not."""
+    """A flow of packets from the host `source` to the host `target`; both may also run workers of jobs."""
 
     source: str
     target: str
     rate_bps: float
-    """Of whole frames, as links count; a source's link may pass less."""
+    """Rate of whole frames, as links count it; the source's own link may limit it further."""
     packet_bytes: int = 1500
-    """A whole frame."""
+    """Length of a whole frame."""
     arrivals: Literal["constant", "poisson"] = "constant"
-    """Arrivals: packets follow each other evenly, or each independently of all others."""
+    """Times between packets: all the same (constant), or exponentially distributed (poisson)."""
     start_s: float = 0.0
     end_s: float | None = None
-    """None: the end of the run."""
+    """Time at which the flow ends; None: the end of the run."""
 
     def __post_init__(self) -> None:
         what = f"flow {self.source}-{self.target}"
@@ -62,22 +62,22 @@ class Flow:
             raise TestbedError(f"{what}: start_s is {self.start_s:g}, must be 0 or more")
 
     def check(self, topology: Topology) -> None:
-        """Raise TestbedError if an end is no host of the topology."""
+        """Raise TestbedError if the topology lacks one of the flow's hosts."""
         for name in (self.source, self.target):
             if all(host.name != name for host in topology.servers):
                 raise TestbedError(f"flow {self.source}-{self.target}: there is no host {name!r}")
 
 
 def random_flows(topology: Topology, count: int, rate_bps: float, seed: int) -> list[Flow]:
-    """Draw flows between hosts, each its own ones as far as there are enough, of packets by chance.
+    """Draw Poisson flows between random hosts; as long as there are enough, no two flows share a host.
 
     Args:
-        topology: The network; its fallback servers take no part.
+        topology: The network; hosts for fallback servers are not used.
         count: Number of flows.
-        rate_bps: Rate of each.
-        seed: Of the drawn flows.
+        rate_bps: Rate of each flow.
+        seed: Seed of the draw.
 
-    Raises TestbedError if there are not two hosts.
+    Raises TestbedError if flows are wanted and there are fewer than two hosts.
     """
     hosts = topology.servers_for("worker")
     if count and len(hosts) < 2:
@@ -94,10 +94,10 @@ def random_flows(topology: Topology, count: int, rate_bps: float, seed: int) -> 
 
 
 class RunningFlow:
-    """A flow on its way. Times are nanoseconds."""
+    """A flow during a run. Times are nanoseconds."""
 
     def __init__(self, flow: Flow, fabric: Fabric, sink: Socket, seed: str, *, coalesce_us: int) -> None:
-        """Take `sink` for where its packets arrive; they are the same for the same seed."""
+        """Start a flow whose packets arrive at `sink`; equal seeds give equal packets."""
         self.flow = flow
         self.host = flow.target
         self.port = sink.port
@@ -114,14 +114,14 @@ class RunningFlow:
         self._end_ns = math.inf if flow.end_s is None else flow.end_s * 1e9
         self._ahead_ns = max(_AHEAD_NS, 4000 * coalesce_us)
         self._scheduled = array("Q")
-        """When the packets leave that are not counted as sent, in microseconds."""
+        """Times, in microseconds, at which scheduled packets leave that are not yet counted as sent."""
         self._sent = 0
         self._arrived = 0
         self.due = 0
-        """Time at which it has to be served even if nothing arrives."""
+        """Time at which the flow gets its next turn even if no packet arrives."""
 
     def poll(self, now: int) -> None:
-        """Count arrived packets, and send those that are due soon."""
+        """Count arrived packets, and schedule the packets that are due soon."""
         self.count(self._sink.discard())
         if now >= self.due:
             self.schedule(now)
@@ -131,7 +131,7 @@ class RunningFlow:
         self._arrived += packets
 
     def report(self, now: int) -> FlowReport:
-        """Return the counters so far."""
+        """Return the flow's counters so far."""
         self._note(now)
         self.count(self._sink.discard())
         flow = self.flow
@@ -144,7 +144,7 @@ class RunningFlow:
         )
 
     def schedule(self, now: int) -> None:
-        """Send packets that are due soon."""
+        """Schedule the packets that are due soon."""
         self._note(now)
         horizon = now + self._ahead_ns
         until, next_ns, gap, up = min(horizon, self._end_ns), self._next_ns, self._gap, math.ceil
@@ -185,7 +185,7 @@ def running_flows(
         ports: UDP port of each flow.
         fabric: The network.
         interfaces: The hosts' interfaces.
-        seed: Of the random times.
+        seed: Seed of the random times.
         coalesce_us: Length of a tick of the simulation: flows schedule packets several ticks ahead.
     """
     return [

@@ -1,11 +1,11 @@
-"""The turns of a tick, and the turns that need no Python.
+"""The turns of the hosts' stations at a tick, most of which are taken in C.
 
-Every station of a host (workers, fallback servers, sinks of flows) has a turn at a tick if a packet may have
-arrived for it, or if it is due. Seats take turns in going first. A worker in the middle of a sum takes in
-results and sends further packets, and a sink counts: these are most of the turns, taken in C (``turns.c``),
-where the engine and the host library are. Python takes a turn if a sum begins or ends, if computing has a
-result, or if a congestion control must be asked, and takes all turns where several workers or servers have a
-seat at one host.
+Every station of a host (a worker, a fallback server or the sink of a flow) has a numbered *seat*. It has a
+turn at a tick if a packet may have arrived for it, or if it is due. Which seat goes first changes with every
+tick. In most turns a worker in the middle of a sum receives results and sends further packets, or a sink
+counts packets: these turns are taken in C (``turns.c``), which calls the engine and the host library
+directly. Turns are taken in Python if a sum begins or ends, if computing has ended, or if a congestion
+control must be called; and at hosts with a fallback server or several workers, always.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Pollable(Protocol):
 
     host: str
     port: int
-    """UDP port at which it takes packets."""
+    """UDP port at which the object receives packets."""
     due: int
-    """Time at which it has a turn even if nothing arrives."""
+    """Time at which the object gets its next turn even if no packet arrives."""
 
     def poll(self, now: int) -> None:
-        """Take a turn."""
+        """Take a turn: process arrived packets, and do due work."""
 
 
 class _SeatTable(ctypes.Structure):
@@ -83,10 +83,10 @@ class _SeatTable(ctypes.Structure):
 
 
 class HostTurns:
-    """The seats, and their turns. Times are nanoseconds."""
+    """The seats of all stations, and their turns (see the module). Times are nanoseconds."""
 
     def __init__(self, fabric: Fabric, interfaces: Interfaces, *, quick: bool) -> None:
-        """See the module; `quick`: take turns in C that need no Python."""
+        """Make an object without seats; with `quick`, C takes the turns that need no Python."""
         self._fabric = fabric
         self._interfaces = interfaces
         self._quick = _Quick(fabric.cabling) if quick else None
@@ -95,7 +95,7 @@ class HostTurns:
         self._by_end = _ByEnd(np.zeros(0, np.uint32), fabric.hosts)
 
     def assign_seats(self, seated: Sequence[Pollable]) -> None:
-        """Give seats to these and no others, and a turn to each at the next tick."""
+        """Assign new seats, to these objects only; each has a turn at the next tick."""
         self.sync()
         self._seated = list(seated)
         self._seats = seats = np.zeros(len(self._seated), _SEAT)
@@ -117,21 +117,21 @@ class HostTurns:
             self._quick.seat(seats, self._by_end, packet_bytes)
 
     def sync(self) -> None:
-        """Update Python with C's state: sinks' counters, and workers' due times."""
+        """Copy state from C to the Python objects: the counters of sinks, and the due times of workers."""
         for number in np.flatnonzero(self._seats["arrived"]):
             flow = self._seated[number]
-            assert isinstance(flow, RunningFlow), "others count for themselves"
+            assert isinstance(flow, RunningFlow), "C counts packets only for sinks"
             flow.count(int(self._seats["arrived"][number]))
         self._seats["arrived"] = 0
         for number in np.flatnonzero(self._seats["core"]):
             self._sync_worker(int(number))
 
     def due(self) -> int:
-        """Return when the first seat is due; NEVER: none is."""
+        """Return the earliest time at which a seat is due; NEVER: none is."""
         return int(self._seats["due"].min(initial=NEVER))
 
     def run_tick(self, now: int, tick: int) -> set[int]:
-        """Take the turns of a tick; return the seats that had a turn in Python."""
+        """Take all turns of a tick; return the seats whose turns were taken in Python."""
         count = len(self._seated)
         first = tick * _TURN % max(1, count)
         if self._quick is None:
@@ -170,7 +170,7 @@ class HostTurns:
         return had
 
     def _may_be_quick(self, host: str, numbers: Sequence[int]) -> bool:
-        """Return whether turns at a host may be taken in C: beside sinks one worker, and no losses."""
+        """Return whether C may take turns at a host: one worker at most, no server, no additional loss."""
         seated = [self._seated[number] for number in numbers]
         workers = sum(isinstance(each, TrainingWorker) for each in seated)
         others = workers < sum(not isinstance(each, RunningFlow) for each in seated)
@@ -195,7 +195,7 @@ class HostTurns:
         self._seated[number].due = int(self._seats["due"][number])
 
     def _note(self, number: int) -> None:
-        """Copy the part of a seat's state that turns in C need."""
+        """Copy the state that C needs from the Python object at a seat to the table of seats."""
         each, seats = self._seated[number], self._seats
         seats["due"][number] = each.due
         if isinstance(each, TrainingWorker):
@@ -204,14 +204,14 @@ class HostTurns:
 
 
 class _ByEnd:
-    """The seats at each of the cabling's ends."""
+    """The seats at each end of the cabling."""
 
     def __init__(self, ends: NDArray[np.uint32], count: int) -> None:
-        """Take the end of each seat, and the number of ends."""
+        """Group seats by end; `ends` are the ends of the seats, `count` is the number of ends."""
         self.order = np.argsort(ends, kind="stable").astype(np.uint32)
-        """The seats of all ends, one end after the other."""
+        """All seats, sorted by end."""
         self.first = np.zeros(count + 1, np.uint32)
-        """Where each end's begin there, and where the last one's end."""
+        """Index in `order` of the first seat of each end; last, the number of all seats."""
         self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
 
     def seats(self, end: int) -> NDArray[np.uint32]:
@@ -220,7 +220,7 @@ class _ByEnd:
 
 
 class _Quick:
-    """``turns.c``: its library and its table."""
+    """The library of ``turns.c``, and the table of seats that it works on."""
 
     def __init__(self, cabling: Cabling) -> None:
         self._take = _library().turns_take
@@ -236,7 +236,7 @@ class _Quick:
         self._rest = ctypes.c_int32()
 
     def seat(self, seats: NDArray[Any], by_end: _ByEnd, packet_bytes: int) -> None:
-        """Serve other seats from now on; `packet_bytes` is the most of any."""
+        """Replace the table's seats; `packet_bytes` is the size of the largest packet of any worker."""
         told = np.zeros(len(by_end.first), np.uint32)
         out, lengths = np.zeros(BATCH_PACKETS * packet_bytes, np.uint8), np.zeros(BATCH_PACKETS, np.uint32)
         # kept alive as long as C uses them
@@ -248,9 +248,10 @@ class _Quick:
         table.count = len(seats)
 
     def take(self, now: int, first: int, number: int, unfinished: int) -> tuple[int, bool] | None:
-        """Finish a seat's turn, and take turns from a number on.
+        """Finish the turn of the seat `unfinished` (-1: none), and take turns from `number` on, in C.
 
-        Return the number of a turn for Python, and whether only the turn's rest is left, to be finished here.
+        Stop at a turn that needs Python, and return its number, and whether C has begun the turn: then the
+        next call must finish it. Return None after the last turn.
         """
         rest = self._rest
         found = int(self._take(ctypes.byref(self._table), now, first, number, unfinished, ctypes.byref(rest)))
@@ -259,7 +260,7 @@ class _Quick:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Return the compiled ``turns.c``, which wheels have (``setup.py``). Raises NoCompiler or BuildFailed."""
+    """Return ``turns.c`` as a library, compiled here or for the wheel. Raises NoCompiler, BuildFailed."""
     parts = library_path().with_name("ina_core.h"), Path(__file__).with_name("turns.c")
     library = ctypes.CDLL(str(build_c(join_c(parts))))
     library.turns_free.restype, library.turns_free.argtypes = None, [ctypes.c_void_p]

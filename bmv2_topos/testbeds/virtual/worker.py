@@ -24,19 +24,18 @@ from hostlib.wire import encodings
 from hostlib.wire.encodings import Encoding
 
 # ---------------------------------------------------------------------------
-# Model of one rank of a training job: when it computes, and which tensors that makes ready.
+# Model of one rank of a training job: when it computes, and when tensors become ready.
 #
-# Theory of operation ------------------- An iteration is a forward pass through the layers, front to back,
-# and a backward pass, back to front. Each layer has one tensor of gradients, which is complete when the
-# backward pass leaves the layer, and all layers take equal parts of a pass. So tensors become ready back to
-# front, while the backward pass still goes on, and are summed in that order, one at a time: the order in
-# which the collectives of a data-parallel job are called, for all ranks must call them in the same. The
-# forward pass of the next iteration needs the sum of a layer's tensor before it enters that layer; the
-# front layer's, which is ready last, it needs first. What is hidden behind the backward pass is therefore
-# all but what is left to send when it ends.
+# Theory of operation: An iteration is a forward pass through the layers, front to back, and a backward pass,
+# back to front. Each layer has one tensor of gradients, which is complete when the backward pass leaves the
+# layer, and all layers take equal parts of a pass. So tensors become ready back to front, during the backward
+# pass, and are summed in that order, one at a time; all ranks of a data-parallel job must call collectives in
+# the same order. The forward pass of the next iteration needs the sum of a layer's tensor before it enters
+# the layer; it first needs the front layer's, which is ready last. So the backward pass hides all
+# communication except what is left to send when it ends.
 #
-# Computing takes what the job says, for one rank maybe something else (a straggler), plus or minus a jitter
-# that each pass of each rank draws anew. Nothing else takes time at a host.
+# Computing takes the time in the job, or another time for one rank (a straggler), plus or minus a jitter that
+# is drawn for each pass of each rank. Nothing else takes time at a host.
 
 
 FORWARD_SHARE: Final = 1 / 3
@@ -45,22 +44,22 @@ FORWARD_SHARE: Final = 1 / 3
 
 @dataclass
 class Training:
-    """One rank's progress. Times are nanoseconds."""
+    """Progress of one rank's training. Times are nanoseconds."""
 
     layers: int
     iterations: int
     compute_ns: int
-    """Both passes of one iteration."""
+    """Computing time of both passes of one iteration."""
     jitter: float
     random: random.Random
     done: int = 0
-    """Iterations whose tensors are all summed."""
+    """Number of iterations whose tensors are all summed."""
     ready: deque[int] = field(default_factory=deque)
-    """Layers whose tensors wait to be summed, in that order."""
+    """Layers whose tensors wait to be summed, in the order of summing."""
     ready_ns: dict[int, int] = field(default_factory=dict)
-    """When each layer's tensor became ready last."""
+    """Time at which each layer's tensor last became ready, by layer."""
     due: int = NEVER
-    """Time at which the layer that is being computed ends; NEVER: waiting for a sum, or finished."""
+    """Time at which computing of the present layer ends; NEVER: waiting for a sum, or finished."""
     _computed: int = 0
     _layer: int = 0
     _backward: bool = False
@@ -68,7 +67,7 @@ class Training:
     _summed: set[int] = field(default_factory=set)
 
     def start(self, now: int) -> None:
-        """Begin, or after a restart begin again, with the iteration after those `done`."""
+        """Start, or restart, computing at the iteration with the index `done`."""
         self._computed = self.done
         self.ready.clear()
         self._summed = set(range(self.layers))
@@ -134,16 +133,18 @@ class Training:
 # Contributions of the ranks of a job, and the required sums.
 
 
-_SHIFTS = 997  # a prime: how often the same values come round again
+_SHIFTS = 997  # a prime: number of tensors after which values repeat
 _LARGEST = 15.0
 _ROUNDED, _TO = 1.5, 2.0
-"""Where not even 1 travels exactly, the unit of a packet whose largest value is from 1 to 2 is 2."""
+"""Values for encodings that cannot hold 1 exactly: 1.5, which is rounded to 2, the unit of a packet whose
+largest value is from 1 to 2."""
 
 
 def largest_exact(workers: int, numbers: Encoding) -> int:
-    """Return the largest whole number up to which, in fewer bits, all travel exactly; 0: none does.
+    """Return the largest n for which the encoding holds all whole numbers up to n exactly; 0: none.
 
-    A block's unit is then at most 1: its bits less the sign's and the room for the sum hold the number.
+    That needs a unit of at most 1 in each block: n must fit the value's bits, less the sign and the bits
+    reserved for the sum.
     """
     bits = 32 // encodings.per_lane(numbers) - 1 - (workers - 1).bit_length()
     return int(min(_LARGEST, 2 ** max(bits, 0) - 1))
@@ -152,10 +153,10 @@ def largest_exact(workers: int, numbers: Encoding) -> int:
 class ExactGradients:
     """Tensors of every rank, layer and iteration, and their sums.
 
-    Values are small whole numbers, so that every sum is exact in every way of travelling and comparing is all
-    that checking takes. Where none but 0 travels exactly (`largest_exact`), all are 1.5 or -1.5, which is
-    rounded to 2 or -2 whichever packet it is in, and sums are of these. Each tensor of each iteration is
-    another part of one array per rank: a packet of another iteration would not fit in.
+    Values are small whole numbers, so that every sum is exact in every encoding, and results can be checked
+    by comparison. In encodings that hold no whole number but 0 exactly (`largest_exact`), all values are 1.5
+    or -1.5, which every packet rounds to 2 or -2, and the expected sums are sums of these. Each tensor of
+    each iteration is a different part of a rank's array, so that a packet of a wrong iteration is noticed.
     """
 
     def __init__(
@@ -167,13 +168,13 @@ class ExactGradients:
         scale_bits: int,
         seed: int,
     ) -> None:
-        """Make values for this number of elements per layer.
+        """Draw the values of all ranks.
 
         Args:
             workers: Number of ranks.
             tensors: Elements of each layer.
-            numbers: How they travel; there is room for the sum of these ranks (`encodings.most_ranks`).
-            scale_bits: The job's fixed scale, which no value may leave.
+            numbers: Encoding in packets, with room for the sum of all ranks (`encodings.most_ranks`).
+            scale_bits: Fraction bits of the job's fixed-point scale, within whose range all sums must be.
             seed: Seed of the values.
         """
         # at a fixed scale, ranks * largest must stay below 2**31
@@ -189,14 +190,14 @@ class ExactGradients:
         self._values: NDArray[np.float32] = np.float32(scale) * numbers_of_each
         self._sum: NDArray[np.float32] = (received * numbers_of_each.sum(axis=0)).astype(np.float32)
         self.lengths = tensors
-        """Elements of each tensor, front layer first."""
+        """Number of elements of each tensor, front layer first."""
 
     def contribution(self, rank: int, iteration: int, layer: int) -> NDArray[np.float32]:
-        """Return one rank's tensor, not to be written to."""
+        """Return one rank's tensor, which must not be changed."""
         return self._values[rank, self._part(iteration, layer)]
 
     def total(self, iteration: int, layer: int) -> NDArray[np.float32]:
-        """Return the sum over all ranks, not to be written to."""
+        """Return a tensor's sum over all ranks, which must not be changed."""
         return self._sum[self._part(iteration, layer)]
 
     def _part(self, iteration: int, layer: int) -> slice:
@@ -207,23 +208,22 @@ class ExactGradients:
 # ---------------------------------------------------------------------------
 # Checks that the ranks of a job use one rule for their windows.
 #
-# A congestion control from outside may look at a clock, draw random numbers, or remember something of
-# another rank. Then ranks with the same reports get different windows, which costs time and is hard
-# to see. Here all ranks of a job are at hand, so it is found at once, and exactly: limits must be a
-# function of the rounds that were reported to a rank. Ranks with different reports (a loss can cause that)
-# are not compared.
+# A user's congestion control may look at a clock, draw random numbers, or remember something of another rank.
+# Then ranks with the same reports get different windows, which costs time and is hard to see. Here all ranks
+# of a job run in one process, so the error is found at once: limits must be a function of the rounds that
+# were reported to a rank. Ranks with different reports (a loss can cause that) are not compared.
 
 
 class RankAgreement:
-    """The ranks' answers of one job so far."""
+    """Limits that the congestion controls of one job's ranks have returned so far."""
 
     def __init__(self) -> None:
         self._answers: dict[tuple[int, int], Limits] = {}
 
     def check(self, number: int, digest: int, limits: Limits) -> None:
-        """Record and check a rank's answer to its first `number` rounds; `digest` identifies them.
+        """Check a rank's limits after its first `number` rounds; `digest` identifies the rounds.
 
-        Raises BadLimits.
+        Raises BadLimits if another rank got different limits after the same rounds.
         """
         first = self._answers.setdefault((number, digest), limits)
         if first != limits:
@@ -235,7 +235,7 @@ class RankAgreement:
 
 
 class CheckedCongestion:
-    """The congestion control of one rank, whose answers are compared with the others'."""
+    """The congestion control of one rank, whose limits are compared with the limits of other ranks."""
 
     def __init__(self, inner: Congestion, rule: RankAgreement, *, may_bypass: bool) -> None:
         self.name = getattr(inner, "name", type(inner).__name__)
@@ -247,13 +247,13 @@ class CheckedCongestion:
         self._number = self._digest = 0
 
     def start(self, window: int) -> Limits:
-        """Ask it, and compare."""
+        """Start the congestion control; return its limits, compared with the other ranks' limits."""
         self._most = window
         self._number = self._digest = 0
         return self._compared(self._inner.start(window))
 
     def on_round(self, outcome: Round) -> Limits:
-        """Ask it, and compare."""
+        """Report a round to the congestion control; return its limits, compared with the other ranks'."""
         self._number += 1
         self._digest = hash((self._digest, outcome))
         return self._compared(self._inner.on_round(outcome))
@@ -268,7 +268,7 @@ BATCH_PACKETS = 256
 
 
 class TrainingWorker:
-    """A rank on its host. Times are nanoseconds."""
+    """The worker of one rank, on its host. Times are nanoseconds."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class TrainingWorker:
         priority: int | Prioritize,
         now: int,
     ) -> None:
-        """Begin; `priority` is the priority of all its sums, or a function of each."""
+        """Start the worker; `priority` is the priority of all its sums, or a function that computes each."""
         self.on_sum: Callable[[Sum], None] | None = None
         """Called with every finished sum."""
         self._begun = now
@@ -289,9 +289,9 @@ class TrainingWorker:
         self.window = window
         self.training = training
         self.compared = 0
-        """Elements that were compared with the exact sum."""
+        """Number of elements that were compared with the exact sum."""
         self.due = now
-        """Time at which it has to be served even if nothing arrives."""
+        """Time at which the worker gets its next turn even if no packet arrives."""
         self._socket = socket
         self._gradients = gradients
         self._priority = priority
@@ -303,11 +303,11 @@ class TrainingWorker:
         training.start(now)
 
     def poll(self, now: int) -> None:
-        """Take in arrived packets, compute, and send further packets.
+        """Process arrived packets, compute, and send further packets.
 
         Raises:
             WrongSum: a result is not the sum.
-            RanksDisagree: the ranks' packets disagree, which is impossible.
+            RanksDisagree: the ranks' packets disagree, which only an error of this program can cause.
         """
         arrival = self._socket.receive()
         if arrival is not None or now >= self.due:
@@ -319,7 +319,7 @@ class TrainingWorker:
         self.due = min(self._driver.transmit(now), self.training.due)
 
     def decide(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Do the steps of `poll` except sending, with packets that have arrived. Raises as `poll` does."""
+        """Do the steps of `poll` with these arrived packets, without sending. Raises the errors of `poll`."""
         driver, training = self._driver, self.training
         self.window.on_round()
         driver.take(now, arrivals)
@@ -331,17 +331,17 @@ class TrainingWorker:
 
     @property
     def core_address(self) -> int:
-        """The window's ``struct ina_core``."""
+        """Address of the window's ``struct ina_core``."""
         return ctypes.addressof(self.window.state.struct)
 
     @property
     def packet_bytes(self) -> int:
-        """Bytes of its packets, at most."""
+        """Size of the worker's largest packet in bytes."""
         return int(self.window.state.struct.packet_bytes)
 
     @property
     def waits(self) -> bool:
-        """True while a sum is under way."""
+        """True while the worker waits for the result of a sum."""
         return self._layer is not None
 
     def _begin(self, layer: int, now: int) -> None:
