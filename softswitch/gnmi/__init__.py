@@ -86,7 +86,7 @@ def _interface(switch: Switch, number: int) -> Tree:
 
 
 def attachment(switch: Switch, number: int, spec: PortSpec) -> str:
-    """Return what a port is attached to, as text, such as ``udp:127.0.0.1:47001``."""
+    """Return the attachment of a port as text, such as ``udp:127.0.0.1:47001``."""
     match spec:
         case UdpPort(peer=peer):
             host, port = switch.port_address(number)

@@ -165,7 +165,7 @@ class Network:
             self.call_at(arrival + later, deliver, wire.port, frame)
 
     def send_all(self, host: str, packets: NDArray[np.uint8], count: int, length: int) -> None:
-        """Send packets from a host; parameters as of `Fabric.send`."""
+        """Send packets from a host; for the parameters see `Fabric.send`."""
         data = packets[: count * length].tobytes()
         for at in range(0, len(data), length):
             self.send(host, HOST_PORT, data[at : at + length])

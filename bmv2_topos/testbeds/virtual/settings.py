@@ -95,7 +95,7 @@ def compiled(program: str, lanes: int, slots: int, more_defines: Defines = ()) -
 
 @functools.cache
 def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ()) -> ProgramInfo:
-    """Return the tables and other objects of a program's P4Info; arguments and errors as of `compiled`."""
+    """Return the tables and other objects of a program's P4Info; for arguments and errors see `compiled`."""
     return objects(p4info(compiled(program, lanes, slots, more_defines)))
 
 
@@ -103,7 +103,7 @@ def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ())
 def offered(
     program: str, lanes: int, slots: int, more_defines: Defines = (), *, wanted: int = 0
 ) -> SwitchInfo:
-    """Return the capacity that a program offers to jobs; other arguments and errors as of `compiled`.
+    """Return the capacity that a program offers to jobs; for other arguments and errors see `compiled`.
 
     `wanted` is the number of slots that jobs want. Also raises ProgramMismatch if the program cannot
     aggregate, and TestbedError for a user's program that has fewer slots, or other lanes, than the settings
