@@ -149,7 +149,8 @@ LOSSES = {
         *("PeerTimeout", "the switch at {at} does not answer", lambda _, at: at.switch.stop(), True),
         ("--timeout", 4),
     ),
-    "another's, stopped": Loss("", "does not answer: Deadline Exceeded", lambda _, at: stopped(at), True),
+    # it does not answer, or has missed a time-out before, and is silent for 1 s more
+    "another's, stopped": Loss("", "Deadline Exceeded", lambda _, at: stopped(at), True),
     # it said after 9 s that another program had removed the job
     "another's, started anew": Loss(
         *("JobFault", f"ina: {FORGOT}", lambda _, at: (at.switch.kill(), at.switch.restart()), True),
