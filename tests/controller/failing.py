@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from controller.errors import Refused, Unreachable, UpdateError
 from controller.switches.target import Entry, Kind, Match, MulticastGroup, TableEntry, Target
@@ -27,25 +27,22 @@ class Fault:
     left: int = 0
 
 
-class Failing:
-    """Passes all on to a target, but for what the fault says."""
+class Passing:
+    """Passes to a target all that a subclass does not define."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+
+class Failing(Passing):
+    """Fails as the fault says."""
 
     def __init__(self, target: Target, fault: Fault) -> None:
-        self.target = target
+        super().__init__(target)
         self.fault = fault
-        self.address = target.address
-        self.close, self.turn, self.program = target.close, target.turn, target.program
-        self.expect_silence = target.expect_silence
-        self.load, self.read, self.read_counter = target.load, target.read, target.read_counter
-        self.read_row, self.runs = target.read_row, target.runs
-
-    @property
-    def restarts(self) -> int:
-        return self.target.restarts
-
-    @property
-    def undisturbed(self) -> bool:
-        return self.target.undisturbed
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         fault, at = self.fault, self.fault.left
@@ -67,11 +64,11 @@ class Failing:
 # Targets that count what is read from them, and keep what is written to them.
 
 
-class Recording:
-    """Passes all on to a target."""
+class Recording(Passing):
+    """Counts the reads, and keeps the writes."""
 
     def __init__(self, target: Target) -> None:
-        self.target = target
+        super().__init__(target)
         self.reads = 0
         """Requests."""
         self.entries = 0
@@ -80,17 +77,6 @@ class Recording:
         self.before_turn: Callable[[], None] = lambda: None
         """Called before each turn."""
         self.writes: list[tuple[Kind, Entry]] = []
-        self.address, self.close, self.program = target.address, target.close, target.program
-        self.expect_silence = target.expect_silence
-        self.load, self.runs, self.read_counter = target.load, target.runs, target.read_counter
-
-    @property
-    def restarts(self) -> int:
-        return self.target.restarts
-
-    @property
-    def undisturbed(self) -> bool:
-        return self.target.undisturbed
 
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:

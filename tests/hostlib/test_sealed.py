@@ -8,7 +8,9 @@ import os
 import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -95,8 +97,9 @@ def free_address() -> tuple[str, int]:
         return found
 
 
-def answered(answer: str) -> None:
-    """Have a second rank meet a first one that answers so, whatever the second has told it."""
+@contextlib.contextmanager
+def second_meets() -> Iterator[tuple[RankChannel, Future[Any]]]:
+    """Have a second rank meet a first one, whose channel this yields, with what will come of the second."""
     address = free_address()
     with (
         contextlib.closing(RankChannel(0, 2, address, SECRET, 60)) as first,
@@ -109,33 +112,21 @@ def answered(answer: str) -> None:
                 channel.gather(own.to_text())
                 meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
 
-        met = threads.submit(second)
-        first.gather(RankArrival.here().to_text())
-        first.spread(answer)
-        met.result()
+        yield first, threads.submit(second)
 
 
 def test_an_answer_of_an_earlier_launch_is_refused() -> None:
     recorded = seal(json.dumps({"challenges": ["0" * 32, "1" * 32], "configs": [{}, {}]}), SECRET)
-    with pytest.raises(RendezvousError, match="rank 1: the first rank's message answers another launch"):
-        answered(recorded)
+    with second_meets() as (first, met):
+        first.gather(RankArrival.here().to_text())
+        first.spread(recorded)
+        with pytest.raises(RendezvousError, match="rank 1: the first rank's message answers another launch"):
+            met.result()
 
 
 def test_a_first_rank_that_cannot_seal_ends_the_others_wait() -> None:
-    address = free_address()
     unset = Settings.from_environment(RIGHT | {"INA_TOKEN": ""})
-    with (
-        contextlib.closing(RankChannel(0, 2, address, SECRET, 60)) as first,
-        ThreadPoolExecutor(1) as threads,
-    ):
-
-        def second() -> None:
-            with contextlib.closing(RankChannel(1, 2, address, SECRET, 60)) as channel:
-                own = RankArrival.here()
-                channel.gather(own.to_text())
-                meet(channel, 1, own, [], None, Settings.from_environment(RIGHT))
-
-        met = threads.submit(second)
+    with second_meets() as (first, met):
         own = RankArrival.here()
         arrivals = [RankArrival.from_text(text) for text in first.gather(own.to_text())]
         with pytest.raises(ConfigError, match="INA_TOKEN has 0 characters"):
