@@ -93,7 +93,7 @@ def _only_wake(number: int, frame: object) -> None:
 
 
 WATCH_S = 0.5
-"""Interval between checks of a watched program."""
+"""Seconds between checks of a watched program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

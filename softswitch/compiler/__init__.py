@@ -47,7 +47,7 @@ Dump = Callable[[str, Callable[[], str]], None]
 
 
 def _no_dump(name: str, render: Callable[[], str]) -> None:
-    """Ignore the result of a pass."""
+    """Do nothing: the `dump` of a compilation whose passes are not shown."""
 
 
 def compile_source(

@@ -138,7 +138,10 @@ def _alone(lock: Path) -> Iterator[Path]:
 
 
 def compile_c(command: list[str], text: str, target: Path) -> None:
-    """Build a C text, by a compiler with its flags, and seal the object. Raises BuildFailed, OSError."""
+    """Compile C `text` to the shared object `target`, and seal it (`softswitch.engine.cache.seal`).
+
+    `command` is the compiler with its flags. Raises BuildFailed, or OSError if a file cannot be written.
+    """
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as scratch:
         source, built = Path(scratch) / "pipeline.c", Path(scratch) / "pipeline.so"
         source.write_text(text)

@@ -470,7 +470,10 @@ class CompiledPipeline:
         return twin
 
     def lend_packet(self, packet: CompiledPacket) -> CompiledPacket:
-        """Return a copy that reads large headers from `packet`, which must not change meanwhile."""
+        """Return a copy that reads large headers from `packet`.
+
+        `packet` must not change while the copy is in use.
+        """
         twin = CompiledPacket(self._ops.packet_size, packet.frame, packet)
         self._ops.lend(twin.address, packet.address)
         return twin

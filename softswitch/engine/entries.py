@@ -100,7 +100,10 @@ class TableEntries:
         return canonical
 
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Replace the invocation of the entry with this match; return its canonical form."""
+        """Replace the entry that has the match of `entry` by `entry`; return its canonical form.
+
+        Raises BadEntry or NoSuchEntry.
+        """
         self._check_mutable()
         canonical = self._canonical(entry)
         match = self._match(canonical)

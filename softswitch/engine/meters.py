@@ -98,7 +98,7 @@ def _counter(meaning: str) -> int:
 
 @dataclass(slots=True)
 class PortStatistics:
-    """Counters of the frames at one port. Bytes are counted only beside ``rx_packets`` and ``tx_packets``."""
+    """Counters of the frames at one port. Only ``rx_bytes`` and ``tx_bytes`` count bytes."""
 
     rx_packets: int = _counter("Frames that arrived, before impairments.")
     rx_bytes: int = _counter("Bytes of the frames that arrived.")

@@ -265,11 +265,11 @@ class NativeEngine:
         self._pipeline = served  # keeps it alive; the previous one is no longer in use
 
     def lock(self) -> None:
-        """Keep packets out until `unlock`; recursive."""
+        """Stop processing packets until `unlock`, which must be called as often as `lock`."""
         self._library.engine_lock(self._engine)
 
     def unlock(self) -> None:
-        """Admit packets again."""
+        """Process packets again, after `lock`."""
         self._library.engine_unlock(self._engine)
 
     def set_group(self, group: int, members: Members | None, exclusions: Sequence[int] = ()) -> None:
@@ -278,7 +278,7 @@ class NativeEngine:
         self._members(self._library.engine_set_group, group, excluded or members)
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports of a level 2 exclusion id; None: the port whose number is the id."""
+        """Set the ports that a level 2 exclusion id excludes; None: the port whose number is the id."""
         members = None if ports is None else [(port,) for port in ports]
         self._members(self._library.engine_set_exclusion, id_, members)
 
@@ -335,7 +335,7 @@ class NativeEngine:
         return data, lengths, times
 
     def capture(self, settings: CaptureSettings | None) -> None:
-        """Start capturing frames at the ports, or stop."""
+        """Start capturing frames at the ports; None: stop."""
         config = None
         if settings is not None:
             config = _CaptureConfig(settings.epoch_ns, settings.capacity, settings.snap)
@@ -345,7 +345,7 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def captured(self, port: int) -> tuple[bytes, int]:
-        """Remove and return a port's records; also return the number of records lost for lack of room."""
+        """Remove and return a port's records. Also return the number of records lost for lack of memory."""
         dropped = ctypes.c_uint64()
         room, records = 0, ctypes.create_string_buffer(0)
         while True:

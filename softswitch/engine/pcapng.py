@@ -27,9 +27,9 @@ class CaptureSettings:
     notes: tuple[str, ...] = ()
     """Names of the metadata to record for each received packet; names that the program lacks are ignored."""
     snap: int = 65535
-    """Maximum bytes of a frame."""
+    """Maximum number of bytes of a frame to record."""
     capacity: int = 64 << 20
-    """Maximum bytes of records of one port waiting to be taken; records beyond it are counted and lost."""
+    """Maximum number of bytes of records to keep for a port until they are read; further ones are lost."""
     epoch_ns: int = 0
     """The switch's time 0 in the records: nanoseconds since 1970, or of virtual time."""
 
@@ -58,7 +58,7 @@ def packet_block(frame: bytes, time_ns: int, *, inbound: bool, comment: str = ""
         time_ns: Its time, nanoseconds since 1970.
         inbound: Whether the frame was received; if not, it was sent.
         comment: A comment.
-        snap: Maximum bytes to keep.
+        snap: Maximum number of bytes of the frame to keep.
     """
     kept = frame[:snap]
     head = struct.pack("<IIIII", 0, time_ns >> 32, time_ns & 0xFFFFFFFF, len(kept), len(frame))

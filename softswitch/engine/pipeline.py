@@ -59,7 +59,7 @@ class BadEntry(PipelineError):
 
 
 class EntryExists(PipelineError):
-    """The table holds an entry with the same match already."""
+    """The table already holds an entry with the same match."""
 
 
 class NoSuchEntry(PipelineError):
@@ -158,8 +158,8 @@ class Pipeline(Protocol):
         Args:
             name: Name of the counter.
             index: Number of the cell.
-            packets: Its packets from now on.
-            bytes_: Its bytes from now on.
+            packets: The cell's new number of packets.
+            bytes_: The cell's new number of bytes.
         """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
@@ -173,8 +173,8 @@ class Pipeline(Protocol):
         Args:
             table: Name of the table.
             entry: The entry that has the counter; None: the default action.
-            packets: Its packets from now on.
-            bytes_: Its bytes from now on.
+            packets: The counter's new number of packets.
+            bytes_: The counter's new number of bytes.
 
         Raises NoSuchEntry.
         """

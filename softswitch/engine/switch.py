@@ -183,7 +183,7 @@ class Switch:
             return {group: list(members) for group, members in self._groups.items()}
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports of a level 2 exclusion id (Tofino); None: the port whose number is the id."""
+        """Set the ports that a level 2 exclusion id excludes (Tofino); None: the port with the id's number."""
         _check_number("level 2 exclusion id", id_)
         _check_members([(port, 0) for port in ports or ()])
         with self.locked():
@@ -265,7 +265,10 @@ class Switch:
         return frames
 
     def drain_batch(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Return the frames of `drain_timed` unsplit: frames back to back, their lengths, their times, µs."""
+        """Remove and return the frames that have left by a memory port, as for `drain_timed`.
+
+        Returns the frames back to back, their lengths in bytes, and their arrival times in microseconds.
+        """
         if not isinstance(self._ports.get(port), MemoryPort):
             raise PortError(f"port {port} is not a memory port")
         return self._engine.drain(port)
@@ -277,7 +280,7 @@ class Switch:
     def captured(self, port: int) -> tuple[bytes, int]:
         """Return a port's records since the last call: pcapng packet blocks (`softswitch.engine.pcapng`).
 
-        Also returns the number of records lost so far for lack of room.
+        Also returns the number of records lost so far for lack of memory.
         """
         if port not in self._ports:
             raise PortError(f"there is no port {port}")

@@ -21,7 +21,10 @@ CELL = 80
 """Bytes of a cell of the packet buffer."""
 
 DROP, NO_MIRROR = 1, 4
-"""Bits of ``drop_ctl`` that drop unicast and multicast, and the mirror; bit 2 is for copies to the CPU."""
+"""Bits of ``drop_ctl``: `DROP` drops unicast and multicast packets, `NO_MIRROR` drops the mirror.
+
+The bit between them drops copies to the CPU; this switch makes none.
+"""
 
 RECIRCULATING = range(68, 72)
 """Ports of a pipe that lead back into it."""
@@ -74,7 +77,10 @@ def passes_over_front(program: ir.Program) -> bool:
 
 
 def takes_front(program: ir.Program) -> bool:
-    """Return True if the egress parser first extracts the intrinsic metadata, so its bytes need not exist."""
+    """Return True if the egress parser first extracts the intrinsic metadata.
+
+    If so, the metadata's bytes need not exist: the values are set directly.
+    """
     match program.egress_states["start"].body:
         case (ir.Extract(header, None), *_):
             return is_told(header, "egress")

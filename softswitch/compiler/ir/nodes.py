@@ -53,7 +53,10 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct type; a `union` has headers of which at most one is valid, or stacks of such headers."""
+    """A struct type; if `union` is True, a header union, or the stacks for the members of a stack of unions.
+
+    At most one header of a union is valid.
+    """
 
     name: str
     fields: tuple[tuple[str, Type], ...]

@@ -266,7 +266,8 @@ def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 3
 def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
     """Return a place for an extern to write to, and the statements that must follow the call.
 
-    For a slice, or storage at a run-time index, the place is a new variable, which the statements copy.
+    If the target is a slice, or has a run-time index, the place is a new variable; the statements copy it to
+    the target.
     """
     if not isinstance(value, Run):
         raise CompileError(f"{show(value)} cannot be written to", pos, "a variable, or a part of one")
@@ -320,7 +321,7 @@ def checked_instance(
 ) -> Object:
     """Check the constructor call and the methods of an instance of an extern; return the object.
 
-    Only the declaration of the extern is used. Raises CompileError.
+    The object has only the properties that follow from the extern's declaration. Raises CompileError.
     """
     if any(_constructs(body, arg.value) for arg in decl.args):
         raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")

@@ -83,7 +83,7 @@ def _expr(expr: ir.Expr) -> ir.Expr:
 
 
 def _part(base: ir.Expr, name: str, type_: ir.Type, pos: ir.Position) -> ir.Expr:
-    """Return a member of a virtual struct."""
+    """Return the stored value for the member `name` of a virtual struct (see `_is_virtual`)."""
     match base:
         case ir.Member(_, header, outer):
             return ir.Member(type_, header, f"{outer}.{name}", pos=pos)

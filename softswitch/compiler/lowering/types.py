@@ -357,7 +357,10 @@ def contains_varbits(type_: Type) -> bool:
 
 
 def data_type(type_: Type, pos: ir.Position) -> ir.DataType:
-    """Return the type of a digest's data or of a register's cells. Raises CompileError."""
+    """Return the type of a digest's data or of a register's cells, for P4Info.
+
+    Raises CompileError if values of the type cannot be sent to the control plane.
+    """
     match type_:
         case ir.Bits():
             return ir.DataType("bits", scalar=type_)

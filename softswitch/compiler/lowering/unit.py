@@ -207,9 +207,9 @@ class Architecture:
         call_object: Lowers a call of a method of such an instance.
         call_function: Lowers a call of an extern function that only this architecture has.
         check: Raises Unsupported if the main package is not one of the architecture's.
-        lower: Lowers the blocks of ``main``. Returns a function to call when all other code has been checked:
-            it returns the results. If its argument is True, it raises CompileError for a register that a
-            packet may access twice.
+        lower: Lowers the blocks of ``main``. Returns a function that must be called after all other code has
+            been checked, and returns fields of the `ir.Program`. If its argument is True, it raises
+            CompileError for a register that a packet may access twice.
     """
 
     checks: tuple[str, int] | None

@@ -105,8 +105,8 @@ OBJECTS = (
 class Object(ir.SourceNode):
     """An instance of an extern; `name` is its control-plane name.
 
-    `unit` is the unit of a counter or meter, or the algorithm of an action selector; `colour` the variable
-    that a direct meter writes.
+    `unit` is the unit of a counter or meter, or the algorithm of an action selector. `colour` is the name of
+    the variable that a direct meter writes.
     """
 
     type: t.ExternType

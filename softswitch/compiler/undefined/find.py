@@ -167,7 +167,10 @@ def _run_action(
 
 
 def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
-    """Apply a statement after which the next one follows, unless there is a parser error."""
+    """Apply a statement that neither branches nor jumps to the state of one path.
+
+    If the statement may cause a parser error, the path with the error is added to `leaves`.
+    """
     e.paths.steps += 1
     match s:
         case ir.Assign():

@@ -65,7 +65,7 @@ def anything(type_: ir.Type, *, trusted: bool = False) -> Bounds:
 
 
 def constant(value: int) -> Bounds:
-    """Return the bounds of one value that the program determines."""
+    """Return bounds that contain only `value`, trusted: packets cannot influence it."""
     return Bounds(value, value, True)
 
 
@@ -418,7 +418,10 @@ def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
 
 
 def merged(states: Iterable[PathState]) -> PathState:
-    """Return a state with only those facts that hold in all `states`; undefined in one is undefined."""
+    """Return a state with only those facts that hold in all `states`.
+
+    A scalar that is undefined in one of the states is undefined in the result.
+    """
     first, *others = states
     values, valid, unset = first.values.copy(), first.valid.copy(), first.unset.copy()
     for other in others:

@@ -205,7 +205,11 @@ def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) ->
 def _summed_blocks(
     body: BodyWriter, data: Sequence[ir.Expr]
 ) -> tuple[Sequence[CellBlock], HeaderHome | None]:
-    """Return the cell blocks of a header with which `data` begins (in 16-bit words), and the header."""
+    """Return the blocks of a header (`wire.CellBlock`) whose fields are the beginning of `data`.
+
+    Also return the header. The blocks are contiguous and whole 16-bit words; without such blocks, return
+    ``((), None)``.
+    """
     first = data[0]
     if not isinstance(first, ir.Member) or not isinstance(first.base.type, ir.Header):
         return (), None

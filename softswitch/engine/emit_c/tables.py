@@ -207,7 +207,10 @@ def emit_apply(unit: Translation, layout: TableLayout, number: int, out: Writer)
 
 
 def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: bool) -> None:
-    """Write the counter, meter and time of a hit on an entry or, at `place`, a default action."""
+    """Write the update of the direct counter, the direct meter and the time of the last hit.
+
+    They belong to the entry or the default action that is the C lvalue `place`.
+    """
     out = body.out
     if table.direct_counter is not None:
         out.line(f"p4_hit(&{place}.hits, {body.unit.architecture.counted});")
