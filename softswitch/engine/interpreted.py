@@ -28,8 +28,8 @@ _COPY = [field.name for field in fields(Copy)]
 class InterpretedProgram:
     """The engine's view of a `Pipeline` in Python.
 
-    The engine identifies a packet by the address of its memory. This memory holds only the program's metadata,
-    which captures read; the packet is kept here until the engine uses the memory for another packet.
+    The engine identifies a packet by the address of its memory. This memory holds only the program's
+    metadata, which captures read; the packet is kept here until the engine reuses the memory.
     """
 
     state_address = None

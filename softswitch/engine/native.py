@@ -278,7 +278,7 @@ class NativeEngine:
         self._members(self._library.engine_set_group, group, excluded or members)
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports that a level 2 exclusion id excludes; None: the port whose number is the id."""
+        """Set the ports that a level 2 exclusion id excludes; see `Switch.set_exclusion`."""
         members = None if ports is None else [(port,) for port in ports]
         self._members(self._library.engine_set_exclusion, id_, members)
 

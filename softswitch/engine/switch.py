@@ -183,7 +183,10 @@ class Switch:
             return {group: list(members) for group, members in self._groups.items()}
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports that a level 2 exclusion id excludes (Tofino); None: the port with the id's number."""
+        """Set the ports that a level 2 exclusion id excludes (Tofino).
+
+        None restores the default: the id excludes the port with its number.
+        """
         _check_number("level 2 exclusion id", id_)
         _check_members([(port, 0) for port in ports or ()])
         with self.locked():

@@ -122,7 +122,7 @@ def _counters(of: PortStatistics) -> Tree:
 
 
 Element = tuple[str, Mapping[str, str]]
-"""An element of a path: its name, and the values of a list's keys by key."""
+"""An element of a path: its name and, for an entry of a list, the values of the list's keys."""
 Elements = tuple[Element, ...]
 Node = Any
 """A leaf, a tree, or the entries of a list by key."""
@@ -135,7 +135,7 @@ class BadPath(ValueError):
 
 
 def elements(*paths: Any) -> Elements:
-    """Return the elements of a prefix followed by a path's. Raises BadPath."""
+    """Return the elements of all `paths`, such as a prefix and a path, in order. Raises BadPath."""
     found: list[Element] = []
     for path in paths:
         if path.element:
@@ -238,7 +238,10 @@ def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
 
 
 def _decoded(data: bytes) -> Any:
-    """Decode a SubscribeRequest; None if it is invalid: gRPC treats undecodable streams as alive."""
+    """Decode a SubscribeRequest; return None if it is invalid.
+
+    No error is raised: gRPC would not end the stream after an error raised here.
+    """
     try:
         return gnmi.SubscribeRequest.FromString(data)
     except DecodeError:

@@ -31,7 +31,10 @@ MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
 
 def invocation(bundle: Bundle, table: TableSchema, action: Any) -> ir.Invocation:
-    """Return the invocation for an entry's ``TableAction``, a member or a group. Raises RequestError."""
+    """Return the invocation for an entry's ``TableAction`` that names a member or a group.
+
+    Raises RequestError.
+    """
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     state = bundle.profiles.setdefault(profile.id, ProfileState())

@@ -175,8 +175,9 @@ _ID_OF = {
 class RoleConfig:
     """A role's permissions.
 
-    The role may write the entities of `exclusive` ids, as no other role, and of `shared` ids. If
-    `receives_packets`, it receives all PacketIns, or those with the metadata (id, value) `packet_filter`.
+    The role may write the objects whose ids are in `exclusive` or `shared`; no other role may write the
+    objects in `exclusive`. If `receives_packets` is True, the role receives PacketIns: all of them or, with a
+    `packet_filter` (id, value), those that have this metadata.
     """
 
     exclusive: frozenset[int] = frozenset()

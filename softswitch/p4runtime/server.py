@@ -32,7 +32,7 @@ MAX_MESSAGE = 64 << 20
 """Longest accepted message, bytes: enough for a batch of half a million entries."""
 
 MAX_UNREAD = 64 << 20
-"""Maximum bytes waiting on a stream whose client does not read; further packets and errors are dropped."""
+"""Maximum number of bytes that wait on a stream until its client reads them; further messages are dropped."""
 
 
 CODES: Final = {
@@ -100,10 +100,10 @@ _GRACE_S = 2.0
 """Time for requests in progress when the service closes, seconds."""
 
 _STATUS_BYTES = 5000
-"""Bytes for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
+"""Maximum number of bytes of a batch's errors: clients accept 8 KiB of metadata, and base64 adds a third."""
 
 _ERROR_BYTES = 60
-"""Bytes of one error of a batch, without its text."""
+"""Number of bytes of one error of a batch, without its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,9 @@ class Serving:
 class Service:
     """A P4Runtime service for one device, listening until `close`.
 
-    `address` is ``host:port`` or ``unix:path``, `port` the port's number, or None for a Unix socket; both
-    state the port taken for port 0. Raises OSError if the address is not available.
+    `address` is ``host:port`` or ``unix:path``; `port` is the port's number, or None for a Unix socket. If
+    the requested port is 0, both have the number of the port taken. Raises OSError if the address is not
+    available.
     """
 
     def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
@@ -192,10 +193,10 @@ class Service:
 
 
 class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Decodes messages of streams with our own function: gRPC treats streams that it cannot decode as alive.
+    """Decodes the messages of streams by `_decode_stream_message`, so that gRPC finds no invalid message.
 
-    (gRPC ends such a stream itself and then also asks this service to end it. If nothing was sent before, the
-    second end never completes, and a server with such a stream does not stop.)
+    After an invalid message, gRPC would end the stream itself, then ask this service to end it. If nothing
+    was sent before, the second end would never complete, and the server would not stop.
     """
 
     def intercept_service(self, continuation: Any, call: Any) -> Any:

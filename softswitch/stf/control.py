@@ -184,7 +184,7 @@ class Plane(Protocol):
         """Set packets and bytes of a counter's cell; see `Pipeline.write_counter`."""
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return the number of packets that have hit an entry, and of their bytes."""
+        """Return the number of packets that have hit an entry, and their number of bytes."""
 
     def read_register(self, name: str, index: int) -> int:
         """Return the value of a register's cell."""

@@ -29,7 +29,7 @@ from softswitch.stf.script import (
 )
 
 PACKET_GAP_US = 1000
-"""Virtual time between two packets."""
+"""Virtual time between two packets, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,9 +242,9 @@ def _stand_in(body: Body, formal: Formal) -> Value:
 
 
 def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position) -> Value:
-    """Return an object for a parameter of unused code, whose type is a packet or an extern unknown to v1model.
+    """Return an object for a parameter of unused code: a packet, or an extern that v1model lacks.
 
-    Raises Unsupported for the other externs of v1model, such as registers.
+    Raises Unsupported for v1model's externs that programs instantiate, such as registers.
     """
     symbol = body.unit.globals.find(type_.name)
     assert isinstance(symbol, ExternDef)
