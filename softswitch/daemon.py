@@ -78,7 +78,10 @@ class StopSignal:
             self._told.send(bytes((_SOMEBODY,)))
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most this time, in any thread except the main one; return True if the switch must stop."""
+        """Wait at most `timeout_s` seconds; return True if the switch must stop.
+
+        Call it in any thread except the main one.
+        """
         return self._event.wait(timeout_s)
 
     def wait_in_main_thread(self) -> None:

@@ -268,7 +268,10 @@ def _code(error: RequestError) -> Any:
 
 
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
-    """End a call as UNKNOWN if any part of it was refused, with an error for each part, up to `_SHOWN`."""
+    """End a call with status UNKNOWN if an update or read in it was refused.
+
+    The status has the error of each update or read, up to number `_SHOWN`.
+    """
     failed = [outcome for outcome in outcomes if outcome is not None]
     if not failed:
         return

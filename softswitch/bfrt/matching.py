@@ -1,8 +1,8 @@
 """The program's match-action tables, registers and counters.
 
-Table entries are converted to P4Runtime entries, whose code checks them, and back. Registers and counters
-have an entry for each index; the fields of a register are the scalars of its cell. If entries overlap, the
-smallest ``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
+Table entries are converted to P4Runtime entries, which the P4Runtime service checks and stores, and back.
+Registers and counters have an entry for each index; the fields of a register are the scalars of its cell. If
+entries overlap, the smallest ``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def cells(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
 
 
 class _Cells:
-    """A table with one entry for each index; the entries always exist."""
+    """The table of a register or counter array: one entry for each index. The entries always exist."""
 
     table: TableSpec
 

@@ -72,7 +72,9 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
     """Return the shared object of a C text that includes headers of ``runtime/``, building it if necessary.
 
-    Warns if it is built outside the expected folder. Raises NoCompiler, NoCache or BuildFailed.
+    Logs a warning if the object is not written to the usual folder.
+
+    Raises NoCompiler, NoCache or BuildFailed.
     """
     content = content_hash(text, flags)
     here = hashed(content, _processor())
@@ -162,7 +164,7 @@ def compile_c(command: list[str], text: str, target: Path) -> None:
 
 
 def _failure(command: list[str], status: int, stderr: str) -> str:
-    """Return a message: the compiler's failure, the remedy if one is known, and its whole output."""
+    """Return a message: the compiler's failure, a remedy if one is known, and the compiler's whole output."""
     first = _first_error(stderr)
     advice = next((of for words, of in _ADVICE if words in first), "")
     if status < 0 and not advice:
@@ -222,7 +224,7 @@ def find_compiler() -> str:
 
 
 def content_hash(text: str, flags: tuple[str, ...]) -> str:
-    """Return the hash of a C text without its comments, of its flags, and of the runtime headers."""
+    """Return one hash of a C text without its comments, the compiler's flags and the runtime headers."""
     plain = _COMMENT.sub(lambda found: found[1] or " ", text)
     return hashed(plain, " ".join(flags), _runtime_text())
 

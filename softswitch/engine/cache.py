@@ -298,7 +298,7 @@ def _pickled(program: ir.Program) -> bytes:
 
 
 def emit_once(program: ir.Program) -> str:
-    """Return the C text of a program (`emit_c`), from the cache if the program is one of `compile_once`.
+    """Return the C text of a program (`emit_c`), from the cache if `compile_once` returned the program.
 
     Raises Unsupported.
     """

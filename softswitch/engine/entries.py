@@ -277,7 +277,11 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """A table's representation in C: `kind` is none, code, exact, lpm or ordered."""
+    """A table's representation in C.
+
+    `kind` is the way to find an entry: none (the table has no key), code (comparisons in C), exact (hash
+    table), lpm (hash table for all prefix lengths) or ordered (tuple space search, by priority).
+    """
 
     table: ir.Table
     kind: str
@@ -304,7 +308,7 @@ class TableLayout:
 
     @property
     def prefix_top(self) -> int:
-        """End of the first lpm key, in bits from the least significant end; 0: there is none."""
+        """Index of the bit above the first lpm key in the packed key; 0: there is no lpm key."""
         return next((part.offset + part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     @property

@@ -321,7 +321,7 @@ class NativeEngine:
         return None if next_us == _NEVER else next_us
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Remove and return the frames that have left by a memory port: back to back, lengths, times."""
+        """Remove and return the frames that have left by a memory port; see `Switch.drain_batch`."""
         size = ctypes.c_uint64()
         count = self._library.engine_pending(self._engine, port, ctypes.byref(size))
         data = bytearray(size.value)

@@ -1,7 +1,7 @@
-"""gNMI for the embedded switch, read-only: its ports and its changes.
+"""gNMI for the embedded switch, read-only: its ports, and whether its program or entries have changed.
 
-Ports are interfaces of OpenConfig (openconfig-interfaces, openconfig-p4rt). Further leaves show whether a
-switch has changed.
+Ports are interfaces of OpenConfig (openconfig-interfaces, openconfig-p4rt). The leaves `boot-time` and
+`writes` change whenever the program or its entries may have changed.
 
 ::
 

@@ -545,7 +545,10 @@ def _abort(context: Any, error: RequestError) -> NoReturn:
 
 
 def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
-    """End a batch with failed parts as UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
+    """End a batch, some of whose updates or reads failed, with status UNKNOWN.
+
+    The status has one ``p4.v1.Error`` for each update or read of the batch.
+    """
     failed = [error for error in outcomes if error]
     text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
     room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)

@@ -256,7 +256,7 @@ def _pattern(table: TableSchema, f: FieldInfo, message: Any) -> ir.Pattern:
                 raise InvalidArgument(f"{what} has mask 0; leave a don't-care field out of the match")
             if value & ~mask:
                 raise InvalidArgument(
-                    f"{what} is 0x{value:x} under mask 0x{mask:x}: bits outside it must be 0"
+                    f"{what} is 0x{value:x} under mask 0x{mask:x}: bits outside the mask must be 0"
                 )
             return ir.Pattern("mask", value, mask)
         case _:

@@ -237,7 +237,7 @@ class RegisterArray(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class Digest(ControlObject):
-    """A message of ``digest`` to the control plane.
+    """A kind of message that calls of ``digest`` send to the control plane.
 
     `data` is the type of its data; `name` is the type's name (v1model) or the instance's (Tofino).
     """

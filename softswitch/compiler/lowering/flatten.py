@@ -158,7 +158,10 @@ def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
 
 
 def _siblings(expr: ir.Expr) -> list[ir.Expr]:
-    """Return the other headers of a header's union, or the other stacks of its stack."""
+    """Return the other headers of the union that contains the header `expr`; [] if there is no union.
+
+    For a stack that holds one member of a stack of unions, return the stacks of the other members.
+    """
     match expr:
         case ir.Member(_, base, name, pos=pos) if isinstance(base.type, ir.Struct) and base.type.union:
             others = [(other, type_) for other, type_ in base.type.fields if other != name]

@@ -147,7 +147,10 @@ def _run_action(
     *,
     hit: bool = True,
 ) -> list[PathState]:
-    """Return the states after one of a table's actions; if `args` is None, for any arguments of an entry."""
+    """Return the states after the action `name` of a table ran with `args`.
+
+    If `args` is None, the arguments are unknown: an entry of the control plane provides them.
+    """
     table = e.program.tables[s.table]
     names = [ref.action for ref in table.actions]
     if s.hit is not None:
@@ -167,7 +170,7 @@ def _run_action(
 
 
 def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
-    """Apply a statement that neither branches nor jumps to the state of one path.
+    """Update the state of one path for a statement, which must not branch or jump.
 
     If the statement may cause a parser error, the path with the error is added to `leaves`.
     """

@@ -136,7 +136,10 @@ class _Settler:
         return self._inside(expr)
 
     def _table_keys(self, table: ir.Table) -> tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]:
-        """Return a table's keys with undefined values replaced, and the statements that they need before."""
+        """Return a table's keys with undefined values replaced.
+
+        Also return the statements that must run before the keys are evaluated.
+        """
         if self._choice is not Choice.BMV2:
             keys = tuple(replace(key, expr=self._expr(key.expr)) for key in table.keys)
         else:

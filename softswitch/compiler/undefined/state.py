@@ -70,13 +70,13 @@ def constant(value: int) -> Bounds:
 
 
 def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Bounds:
-    """Return the bounds of a result from `low` to `high`: all values of the type if it may wrap around."""
+    """Return the bounds `low` to `high` of a result or, if it may wrap around, all values of the type."""
     full = anything(type_, trusted=trusted)
     return Bounds(low, high, trusted) if full.low <= low and high <= full.high else full
 
 
 def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
-    """Return the bounds of the result of an operation on numbers."""
+    """Return the bounds of the result of `expr`, an operation on numbers with these bounds."""
     trusted = left.trusted and right.trusted
     full = anything(expr.type, trusted=trusted)
     a, b = left.only, right.only

@@ -47,7 +47,7 @@ MAX_INLINE_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """The functions that mention each scalar variable; a variable that one function mentions can be local."""
+    """The functions that mention each scalar variable. A variable of only one function can be local to it."""
 
     users: dict[str, set[str]]
 

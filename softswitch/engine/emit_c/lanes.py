@@ -570,7 +570,10 @@ def _assigned(body: BodyWriter, group: Sequence[ir.Stmt]) -> set[str]:
 def _hoisted(
     body: BodyWriter, group: Sequence[ir.Stmt], assigned: set[str]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the register slots whose index is constant in the loop: (group, index) to (pointer, guard)."""
+    """Return the register slots that a loop accesses with an index that is constant during the loop.
+
+    The result maps (group, C text of the index) to (name of a pointer to the slot, condition that it exists).
+    """
     names = _names(body)
     slots: dict[tuple[str, str], tuple[str, str]] = {}
     for statement in all_statements(group):

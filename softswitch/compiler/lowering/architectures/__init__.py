@@ -128,7 +128,7 @@ def _check_package_shape(
 ) -> None:
     """Raise CompileError if the parameters of the block `found` do not fit the type `wanted`.
 
-    Type parameters of the package that the parameters determine are added to `bound`.
+    Add to `bound` the types of the package's type parameters that follow from the block's parameters.
     """
     own = constant_body(unit, Scope(found.scope))
     have = [(param.direction, type_at(own, param.type)) for param in found.decl.params]

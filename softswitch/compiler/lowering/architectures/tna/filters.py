@@ -185,7 +185,7 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
 
 
 def execute_lpf(call: MethodCall) -> Value:
-    """Emit a low-pass filter's update by a value, and return the filtered value."""
+    """Emit the update of a low-pass filter with the call's value, and return the filtered value."""
     found, value = _FilterCells(call), _value(call)
     pos, result = call.pos, call.on.type.args[0]
     assert isinstance(result, ir.Bits)
@@ -206,7 +206,10 @@ def execute_lpf(call: MethodCall) -> Value:
 
 
 def execute_wred(call: MethodCall) -> Value:
-    """Emit a Wred filter's update by a value; return its result, which says whether to drop the packet."""
+    """Emit the update of a Wred filter with the call's value.
+
+    Return the filter's result: its value for "drop" or for "pass".
+    """
     what, pos = call.on.details, call.pos
     found, value = _FilterCells(call), _value(call)
     assert isinstance(what, Filter)
@@ -287,7 +290,7 @@ class _FilterCells:
         return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
 
     def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
-        """Emit the move of the average towards `target`, by a fraction of `gain` for each elapsed ns."""
+        """Emit the move of the average towards `target`: `gain` * 2**-48 of the distance per elapsed ns."""
         body, pos = self._body, self._pos
         gress = "ingress" if body.stage is Stage.INGRESS else "egress"
         now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)

@@ -266,7 +266,7 @@ def _given_table(making: Making) -> MathTable:
 
 
 def _variable(type_: ir.Bits) -> Callable[[Making], Object]:
-    """Return a function that makes an extern with one variable, and stores its name as `Object.colour`."""
+    """Return a function that makes an extern with one variable; `Object.colour` is the variable's name."""
 
     def make(making: Making) -> Object:
         name = making.body.unit.variable(f"{making.object.name}.value", type_)
