@@ -258,7 +258,7 @@ def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dic
 
 
 def _reached_at(switch: Switch) -> dict[str, object]:
-    """Return the addresses to which the ports' far ends connect; interfaces have none."""
+    """Return the addresses to which the far ends of UDP ports and shared memory ports connect, by port."""
     return {
         "udp_ports": {
             str(number): switch.port_address(number)[1]

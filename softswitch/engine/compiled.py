@@ -152,7 +152,11 @@ class _CTable:
     """For each action, its number and the masks of its parameters."""
 
     def position(self, entry: ir.ConstEntry) -> int:
-        """Return an entry's position: in order of precedence, or, for tables in code, in source order."""
+        """Return the position of an entry in the shared object.
+
+        Entries are in the order of precedence or, for tables in code, in source order; other tables have no
+        positions: 0.
+        """
         kind = self.layout.kind
         if kind == "ordered":
             return self.entries.position(entry)
@@ -354,7 +358,7 @@ class CompiledPipeline:
         _configure_meter(self._part(table, "direct meter", entry), rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
+        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
         return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:

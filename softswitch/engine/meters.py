@@ -66,7 +66,7 @@ class TokenMeter:
             self._peak = _Bucket(rates.pir, rates.pburst, rates.pburst)
 
     def read(self) -> MeterReading:
-        """Return rates and counts."""
+        """Return the meter's rates and counts."""
         return MeterReading(self.rates, tuple(self.seen))
 
     def colour(self, now_us: int, cost: int, length: int) -> int:

@@ -220,8 +220,8 @@ class NativeEngine:
         """Open a port. If `run` already serves other ports, hold `lock` during the call.
 
         Args:
-            number: Its number.
-            spec: Its kind and addresses.
+            number: The port's number.
+            spec: The port's kind and addresses.
             rx: Impairments of received frames.
             tx: Impairments of sent frames.
 

@@ -29,7 +29,7 @@ DROP_PORT = 511
 """``egress_spec`` after ``mark_to_drop``."""
 
 MAX_FRAME = 9216
-"""Longest frame in or out, in bytes."""
+"""Maximum length in bytes of a frame that enters or leaves."""
 
 
 class PipelineError(Exception):
@@ -194,7 +194,7 @@ class Pipeline(Protocol):
         """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
+        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
         """Record a hit of the entry at `now_us`, from which its idle time is then counted."""

@@ -42,7 +42,7 @@ class PortError(SwitchError):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPort:
-    """A port whose frames the calling program delivers and takes; the CPU port if `cpu`."""
+    """A port whose frames the calling program delivers and takes. If `cpu` is True, it is the CPU port."""
 
     cpu: bool = False
 

@@ -116,7 +116,7 @@ Object = TableSchema | ActionInfo | ProfileInfo | ArrayInfo
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All objects of one P4Info, each kind by id.
+    """All objects of one P4Info: for each kind, the objects by id.
 
     `packet_headers` are the headers between controller and switch, "packet_in" and "packet_out", by name.
     """

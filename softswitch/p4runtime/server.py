@@ -97,7 +97,7 @@ _OURS = "/p4.v1.P4Runtime/"
 _ENTITIES_PER_MESSAGE = 512
 
 _GRACE_S = 2.0
-"""Time for requests in progress when the service closes, seconds."""
+"""Seconds that requests in progress have to finish when the service closes."""
 
 _STATUS_BYTES = 5000
 """Maximum number of bytes of a batch's errors: clients accept 8 KiB of metadata, and base64 adds a third."""

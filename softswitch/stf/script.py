@@ -123,7 +123,8 @@ class Remove(AtLine):
 class CheckCounter(AtLine):
     """Compare a counter with `number`.
 
-    If `index` is a number, the counter is a cell of an array; if it is a label, the entry's direct counter.
+    If `index` is a number, the counter is a cell of an array. If `index` is a label, the counter is the
+    direct counter of the entry with this label.
     """
 
     counter: str

@@ -257,7 +257,7 @@ class NewType:
 
 @dataclass(frozen=True, slots=True)
 class ActionProfile(ControlObject):
-    """An action profile of up to `size` members or, as a `selector`, also of groups of them."""
+    """An action profile with up to `size` members. If `selector` is True, it also has groups of members."""
 
     size: int
     selector: bool

@@ -338,7 +338,7 @@ def _save_group(body: Body, value: GroupValue, pos: ir.Position) -> GroupValue:
 
 
 def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
-    """Return `value` as it is now: saved in a new variable, unless it cannot change."""
+    """Return the present value of `value`: saved in a new variable, unless `value` is a constant."""
     if isinstance(value, GroupValue):
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):

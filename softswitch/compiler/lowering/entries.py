@@ -161,7 +161,7 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
 
 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:
-    """Emit the look-up of `subjects` in a value set; return a Bool variable: True if they are a member."""
+    """Emit the look-up of `subjects` in a value set; return a Bool variable with the result."""
     if len(subjects) != len(values.keys):
         raise CompileError(
             f"a value set of {len(values.keys)} values cannot match {len(subjects)} values of select",

@@ -67,7 +67,10 @@ def _is_virtual(expr: ir.Expr) -> bool:
 
 
 def _expr(expr: ir.Expr) -> ir.Expr:
-    """Return `expr` in terms of stored values; a virtual struct (see `_is_virtual`) stays one."""
+    """Return `expr` with members of virtual structs (see `_is_virtual`) replaced by the stored values.
+
+    If `expr` is itself a virtual struct, the result is one, too.
+    """
     expr = with_operands(expr, lambda name, operand: _expr(operand))
     match expr:
         case ir.Member(type_, base, name, pos=pos) if _is_virtual(base):

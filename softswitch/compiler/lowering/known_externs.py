@@ -224,7 +224,10 @@ def _list_number(call: ExternCall, argument: int) -> ir.Const:
 
 
 def _legacy_field_list(call: ExternCall, argument: int) -> ir.Const:
-    """Return the number of the field list of the data passed to clone3, resubmit or recirculate."""
+    """Return the number of the field list for data passed to clone3, resubmit or recirculate.
+
+    A list with other fields than all earlier lists gets a new number.
+    """
     pos, lists = call.place(argument), call.body.unit.field_lists
     paths = tuple(_metadata_path(leaf, pos) for leaf in leaves(call.values[argument], pos))
     for number, known in lists.items():

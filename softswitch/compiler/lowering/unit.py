@@ -264,7 +264,7 @@ class Body:
         result: FunctionResult | None = None,
         copy_outs: tuple[ir.Assign, ...] = (),
     ) -> Body:
-        """Return a new `Body` for a callee called from this one."""
+        """Return a new `Body` for the code of a control, parser, action or function that this code calls."""
         return replace(
             self,
             scope=scope,

@@ -40,7 +40,7 @@ class WireCell:
 
     @property
     def member(self) -> str:
-        """The C name of the integer; the name of a single field differs from the name of several."""
+        """The C name of the integer: a single field's name, or a name with the position of several fields."""
         return self.slots[0].member if len(self.slots) == 1 else f"p4_cell_{self.at}"
 
 
@@ -184,7 +184,7 @@ def declaration(cell: WireCell) -> str:
 
 
 def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
-    """Write the functions that load a header from the wire, store it there, and compare it."""
+    """Write the functions that load a header from the wire, store it to the wire, and compare two headers."""
     name = layout.c_name
     size = ", uint32_t bytes" if layout.varbit else ""
     out.line(f"static const struct {name} p4_zero_{name} __attribute__((unused));")
@@ -298,7 +298,10 @@ def _reorder(window: ReorderWindow, to: str, source: str) -> str:
 
 
 def _load48(at: int, size: int) -> str:
-    """Return C text that loads 48 bits of a header of `size` bytes, from eight bytes if they exist."""
+    """Return C text that loads 48 bits at byte `at` of a header of `size` bytes.
+
+    If the header has eight bytes there, one load of eight bytes is enough.
+    """
     if at + 8 <= size:
         return f"p4_load64({_address('at', 8 * at)}) >> 16"
     if at >= 2:

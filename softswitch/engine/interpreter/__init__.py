@@ -155,7 +155,7 @@ class Interpreter:
         state.meter(state.owner("direct meter", entry)).configure(rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
+        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
