@@ -44,7 +44,7 @@ _SOMEBODY: Final = 0
 
 
 class StopSignal:
-    """An event that is set by SIGTERM, SIGINT, or any thread; used in a ``with``, by the main thread.
+    """An event that is set by SIGTERM, SIGINT, or any thread. Use it in a ``with`` block of the main thread.
 
     A signal writes into a socket on arrival (`signal.set_wakeup_fd`), on which the main thread waits.
     With a `threading.Event`, a signal that arrived just before the wait would never be noticed, and a

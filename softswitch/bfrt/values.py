@@ -291,7 +291,7 @@ class Stored:
         self.changed(key)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise RequestError if `key` must not get the row `row`; None: if its row must not be deleted."""
+        """Raise RequestError if the row of `key` must not be set to `row` or, for None, not be deleted."""
 
     def changed(self, key: tuple[int, ...]) -> None:
         """Update the switch after a row is added, changed or deleted."""

@@ -63,8 +63,10 @@ Backend = Literal["auto", "compiled", "interpreter"]
 def build(program: ir.Program, *, sanitize: bool = False) -> Path:
     """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if necessary.
 
-    With `sanitize`, errors in memory or arithmetic end the loading process with a report; that
-    process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler, NoCache or BuildFailed.
+    With `sanitize`, a memory or arithmetic error in the object ends the process that has loaded it, with a
+    report. This process must have preloaded the sanitizers' runtime (`sanitizer_environment`).
+
+    Raises Unsupported, NoCompiler, NoCache or BuildFailed.
     """
     return build_c(emit_once(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
 

@@ -25,7 +25,10 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 Survives = Callable[[int], bool]
-"""Called for each frame on its way to a selected entrance; if it returns False, the frame is lost."""
+"""Called with an entrance for each frame that would enter there; if it returns False, the frame is lost.
+
+`Cabling.ask` selects the entrances.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ class Cabling:
         Args:
             end: The end.
             data: The frames, back to back.
-            lengths: Bytes of each frame, as ``array("I")``.
+            lengths: Length of each frame in bytes, as ``array("I")``.
             now_us: The time, equal to the last step's.
         """
         address, count = lengths.buffer_info()

@@ -226,12 +226,12 @@ class CompiledPipeline:
 
     @property
     def ops_address(self) -> int:
-        """Address of its ``struct p4_program``."""
+        """Address of the program's ``struct p4_program``."""
         return ctypes.addressof(self._ops)
 
     @property
     def state_address(self) -> int:
-        """Address of its ``struct p4_pipeline``; it lives as long as this object."""
+        """Address of the program's ``struct p4_pipeline``, which lives as long as this object."""
         return self._state
 
     # ----------------------------------------------------------------- tables

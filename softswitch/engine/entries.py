@@ -317,7 +317,10 @@ class TableLayout:
         return next((part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
-        """Return the match words of canonical patterns: values, then (depending on `kind`) masks, ranges."""
+        """Return, as bytes, the match words of canonical patterns.
+
+        They are the values, followed by masks and ranges if the layout's `kind` needs them.
+        """
         value = mask = 0
         lows = highs = b""
         for part, pattern in zip(self.parts, patterns, strict=True):

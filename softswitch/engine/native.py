@@ -39,7 +39,7 @@ PATH_BYTES: Final = 107
 
 
 def make_socket_folder(longest: str) -> Path:
-    """Create a folder whose path leaves room for a socket name of length `longest`; return it."""
+    """Create a folder whose path is short enough for sockets with names as long as `longest`; return it."""
     folder = Path(tempfile.mkdtemp(prefix="ina-"))
     if len(bytes(folder / longest)) > PATH_BYTES:
         folder.rmdir()
@@ -94,7 +94,10 @@ class MeetingSockets:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Remove a socket whose process has ended. Keep a served socket or a file: `bind` then fails."""
+    """Remove the socket file of a process that has ended.
+
+    A socket in use, or a file of another kind, stays: `bind` then fails.
+    """
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
@@ -207,7 +210,7 @@ class NativeEngine:
 
     @property
     def interprets(self) -> bool:
-        """True if its program is interpreted."""
+        """True if the engine's program is interpreted."""
         return isinstance(self._pipeline, InterpretedProgram)
 
     def destroy(self) -> None:
@@ -301,7 +304,7 @@ class NativeEngine:
         Args:
             port: The port.
             data: The frames, back to back.
-            lengths: Bytes of each frame.
+            lengths: Length of each frame in bytes.
             now_us: The time in microseconds.
         """
         address, count = lengths.buffer_info()

@@ -219,7 +219,7 @@ class Switch:
         Args:
             port: The port.
             data: The frames, back to back.
-            lengths: Bytes of each frame, as ``array("I")``.
+            lengths: Length of each frame in bytes, as ``array("I")``.
             now_us: The time in microseconds; None: now.
         """
         if port not in self._ports:

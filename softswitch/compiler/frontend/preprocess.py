@@ -142,7 +142,10 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         yield from super().parsegen(text + "\n", source, abssource)
 
     def _display(self, path: Path) -> str:
-        """Return a file's name in error messages: relative to the main file as the user named that file."""
+        """Return the name of the file `path` for error messages.
+
+        Names of files below the main file's folder begin with this folder as the user named it.
+        """
         top = Path(os.path.abspath(self._top))  # noqa: PTH100 - as pcpp does, also for "a/../b"
         if path == top:
             return self._top

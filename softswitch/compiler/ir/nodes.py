@@ -120,7 +120,7 @@ class Member(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class StackElement(SourceNode):
-    """A header of a stack. Before `flatten`, also an element of a stack of unions, with a Struct as type."""
+    """A header of a stack. Before `flatten`, it may also be a union in a stack; its type is then a Struct."""
 
     type: Header | Struct
     base: Expr
@@ -186,7 +186,7 @@ class Binary(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Cast(SourceNode):
-    """A cast between Bits types (truncates, or extends by the operand's sign), or of bit<1> and Bool."""
+    """A cast between Bits types (truncates, or extends by the operand's sign), or between bit<1> and Bool."""
 
     type: Bits | Bool
     operand: Expr

@@ -416,7 +416,7 @@ def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
 def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> list[int]:
     """Return the entries' priorities, of which the largest wins. Raises CompileError.
 
-    They come from ``@priority``, from ``priority =``, or from the order of the entries: the first wins.
+    They come from ``@priority``, from ``priority =`` or, without these, from the order: the first entry wins.
     """
     if any(_annotated(entry) is not None for entry in entries):
         return _annotated_priorities(entries)

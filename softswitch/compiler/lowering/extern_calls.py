@@ -3,9 +3,9 @@
 Type parameters are inferred from the arguments: a type parameter for which only a literal without width is
 given stays open unless another argument, or the object's type, determines it.
 
-Instances of externs that v1model lacks are errors, but they and their uses are checked nevertheless, also
-abstract methods and their implementations ("Instantiating objects with abstract methods" in the P4_16
-specification), which no extern of v1model has.
+Instances of externs that v1model lacks are errors, but they and their uses are checked nevertheless. This
+includes abstract methods and their implementations, which no extern of v1model has ("Instantiating objects
+with abstract methods" in the P4_16 specification).
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def _constructs(body: Body, expr: ast.Expr) -> bool:
 
 
 def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instantiation) -> None:
-    """Compare the methods that an instance implements with the abstract ones. Raises CompileError."""
+    """Raise CompileError if the methods that an instance implements are not the extern's abstract ones."""
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
         raise CompileError(
@@ -405,6 +405,6 @@ def _check_method(
 
 
 def _alike(wanted: Sequence[Formal], found: Sequence[Formal], params: Sequence[ast.ParamDecl]) -> bool:
-    """Return True if parameters are as required; optional parameters at the end may be left out."""
+    """Return True if the parameters `found` are as required; optional ones at the end may be left out."""
     both = [(each.direction, each.type) for each in wanted], [(each.direction, each.type) for each in found]
     return all(map(is_optional, params[len(found) :])) and both[0][: len(found)] == both[1]

@@ -148,7 +148,10 @@ class Unit:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Discard, at the end of the ``with`` block, its additions to the program: for unused code."""
+        """Discard, at the end of the ``with`` block, everything that the block has added to the program.
+
+        Use it to check unused code.
+        """
         undo = len(self._undo)
         kept = [
             (registry, dict(registry))
@@ -182,7 +185,10 @@ class Unit:
 
     @contextmanager
     def entered(self, decl: object, what: str, pos: ir.Position) -> Iterator[None]:
-        """Guard the lowering of a callable. Raises CompileError if it is in progress already (recursion)."""
+        """Mark a callable as being lowered during the ``with`` block.
+
+        Raises CompileError if the callable is being lowered already: then it calls itself.
+        """
         if any(decl is other for other in self.active):
             raise CompileError(f"{what} calls itself", pos, "no recursion, as P4 does not allow it")
         self.active.append(decl)

@@ -251,7 +251,7 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 
 
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-    """Apply an extract to the state of one path; return False if it always fails, as the stack is full."""
+    """Apply an extract to the state of one path; return False if it always fails because the stack is full."""
     if size is not None:
         e.reader.reads(size, state)
     leaves.stopped.append(state.copy())
@@ -494,7 +494,7 @@ def _leaving(e: Exploration, states: list[PathState]) -> list[PathState]:
 
 
 def _departing(e: Exploration, state: PathState) -> PathState:
-    """Return a packet's state at the start of egress: variables and standard metadata are new."""
+    """Return a packet's state at the start of egress: variables and standard metadata are reset."""
     for facts in state.all_facts():
         for name in [name for name in facts if name.partition("/")[0] not in ("hdr", "meta")]:
             del facts[name]

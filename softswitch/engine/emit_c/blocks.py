@@ -120,7 +120,7 @@ def open_body(
     extra: dict[str, Handler] | None = None,
     in_parser: bool = False,
 ) -> BodyWriter:
-    """Declare a function's local variables as zero, and return the writer of its body."""
+    """Write declarations of a function's local variables, set to zero; return the writer of its body."""
     names = Names()
     for reserved in (*RESERVED, "slot"):
         names.unique(reserved)

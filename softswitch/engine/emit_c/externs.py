@@ -56,7 +56,7 @@ def _execute_meter(body: BodyWriter, call: ir.Extern) -> None:
 
 
 def cost(meter: ir.Meter, size: str) -> str:
-    """Return the tokens that a packet of `size` takes from a meter, as C."""
+    """Return C text for the number of tokens that a packet of `size` bytes (C text) takes from a meter."""
     return size if meter.unit == "bytes" else "1"
 
 

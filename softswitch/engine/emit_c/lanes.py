@@ -231,9 +231,9 @@ def loop_function(
     Args:
         body: The function that contains the loop.
         scalars: C locals that the loop mentions, with their types.
-        assigned: The locals that it assigns.
+        assigned: The locals that the loop assigns.
         passing: The locals that are used only inside the loop.
-        lanes: True if it reads `lanes`, a pointer into the frame.
+        lanes: True if the loop reads ``lanes``, a pointer into the frame.
     """
     out, inner = body.out, Writer()
     body.out = inner

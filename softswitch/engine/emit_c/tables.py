@@ -310,7 +310,7 @@ def _emit_lookup(body: BodyWriter, layout: TableLayout, number: int) -> None:
 
 
 def _find_call(layout: TableLayout, name: str, number: int) -> str:
-    """Return the C call that looks up the key in C variable ``key`` (for ranges, also in ``ranged``)."""
+    """Return the C call that looks up the key, whose words are in ``key`` and, for ranges, ``ranged``."""
     find = f"&s->tables[{number}], key, {layout.words}"
     size = f"sizeof(struct {name}_entry)"
     match layout.kind:
@@ -390,7 +390,7 @@ def _only_parses(program: ir.Program) -> bool:
 
 
 class _Fetches:
-    """Writes the fetches for a block's look-ups."""
+    """Writes code that fetches the data for a block's table look-ups into the cache."""
 
     def __init__(self, body: BodyWriter, layouts: Sequence[TableLayout], numbers: dict[str, int]) -> None:
         self._body = body
