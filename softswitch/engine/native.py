@@ -319,7 +319,7 @@ class NativeEngine:
             self.check()
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next event, microseconds; None: no event is scheduled."""
+        """Return the time of the next event in microseconds; None: no event is scheduled."""
         next_us = int(self._library.engine_next_event(self._engine))
         return None if next_us == _NEVER else next_us
 
@@ -371,11 +371,11 @@ class NativeEngine:
         return SwitchStatistics(**{name: getattr(values, name) for name in SWITCH_COUNTERS})
 
     def now_us(self) -> int:
-        """Return the real time since the engine was created, microseconds."""
+        """Return the real time since the engine was created, in microseconds."""
         return int(self._library.engine_now(self._engine))
 
     def prepare(self) -> None:
-        """Forget an earlier `stop`; call it before each `run`."""
+        """Cancel an earlier `stop`; call this before each `run`."""
         self._library.engine_prepare(self._engine)
 
     def run(self) -> None:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 NOTES = 8
 NAME_BYTES = 31
-"""Limits of the metadata recorded for each packet: number of fields, and length of names."""
+"""`NOTES` is the maximum number of metadata fields recorded for each packet.
+
+`NAME_BYTES` is the maximum length of a field's name in bytes.
+"""
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _BYTE_ORDER, _ETHERNET, _NANOSECONDS = 0x1A2B3C4D, 1, 9
@@ -55,7 +58,7 @@ def packet_block(frame: bytes, time_ns: int, *, inbound: bool, comment: str = ""
 
     Args:
         frame: The frame.
-        time_ns: Its time, nanoseconds since 1970.
+        time_ns: The frame's time in nanoseconds since 1970.
         inbound: Whether the frame was received; if not, it was sent.
         comment: A comment.
         snap: Maximum number of bytes of the frame to keep.

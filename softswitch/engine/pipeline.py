@@ -113,12 +113,18 @@ Packet = Any
 class Pipeline(Protocol):
     """A loaded program: its tables, registers and counters, and the two blocks that packets pass.
 
-    Table entries are `ir.ConstEntry`: an ``exact`` key takes ``Pattern("exact", v)``, ``lpm`` and
-    ``ternary`` ``Pattern("mask", value, mask)``, ``range`` ``Pattern("range", low, high)``, ``optional``
-    ``Pattern("exact", v)``; all but ``exact`` also ``Pattern("any")``. In tables with a ternary, range or
-    optional key the higher priority wins (of equals, the one inserted first); with an lpm key, the longest
-    prefix. Validate and order entries with `softswitch.engine.entries`.
-    Nothing locks: calls must not overlap.
+    Table entries are `ir.ConstEntry`. The patterns for the match kinds of keys are:
+
+    * ``exact`` and ``optional``: ``Pattern("exact", value)``
+    * ``lpm`` and ``ternary``: ``Pattern("mask", value, mask)``
+    * ``range``: ``Pattern("range", low, high)``
+    * all kinds except ``exact``: ``Pattern("any")``
+
+    If several entries of a table with a ternary, range or optional key match, the one with the highest
+    priority wins or, if priorities are equal, the one that was inserted first. In a table with an lpm key,
+    the longest prefix wins. Validate and order entries with `softswitch.engine.entries`.
+
+    A pipeline has no lock: calls must not overlap.
     """
 
     program: ir.Program

@@ -37,7 +37,7 @@ from softswitch.engine.ports import (
 )
 
 PacketIn = Callable[[int, bytes], None]
-"""Called with the CPU port and the frame."""
+"""A function that is called with the CPU port's number and the frame of each packet-in."""
 
 _log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ class Switch:
         self._deliver_unless_running()
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next delayed or queued frame, microseconds; None: nothing is scheduled."""
+        """Return the time of the next delayed or queued frame in microseconds; None: there is none."""
         return self._engine.next_event_us()
 
     def drain(self, port: int) -> list[bytes]:
@@ -290,7 +290,7 @@ class Switch:
         return self._engine.captured(port)
 
     def now_us(self) -> int:
-        """Return the real time since the switch was created, microseconds."""
+        """Return the real time since the switch was created, in microseconds."""
         return self._engine.now_us()
 
     def statistics(self, port: int) -> PortStatistics:

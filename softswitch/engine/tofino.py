@@ -18,7 +18,7 @@ Group 0 is an ordinary group on the chip; in the engine, where 0 means no group,
 """
 
 CELL = 80
-"""Bytes of a cell of the packet buffer."""
+"""Number of bytes in a cell of the packet buffer."""
 
 DROP, NO_MIRROR = 1, 4
 """Bits of ``drop_ctl``: `DROP` drops unicast and multicast packets, `NO_MIRROR` drops the mirror.
@@ -47,7 +47,7 @@ _ERRORS = {
 }
 _OTHER_ERROR = 4
 _HEADER = 8
-"""Bytes of the intrinsic metadata header in front of a frame in ingress."""
+"""Number of bytes of the intrinsic metadata header in front of a frame in ingress."""
 
 
 def group_number(group: int) -> int:
@@ -109,7 +109,7 @@ def behind_bytes(program: ir.Program) -> int:
 
 
 def error_numbers(program: ir.Program) -> list[int]:
-    """Return ``parser_err`` for each of the program's errors."""
+    """Return the value of ``parser_err`` for each of the program's errors."""
     return [_ERRORS.get(name, _OTHER_ERROR) for name in program.errors.members]
 
 

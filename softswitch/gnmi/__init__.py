@@ -61,8 +61,8 @@ def tree(switch: Switch, *, booted_ns: int, writes: int) -> Tree:
 
     Args:
         switch: The switch.
-        booted_ns: Its start time, in nanoseconds of Unix time.
-        writes: Number of requests so far that may have changed its program or entries.
+        booted_ns: The switch's start time, in nanoseconds since 1970.
+        writes: Number of requests so far that may have changed the switch's program or entries.
     """
     return {
         "interfaces": {"interface": {str(number): _interface(switch, number) for number in switch.ports}},
@@ -218,7 +218,7 @@ def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
 
     Args:
         switch: The switch.
-        writes: Returns the number of requests so far that may have changed its program or entries.
+        writes: Returns the number of requests so far that may have changed the switch's program or entries.
     """
     service = _Service(switch, writes)
     unary = grpc.unary_unary_rpc_method_handler

@@ -114,7 +114,7 @@ def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, i
         raise InvalidArgument(f"the action set for '{table.name}' is empty")
     if len(runs) > profile.group_limit:
         raise ResourceExhausted(
-            f"{len(runs)} actions, by weight, in a set of '{profile.name}'; the most is {profile.group_limit}"
+            f"{len(runs)} actions, by weight, in a set of '{profile.name}'; at most {profile.group_limit}"
         )
     taken = set(_state(bundle, table).one_shots.values())
     number = next(n for n in itertools.count(_OWN_GROUPS) if n not in taken)

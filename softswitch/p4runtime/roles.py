@@ -95,7 +95,10 @@ class Arbitration:
         return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
-        """Remove a client whose stream has ended; if it was the primary, return its role's notifications."""
+        """Remove a client whose stream has ended.
+
+        If the client was the primary, return the notifications for its role.
+        """
         role_name = self._role_of.pop(client, None)
         if role_name is None:
             return []

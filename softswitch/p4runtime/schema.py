@@ -99,7 +99,10 @@ class ArrayInfo(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ProfileInfo(Numbered):
-    """An action profile or selector of at most `size` members, and `max_group_size` per group (0: `size`)."""
+    """An action profile or selector with at most `size` members.
+
+    The weights of a group's members add up to at most `max_group_size`; 0: to at most `size`.
+    """
 
     size: int
     selector: bool

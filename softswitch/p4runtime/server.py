@@ -29,7 +29,7 @@ from softswitch.p4runtime.state import Device
 from softswitch.p4runtime.written import Journal, Written, client_of, prepare
 
 MAX_MESSAGE = 64 << 20
-"""Longest accepted message, bytes: enough for a batch of half a million entries."""
+"""Maximum size of an accepted message in bytes: enough for a batch of half a million entries."""
 
 MAX_UNREAD = 64 << 20
 """Maximum number of bytes that wait on a stream until its client reads them; further messages are dropped."""
@@ -181,7 +181,7 @@ class Service:
         self._server.start()
 
     def packet_in(self, frame: bytes) -> None:
-        """Send a frame that left at the CPU port to the primary controllers."""
+        """Send a frame that left by the CPU port to the primary controllers."""
         self._servicer.packet_in(frame)
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class _Stream:
 
 
 class _Watch:
-    """A thread that polls for the switch's notifications; it starts when the first can be expected."""
+    """A thread that polls the switch for notifications; it starts when the first one can be expected."""
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
@@ -489,7 +489,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             self._complain(stream, error, p4.StreamError(digest_list_ack=details))
 
     def _look(self) -> float | None:
-        """Send the switch's notifications; return the time until the next poll."""
+        """Send the switch's notifications; return the seconds until the next poll."""
         with self._device.mutex:
             bundle = self._device.running
             if bundle is not None and entities.interval_s(bundle) is not None:

@@ -175,7 +175,7 @@ def invocation(schema: Schema, table: TableSchema, action: Any, *, default: bool
         schema: The program's names and ids.
         table: The table.
         action: The message.
-        default: Whether it is for the table's default entry.
+        default: True if the action is for the table's default entry.
     """
     kind = action.WhichOneof("type")
     if kind != "action":

@@ -251,7 +251,7 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 
 
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-    """Apply an extract to the state of one path; return False if it always fails because the stack is full."""
+    """Apply an extract to the state of one path; return False if the stack is full: then it always fails."""
     if size is not None:
         e.reader.reads(size, state)
     leaves.stopped.append(state.copy())
