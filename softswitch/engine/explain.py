@@ -30,7 +30,7 @@ class Memory:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all slots."""
+        """Number of bytes of all slots."""
         return self.slots * self.slot_bytes
 
 

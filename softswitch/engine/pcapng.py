@@ -34,7 +34,10 @@ class CaptureSettings:
     capacity: int = 64 << 20
     """Maximum number of bytes of records to keep for a port until they are read; further ones are lost."""
     epoch_ns: int = 0
-    """The switch's time 0 in the records: nanoseconds since 1970, or of virtual time."""
+    """Number that is added to all times in the records: the switch's time 0 in nanoseconds since 1970.
+
+    For a switch in virtual time, use 0.
+    """
 
     def __post_init__(self) -> None:
         long = [name for name in self.notes if len(name.encode()) > NAME_BYTES]

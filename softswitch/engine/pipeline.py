@@ -132,7 +132,7 @@ class Pipeline(Protocol):
     # control plane -----------------------------------------------------------------
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
         """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
@@ -169,7 +169,7 @@ class Pipeline(Protocol):
         """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
+        """Return the counts (packets, bytes) of hits on `entry` or, for None, of misses. Raises NoSuchEntry."""
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int

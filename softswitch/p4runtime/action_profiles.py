@@ -158,7 +158,7 @@ def _tables(bundle: Bundle, profile: ProfileInfo) -> list[TableSchema]:
 
 
 def write_member(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a member. Raises RequestError, and then changes nothing."""
+    """Insert, modify or delete a member. Raises RequestError; then nothing has changed."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.member_id
@@ -189,7 +189,7 @@ def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, s
 
 
 def write_group(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a group. Raises RequestError, and then changes nothing."""
+    """Insert, modify or delete a group. Raises RequestError; then nothing has changed."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id

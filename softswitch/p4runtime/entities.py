@@ -198,7 +198,7 @@ KINDS = {
 
 
 def write(device: Device, update: Any) -> None:
-    """Apply one update to the device's bundle. Raises RequestError, and then changes nothing."""
+    """Apply one update to the device's bundle. Raises RequestError; then nothing has changed."""
     with device.switch.locked():
         _apply(device, update.type, update.entity)
 

@@ -76,7 +76,7 @@ def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Bounds:
 
 
 def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
-    """Return the bounds of the result of `expr`, an operation on numbers with these bounds."""
+    """Return the bounds of the result of `expr`, whose operands have the bounds `left` and `right`."""
     trusted = left.trusted and right.trusted
     full = anything(expr.type, trusted=trusted)
     a, b = left.only, right.only

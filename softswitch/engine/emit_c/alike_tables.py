@@ -105,7 +105,7 @@ class _Joiner:
         yield from decided
 
     def _key(self, expr: ir.Expr) -> ir.Var:
-        """Return a new variable of the key's type, from which all entries' conditions read the key."""
+        """Return a new variable for the value of a key, which the conditions of all entries read."""
         return ir.Var(expr.type, self._variable(expr.type), pos=expr.pos)
 
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:

@@ -80,7 +80,7 @@ class Interpreter:
     # ----------------------------------------------------------------- control plane
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
         self._table(table).insert(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
@@ -125,7 +125,7 @@ class Interpreter:
         self._externs.counters[name][index] = (packets, bytes_)
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
+        """Return the counts (packets, bytes) of hits on `entry` or, for None, of misses. Raises NoSuchEntry."""
         return self._table(table).read_count(entry)
 
     def write_direct_counter(

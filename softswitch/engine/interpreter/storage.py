@@ -290,7 +290,7 @@ class TableState(TableEntries):
         return None if entry is None else self.find(entry)
 
     def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) that hit `entry` or, for None, missed the table."""
+        """Return the counts (packets, bytes) of hits on `entry` or, for None, of misses."""
         return self._counts[self.owner("direct counter", entry)]
 
     def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
