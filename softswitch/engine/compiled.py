@@ -328,7 +328,7 @@ class CompiledPipeline:
         cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return the counts (packets, bytes) of hits on `entry` or, for None, of misses. Raises NoSuchEntry."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
         cell = self._part(table, "direct counter", entry)
         return cell[0], cell[1]
 

@@ -169,7 +169,7 @@ class Pipeline(Protocol):
         """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return the counts (packets, bytes) of hits on `entry` or, for None, of misses. Raises NoSuchEntry."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int

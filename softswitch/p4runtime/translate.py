@@ -99,7 +99,7 @@ def match_field(matches: Any, field: FieldInfo, pattern: ir.Pattern) -> None:
 ANY = ir.Pattern("any")
 
 _KEPT, _KEPT_BYTES = 4096, 256
-"""Limits of a table's cache of decoded actions: number of actions, and bytes of each message."""
+"""Limits of a table's cache of decoded actions: `_KEPT` actions, each of up to `_KEPT_BYTES` bytes."""
 
 
 def table(schema: Schema, table_id: int) -> TableSchema:

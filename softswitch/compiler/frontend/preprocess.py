@@ -61,7 +61,7 @@ def preprocess(
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token of the output; `expanded` if it comes from a macro."""
+    """A token of the output; `expanded` is True if it comes from a macro."""
 
     text: str
     pos: Position

@@ -305,7 +305,7 @@ class Signature(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Local(ir.SourceNode):
-    """A name of an action, table, value set or instance: `item` is the `DeclaredAction`, and so on."""
+    """A name of an action, table, value set or instance; `item` is the named object."""
 
     item: object
 

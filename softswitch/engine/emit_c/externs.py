@@ -181,7 +181,10 @@ def _parts(body: BodyWriter, data: Sequence[ir.Expr]) -> list[BitPart]:
 
 
 def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) -> Iterator[str]:
-    """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, a term may sum many fields."""
+    """Yield C terms whose sum has the same Internet checksum as `data`.
+
+    If `wide`, one term may be the sum of many fields.
+    """
     position, start = 0, 0
     while start < len(data):
         blocks, home = _summed_blocks(body, data[start:]) if position % 16 == 0 else ((), None)

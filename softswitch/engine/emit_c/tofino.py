@@ -408,7 +408,7 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
 
 
 def _first_structs() -> tuple[str, ...]:
-    """Return the names of the first struct of each gress, and of the first one after those of both."""
+    """Return the names of the first struct of each gress, and of the first struct shared by both."""
     return (*(struct for struct in GRESS_STRUCTS if struct.endswith("standard_metadata")), LARGE_STRUCT)
 
 

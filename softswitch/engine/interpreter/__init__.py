@@ -125,7 +125,7 @@ class Interpreter:
         self._externs.counters[name][index] = (packets, bytes_)
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return the counts (packets, bytes) of hits on `entry` or, for None, of misses. Raises NoSuchEntry."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
         return self._table(table).read_count(entry)
 
     def write_direct_counter(

@@ -290,7 +290,7 @@ class TableState(TableEntries):
         return None if entry is None else self.find(entry)
 
     def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return the counts (packets, bytes) of hits on `entry` or, for None, of misses."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses."""
         return self._counts[self.owner("direct counter", entry)]
 
     def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
