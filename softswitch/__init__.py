@@ -136,7 +136,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used, as few processes need compiler, engine and service."""
+    """Import a public name when it is first used: few processes need all of compiler, engine and service."""
     for module, names in _HOMES.items():
         if name in names:
             found: object = getattr(importlib.import_module(f"softswitch.{module}"), name)

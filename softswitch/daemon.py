@@ -44,7 +44,7 @@ _SOMEBODY: Final = 0
 
 
 class StopSignal:
-    """An event that is set by SIGTERM, SIGINT, or any thread; used in a ``with``, by the main thread.
+    """An event that is set by SIGTERM, SIGINT, or any thread. Use it in a ``with`` block of the main thread.
 
     A signal writes into a socket on arrival (`signal.set_wakeup_fd`), on which the main thread waits.
     With a `threading.Event`, a signal that arrived just before the wait would never be noticed, and a
@@ -78,7 +78,10 @@ class StopSignal:
             self._told.send(bytes((_SOMEBODY,)))
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait at most this time, in any thread except the main one; return True if the switch must stop."""
+        """Wait at most `timeout_s` seconds; return True if the switch must stop.
+
+        Call it in any thread except the main one.
+        """
         return self._event.wait(timeout_s)
 
     def wait_in_main_thread(self) -> None:
@@ -93,7 +96,7 @@ def _only_wake(number: int, frame: object) -> None:
 
 
 WATCH_S = 0.5
-"""Interval between checks of a watched program."""
+"""Seconds between checks of a watched program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +258,7 @@ def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dic
 
 
 def _reached_at(switch: Switch) -> dict[str, object]:
-    """Return the addresses to which the ports' far ends connect; interfaces have none."""
+    """Return the addresses to which the far ends of UDP ports and shared memory ports connect, by port."""
     return {
         "udp_ports": {
             str(number): switch.port_address(number)[1]

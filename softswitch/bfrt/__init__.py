@@ -45,14 +45,15 @@ _THREADS = 20
 _ENTITIES_PER_MESSAGE = 512
 _GRACE_S = 2.0
 _SHOWN = 20
-"""Maximum number of a batch's errors in one answer: more could exceed the clients' limit."""
+"""Maximum number of errors returned for one batch: more could exceed the clients' limit on answers' sizes."""
 
 
 class BfrtService:
-    """BF Runtime for one device, listening until `close`.
+    """A BF Runtime server for one device. It listens until `close`.
 
-    `address` is ``host:port``; port 0 takes a free port, and `port` is its number. Clients must bind to the
-    program as `name`; None: as any name. Raises OSError if the address is not available.
+    `address` is ``host:port``; with port 0 the service takes a free port, whose number is then in `port`.
+    A client must bind to the program by the name `name`; if `name` is None, the client may use any name.
+    Raises OSError if the address is not available.
     """
 
     def __init__(self, device: Device, *, address: str = "127.0.0.1:0", name: str | None = None) -> None:
@@ -103,9 +104,9 @@ class BfrtService:
 
 
 def _decoded(data: bytes) -> Any:
-    """Decode a message of a stream; return the error if it is invalid.
+    """Decode a message of a stream; return a DecodeError if the message is invalid.
 
-    If decoding raised the error, gRPC would treat the stream as alive.
+    The error is returned, not raised: gRPC would not end the stream after an error raised here.
     """
     try:
         return bfruntime.StreamMessageRequest.FromString(data)
@@ -267,7 +268,10 @@ def _code(error: RequestError) -> Any:
 
 
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
-    """End a call as UNKNOWN if any part of it was refused, with an error for each part, up to `_SHOWN`."""
+    """End a call with status UNKNOWN if an update or read in it was refused.
+
+    The status has the error of each update or read, up to number `_SHOWN`.
+    """
     failed = [outcome for outcome in outcomes if outcome is not None]
     if not failed:
         return

@@ -1,8 +1,8 @@
 """The program's match-action tables, registers and counters.
 
-Table entries are converted to P4Runtime entries, whose code checks them, and back. Registers and counters
-have an entry for each index; the fields of a register are the scalars of its cell. If entries overlap, the
-smallest ``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
+Table entries are converted to P4Runtime entries, which the P4Runtime service checks and stores, and back.
+Registers and counters have an entry for each index; the fields of a register are the scalars of its cell. If
+entries overlap, the smallest ``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def cells(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
 
 
 class _Cells:
-    """A table with one entry for each index; the entries always exist."""
+    """The table of a register or counter array: one entry for each index. The entries always exist."""
 
     table: TableSpec
 
@@ -128,7 +128,7 @@ class _Registers(_Cells):
         return self._row(self._bundle.read_register(self.table.name.split(".", 1)[1], index))
 
     def clear(self, indices: Iterable[int]) -> None:
-        """Reset cells to their initial values, one scalar of all cells after the other."""
+        """Reset the cells at `indices` to their initial values."""
         for part in self._parts:
             for index in indices:
                 self._bundle.pipeline.write_register(part.name, index, part.initial)
@@ -278,7 +278,7 @@ class _Matching:
         return found[0].table_entry if found else None
 
     def _key(self, entry: Any) -> Any:
-        """Return an entry's key in P4Runtime's form, without the fields that match anything."""
+        """Return a P4Runtime entry with the key of `entry`, without the fields that match any value."""
         message = p4.TableEntry(table_id=self._own.id)
         priority = 0
         for field in entry.key.fields:
@@ -330,9 +330,9 @@ class _Matching:
                     to.value = _plain(number(field.optional.value, column))
 
     def _filled(self, wanted: Any, entry: Any, old: Any) -> Any:
-        """Return a P4Runtime entry with the action and counts of a BF Runtime entry.
+        """Return the P4Runtime entry `wanted` with the action and counter values of the BF Runtime `entry`.
 
-        Parameters that are not given keep their values from `old`.
+        Action parameters that `entry` does not give are taken from `old`, the P4Runtime entry in the switch.
         """
         message = p4.TableEntry()
         message.CopyFrom(wanted)

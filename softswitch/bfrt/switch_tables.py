@@ -57,7 +57,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$OctetsTransmittedwithouterror": ("tx_bytes",),
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
-"""For each statistic of a chip's port, the counters of `PortStatistics` whose sum it is."""
+"""The statistics of a chip's port. Each is the sum of these counters of `PortStatistics`."""
 STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
@@ -95,7 +95,10 @@ def ports(switch: Switch) -> list[Rows]:
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
-    """Return the table of port metadata, which are always zero here, for a program's ingress parser."""
+    """Return the port metadata table of a program's ingress parser; none for a program without one.
+
+    This switch does not store port metadata: they are always zero.
+    """
     if not program.ingress_parser:
         return []
     key = (Column(1, "ingress_port", "uint16", match="Exact"),)
@@ -113,7 +116,7 @@ class _Ports(Stored):
         _check_port(self._switch, key[0])
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return a port's configuration with its name, its place and its state, which is always up."""
+        """Return a port's configuration with its name, connector, lane and state; the state is always up."""
         connector, lane = key[0] // LANES + 1, key[0] % LANES
         told: Row = {
             "$PORT_UP": True,
@@ -312,7 +315,10 @@ class _Groups(Stored):
                 raise NotFound(f"multicast group {key[0]}: there is no node {node}")
 
     def incremented(self, old: Row, given: Row, *, takes_away: bool) -> Row:
-        """Add nodes to a group, or remove them, ignoring the nodes' exclusion ids."""
+        """Return the group `old` with the nodes of `given` added or, with `takes_away`, removed.
+
+        To remove a node, its exclusion id need not be given.
+        """
         own = _with_exclusions(old)
         other = _with_exclusions(given)
         if takes_away:
@@ -382,7 +388,7 @@ class _Prune(Stored):
         _check_ports(row or {})
 
     def changed(self, key: tuple[int, ...]) -> None:
-        """Set the ports of an exclusion id in the switch."""
+        """Set, in the switch, the ports that an exclusion id excludes."""
         row = self.rows.get(key)
         self._switch.set_exclusion(key[0], None if row is None else _numbers(row, _PORTS))
 

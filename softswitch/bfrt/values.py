@@ -141,7 +141,10 @@ def column_of(columns: Iterable[Column], field_id: int, table: TableSpec) -> Col
 
 
 def read_data(fields: Iterable[Any], columns: Sequence[Column], table: TableSpec) -> dict[str, Value]:
-    """Return the values of data fields by name. Raises InvalidArgument."""
+    """Return the values of data fields by name.
+
+    Raises InvalidArgument for a field that `columns` lacks, and for a value of the wrong type or size.
+    """
     found: dict[str, Value] = {}
     for field in fields:
         column = column_of(columns, field.field_id, table)
@@ -198,7 +201,7 @@ def write_data(to: Any, values: Mapping[str, Value], columns: Iterable[Column]) 
 def exact_key(entry: Any, table: TableSpec) -> tuple[int, ...] | None:
     """Return the key of an entry of a table with exact fields, or None if the entry has no key.
 
-    Raises InvalidArgument.
+    Raises InvalidArgument if a field of the key is unknown, missing, not exact or too large.
     """
     if not entry.HasField("key"):
         return None
@@ -228,7 +231,7 @@ Row = dict[str, Value]
 
 
 class Rows(Protocol):
-    """The entries of one table. All methods raise RequestError, and then change nothing."""
+    """The entries of one table. A method that raises RequestError has changed nothing."""
 
     table: TableSpec
 
@@ -288,13 +291,13 @@ class Stored:
         self.changed(key)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise RequestError if the row of `key` must not become `row` or, for None, not be deleted."""
+        """Raise RequestError if the row of `key` must not be set to `row` or, for None, not be deleted."""
 
     def changed(self, key: tuple[int, ...]) -> None:
         """Update the switch after a row is added, changed or deleted."""
 
     def incremented(self, old: Row, given: Row, *, takes_away: bool) -> Row:
-        """Return a row with `given` added to its lists, or removed from them."""
+        """Return `old` with the elements of `given` added to its lists or, with `takes_away`, removed."""
         raise Unimplemented(f"'{self.table.name}' has no lists to add to")
 
     def read(self, entry: Any) -> Iterator[Any]:

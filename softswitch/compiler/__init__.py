@@ -47,7 +47,7 @@ Dump = Callable[[str, Callable[[], str]], None]
 
 
 def _no_dump(name: str, render: Callable[[], str]) -> None:
-    """Ignore the result of a pass."""
+    """Do nothing: the `dump` of a compilation whose passes are not shown."""
 
 
 def compile_source(
@@ -179,7 +179,7 @@ def p4info(program: ir.Program) -> p4info_pb2.P4Info:
 
 
 def p4info_from(serialized: bytes) -> p4info_pb2.P4Info:
-    """Return the P4Info of a serialized message."""
+    """Decode a serialized P4Info."""
     from p4src.messages import p4info_pb2
 
     return p4info_pb2.P4Info.FromString(serialized)

@@ -6,7 +6,10 @@ from enum import StrEnum
 
 
 class Choice(StrEnum):
-    """Values of undefined reads; see `softswitch.compiler.undefined.settle`."""
+    """The values that undefined reads get: zero, random, or as in BMv2.
+
+    See `softswitch.compiler.undefined.settle`.
+    """
 
     ZERO = "zero"
     RANDOM = "random"

@@ -47,7 +47,7 @@ _TAB_WIDTH = 8
 MAX_SHOWN = 20
 """Maximum number of errors of one compilation that `CompileError.render` shows."""
 _MAX_WIDTH = 200
-"""Maximum number of columns shown of a source line: generated programs have lines of any length."""
+"""Maximum number of characters of a source line in a message; generated programs have longer lines."""
 
 
 def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
@@ -61,7 +61,10 @@ def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
 
 
 def _around(line: str, column: int) -> tuple[str, int]:
-    """Return the part of `line` that fits around `column` (from 0), and the column's position in it."""
+    """Return up to `_MAX_WIDTH` characters of `line` around `column` (from 0).
+
+    Also return the index of the column in these characters.
+    """
     first = max(0, min(column - _MAX_WIDTH // 2, len(line) - _MAX_WIDTH))
     before, after = "…" if first else "", "…" if len(line) > first + _MAX_WIDTH else ""
     return f"{before}{line[first : first + _MAX_WIDTH]}{after}", column - first + len(before)

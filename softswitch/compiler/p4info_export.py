@@ -148,9 +148,10 @@ class Export:
         return info
 
     def _cells(self, messages: tuple[Any, Any], kinds: tuple[int, int], item: ir.Counter | ir.Meter) -> Any:
-        """Add counters or meters to `messages` (for arrays, for direct ones), and return the new message.
+        """Add the counter or meter `item` to one of two lists of messages, and return the new message.
 
-        `kinds` are the resource types of arrays and of direct counters or meters.
+        The first of `messages` is the list of arrays, the second is the list of direct counters or meters;
+        `kinds` are the resource types of both.
         """
         if item.table is None:
             message = messages[0].add(size=item.size)

@@ -63,8 +63,10 @@ Backend = Literal["auto", "compiled", "interpreter"]
 def build(program: ir.Program, *, sanitize: bool = False) -> Path:
     """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if necessary.
 
-    With `sanitize`, errors in memory or arithmetic end the loading process with a report; that
-    process needs the sanitizers' runtime preloaded. Raises Unsupported, NoCompiler, NoCache or BuildFailed.
+    With `sanitize`, a memory or arithmetic error in the object ends the process that has loaded it, with a
+    report. This process must have preloaded the sanitizers' runtime (`sanitizer_environment`).
+
+    Raises Unsupported, NoCompiler, NoCache or BuildFailed.
     """
     return build_c(emit_once(program), flags=SANITIZE_FLAGS if sanitize else FLAGS)
 
@@ -72,7 +74,9 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
     """Return the shared object of a C text that includes headers of ``runtime/``, building it if necessary.
 
-    Warns if it is built outside the expected folder. Raises NoCompiler, NoCache or BuildFailed.
+    Logs a warning if the object is not written to the usual folder.
+
+    Raises NoCompiler, NoCache or BuildFailed.
     """
     content = content_hash(text, flags)
     here = hashed(content, _processor())
@@ -138,7 +142,10 @@ def _alone(lock: Path) -> Iterator[Path]:
 
 
 def compile_c(command: list[str], text: str, target: Path) -> None:
-    """Build a C text, by a compiler with its flags, and seal the object. Raises BuildFailed, OSError."""
+    """Compile C `text` to the shared object `target`, and seal it (`softswitch.engine.cache.seal`).
+
+    `command` is the compiler with its flags. Raises BuildFailed, or OSError if a file cannot be written.
+    """
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as scratch:
         source, built = Path(scratch) / "pipeline.c", Path(scratch) / "pipeline.so"
         source.write_text(text)
@@ -159,7 +166,7 @@ def compile_c(command: list[str], text: str, target: Path) -> None:
 
 
 def _failure(command: list[str], status: int, stderr: str) -> str:
-    """Return a message: the compiler's failure, the remedy if one is known, and its whole output."""
+    """Return a message: the compiler's failure, a remedy if one is known, and the compiler's whole output."""
     first = _first_error(stderr)
     advice = next((of for words, of in _ADVICE if words in first), "")
     if status < 0 and not advice:
@@ -219,7 +226,7 @@ def find_compiler() -> str:
 
 
 def content_hash(text: str, flags: tuple[str, ...]) -> str:
-    """Return the hash of a C text without its comments, of its flags, and of the runtime headers."""
+    """Return one hash of a C text without its comments, the compiler's flags and the runtime headers."""
     plain = _COMMENT.sub(lambda found: found[1] or " ", text)
     return hashed(plain, " ".join(flags), _runtime_text())
 

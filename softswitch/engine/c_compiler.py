@@ -1,8 +1,8 @@
 """Find the C compiler, and the objects supplied with the package for machines without one.
 
 The supplied objects are the engine and the stock programs. ``setup.py`` builds them with `build`, for each
-of the processor `LEVELS`. An object's name has the hash of its source text, so an object of other sources is
-never found. This module imports little, as callers often need only the compiler's path.
+of the processor `LEVELS`. An object's name has the hash of its source text, so an object built from another
+text is never found. This module imports little, as callers often need only the compiler's path.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 Survives = Callable[[int], bool]
-"""Called for each frame on its way to a selected entrance; if it returns False, the frame is lost."""
+"""Called with an entrance for each frame that would enter there; if it returns False, the frame is lost.
+
+`Cabling.ask` selects the entrances.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,10 @@ class Cabling:
         return None if due == _NEVER else due
 
     def advance(self, now_us: int, *, one_step: bool = False) -> int:
-        """Process the events up to `now_us`, or only their first step; return the time reached."""
+        """Process the events up to `now_us` or, with `one_step`, of the first step only.
+
+        Return the time reached.
+        """
         now = int(self._library.cabling_advance(self._cabling, now_us, one_step))
         self._check()
         if now == _NEVER:
@@ -163,7 +169,7 @@ class Cabling:
         Args:
             end: The end.
             data: The frames, back to back.
-            lengths: Bytes of each frame, as ``array("I")``.
+            lengths: Length of each frame in bytes, as ``array("I")``.
             now_us: The time, equal to the last step's.
         """
         address, count = lengths.buffer_info()
@@ -176,7 +182,10 @@ class Cabling:
         self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
     def waiting(self) -> Sequence[int]:
-        """Return the ends at which frames have arrived since the last call, to be drained at the switch."""
+        """Return the ends at which frames have arrived since the last call.
+
+        The caller takes the frames from the end's switch with `Switch.drain`.
+        """
         count = self._library.cabling_waiting(self._cabling, self._told)
         return self._told[:count] if count else ()
 
@@ -188,7 +197,10 @@ class Cabling:
         return count.value
 
     def ask(self, entrance: int, asks: bool) -> None:
-        """Start or stop calling `survives` for the frames of a cable, or of an end's `send_later`."""
+        """Start or, if `asks` is False, stop calling `survives` for the frames at an entrance.
+
+        At an end, these are the frames of `send_later`.
+        """
         self._library.cabling_ask(self._cabling, entrance, asks)
 
     def _check(self) -> None:

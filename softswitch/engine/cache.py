@@ -275,7 +275,7 @@ def _key(text: str, name: str, undefined: Choice | None) -> str:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles dataclasses as calls of their constructors: 20,000 of them load in a third of the time."""
+    """Pickles dataclasses as calls of their constructors, which makes loading them three times as fast."""
 
     def reducer_override(self, it: Any) -> Any:
         if not dataclasses.is_dataclass(it) or isinstance(it, type):
@@ -298,7 +298,10 @@ def _pickled(program: ir.Program) -> bytes:
 
 
 def emit_once(program: ir.Program) -> str:
-    """Return `emit_c` of a program, from the cache if `compile_once` made it. Raises Unsupported."""
+    """Return the C text of a program (`emit_c`), from the cache if `compile_once` returned the program.
+
+    Raises Unsupported.
+    """
     if program.origin is None:
         return _emitted(program)
     file = f"emitted-{hashed(_code(_BACK_END), program.origin)}.c"

@@ -37,9 +37,9 @@ class CaptureTo:
     notes: tuple[str, ...] = ()
     snap: int = 65535
     limit: int = 1 << 30
-    """Maximum size of a file, bytes."""
+    """Maximum size of a file in bytes."""
     waiting: int = 64 << 20
-    """Maximum bytes of a port's records waiting in memory to be written."""
+    """Maximum number of bytes of a port's records that wait in memory to be written."""
 
 
 class _File:

@@ -152,7 +152,11 @@ class _CTable:
     """For each action, its number and the masks of its parameters."""
 
     def position(self, entry: ir.ConstEntry) -> int:
-        """Return an entry's position: in order of precedence, or, for tables in code, in source order."""
+        """Return the position of an entry in the shared object.
+
+        Entries are in the order of precedence or, for tables in code, in source order; other tables have no
+        positions: 0.
+        """
         kind = self.layout.kind
         if kind == "ordered":
             return self.entries.position(entry)
@@ -222,18 +226,18 @@ class CompiledPipeline:
 
     @property
     def ops_address(self) -> int:
-        """Address of its ``struct p4_program``."""
+        """Address of the program's ``struct p4_program``."""
         return ctypes.addressof(self._ops)
 
     @property
     def state_address(self) -> int:
-        """Address of its ``struct p4_pipeline``; it lives as long as this object."""
+        """Address of the program's ``struct p4_pipeline``, which lives as long as this object."""
         return self._state
 
     # ----------------------------------------------------------------- tables
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
         state = self._table(table)
         canonical = state.entries.insert(entry)
         position = state.position(canonical)
@@ -324,7 +328,7 @@ class CompiledPipeline:
         cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
         cell = self._part(table, "direct counter", entry)
         return cell[0], cell[1]
 
@@ -354,7 +358,7 @@ class CompiledPipeline:
         _configure_meter(self._part(table, "direct meter", entry), rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
+        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
         return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
@@ -470,7 +474,10 @@ class CompiledPipeline:
         return twin
 
     def lend_packet(self, packet: CompiledPacket) -> CompiledPacket:
-        """Return a copy that reads large headers from `packet`, which must not change meanwhile."""
+        """Return a copy that reads large headers from `packet`.
+
+        `packet` must not change while the copy is in use.
+        """
         twin = CompiledPacket(self._ops.packet_size, packet.frame, packet)
         self._ops.lend(twin.address, packet.address)
         return twin

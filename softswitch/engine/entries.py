@@ -100,7 +100,10 @@ class TableEntries:
         return canonical
 
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Replace the invocation of the entry with this match; return its canonical form."""
+        """Replace the entry that has the match of `entry` by `entry`; return its canonical form.
+
+        Raises BadEntry or NoSuchEntry.
+        """
         self._check_mutable()
         canonical = self._canonical(entry)
         match = self._match(canonical)
@@ -274,7 +277,11 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """A table's representation in C: `kind` is none, code, exact, lpm or ordered."""
+    """A table's representation in C.
+
+    `kind` is the way to find an entry: none (the table has no key), code (comparisons in C), exact (hash
+    table), lpm (hash table for all prefix lengths) or ordered (tuple space search, by priority).
+    """
 
     table: ir.Table
     kind: str
@@ -301,7 +308,7 @@ class TableLayout:
 
     @property
     def prefix_top(self) -> int:
-        """End of the first lpm key, in bits from the least significant end; 0: there is none."""
+        """Index of the bit above the first lpm key in the packed key; 0: there is no lpm key."""
         return next((part.offset + part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     @property
@@ -310,7 +317,10 @@ class TableLayout:
         return next((part.width for part in self.parts if part.key.match == "lpm"), 0)
 
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
-        """Return the match words of canonical patterns: values, then (depending on `kind`) masks, ranges."""
+        """Return, as bytes, the match words of canonical patterns.
+
+        They are the values, followed by masks and ranges if the layout's `kind` needs them.
+        """
         value = mask = 0
         lows = highs = b""
         for part, pattern in zip(self.parts, patterns, strict=True):

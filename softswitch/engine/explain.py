@@ -30,13 +30,13 @@ class Memory:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all slots."""
+        """Number of bytes of all slots."""
         return self.slots * self.slot_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A table: its look-up, the bits of its key, and its maximum number of entries."""
+    """A table: the way of its look-up, its key's width in bits, and its maximum number of entries."""
 
     table: str
     lookup: str
@@ -46,9 +46,10 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The chosen layout. `lane_loops` counts loops that replace code repeated per lane in the program.
+    """The layout that the back end chooses for a program.
 
-    `vector_loops` counts the loops that are marked for vectorization.
+    `lane_loops` is the number of loops that replace statements that the program repeats for each lane.
+    `vector_loops` is the number of loops that are marked for vectorization.
     """
 
     memory: tuple[Memory, ...]

@@ -28,14 +28,14 @@ _COPY = [field.name for field in fields(Copy)]
 class InterpretedProgram:
     """The engine's view of a `Pipeline` in Python.
 
-    The engine identifies a packet by the address of its memory, which holds the program's metadata, for
-    captures. The packet itself is kept here until the engine uses the memory for another packet.
+    The engine identifies a packet by the address of its memory. This memory holds only the program's
+    metadata, which captures read; the packet is kept here until the engine reuses the memory.
     """
 
     state_address = None
 
     def __init__(self, pipeline: Pipeline, failed: Callable[[BaseException], None]) -> None:
-        """Serve `pipeline`; `failed` receives its exceptions. The engine drops a packet that raises one."""
+        """Run packets through `pipeline`. If it raises an exception, drop the packet and call `failed`."""
         self._pipeline = pipeline
         self._failed = failed
         self._packets: dict[int, Packet] = {}
@@ -59,7 +59,7 @@ class InterpretedProgram:
 
     @property
     def ops_address(self) -> int:
-        """Address of its ``struct p4_program``."""
+        """Address of the program's ``struct p4_program``."""
         return ctypes.addressof(self._program)
 
     def _ingress(self, *told: Any) -> None:

@@ -66,7 +66,7 @@ class TokenMeter:
             self._peak = _Bucket(rates.pir, rates.pburst, rates.pburst)
 
     def read(self) -> MeterReading:
-        """Return rates and counts."""
+        """Return the meter's rates and counts."""
         return MeterReading(self.rates, tuple(self.seen))
 
     def colour(self, now_us: int, cost: int, length: int) -> int:
@@ -98,7 +98,7 @@ def _counter(meaning: str) -> int:
 
 @dataclass(slots=True)
 class PortStatistics:
-    """Counters of the frames at one port. Bytes are counted only beside ``rx_packets`` and ``tx_packets``."""
+    """Counters of the frames at one port. Only ``rx_bytes`` and ``tx_bytes`` count bytes."""
 
     rx_packets: int = _counter("Frames that arrived, before impairments.")
     rx_bytes: int = _counter("Bytes of the frames that arrived.")

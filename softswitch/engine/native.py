@@ -39,7 +39,7 @@ PATH_BYTES: Final = 107
 
 
 def make_socket_folder(longest: str) -> Path:
-    """Create a folder whose path leaves room for a socket name of length `longest`; return it."""
+    """Create a folder whose path is short enough for sockets with names as long as `longest`; return it."""
     folder = Path(tempfile.mkdtemp(prefix="ina-"))
     if len(bytes(folder / longest)) > PATH_BYTES:
         folder.rmdir()
@@ -94,7 +94,10 @@ class MeetingSockets:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Remove a socket whose process has ended. Keep a served socket or a file: `bind` then fails."""
+    """Remove the socket file of a process that has ended.
+
+    A socket in use, or a file of another kind, stays: `bind` then fails.
+    """
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
@@ -207,7 +210,7 @@ class NativeEngine:
 
     @property
     def interprets(self) -> bool:
-        """True if its program is interpreted."""
+        """True if the engine's program is interpreted."""
         return isinstance(self._pipeline, InterpretedProgram)
 
     def destroy(self) -> None:
@@ -220,8 +223,8 @@ class NativeEngine:
         """Open a port. If `run` already serves other ports, hold `lock` during the call.
 
         Args:
-            number: Its number.
-            spec: Its kind and addresses.
+            number: The port's number.
+            spec: The port's kind and addresses.
             rx: Impairments of received frames.
             tx: Impairments of sent frames.
 
@@ -265,11 +268,11 @@ class NativeEngine:
         self._pipeline = served  # keeps it alive; the previous one is no longer in use
 
     def lock(self) -> None:
-        """Keep packets out until `unlock`; recursive."""
+        """Stop processing packets until `unlock`, which must be called as often as `lock`."""
         self._library.engine_lock(self._engine)
 
     def unlock(self) -> None:
-        """Admit packets again."""
+        """Process packets again, after `lock`."""
         self._library.engine_unlock(self._engine)
 
     def set_group(self, group: int, members: Members | None, exclusions: Sequence[int] = ()) -> None:
@@ -278,7 +281,7 @@ class NativeEngine:
         self._members(self._library.engine_set_group, group, excluded or members)
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports of a level 2 exclusion id; None: the port whose number is the id."""
+        """Set the ports that a level 2 exclusion id excludes; see `Switch.set_exclusion`."""
         members = None if ports is None else [(port,) for port in ports]
         self._members(self._library.engine_set_exclusion, id_, members)
 
@@ -301,7 +304,7 @@ class NativeEngine:
         Args:
             port: The port.
             data: The frames, back to back.
-            lengths: Bytes of each frame.
+            lengths: Length of each frame in bytes.
             now_us: The time in microseconds.
         """
         address, count = lengths.buffer_info()
@@ -316,12 +319,12 @@ class NativeEngine:
             self.check()
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next event, microseconds; None: no event is scheduled."""
+        """Return the time of the next event in microseconds; None: no event is scheduled."""
         next_us = int(self._library.engine_next_event(self._engine))
         return None if next_us == _NEVER else next_us
 
     def drain(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Remove and return the frames that have left by a memory port: back to back, lengths, times."""
+        """Remove and return the frames that have left by a memory port; see `Switch.drain_batch`."""
         size = ctypes.c_uint64()
         count = self._library.engine_pending(self._engine, port, ctypes.byref(size))
         data = bytearray(size.value)
@@ -335,7 +338,7 @@ class NativeEngine:
         return data, lengths, times
 
     def capture(self, settings: CaptureSettings | None) -> None:
-        """Start capturing frames at the ports, or stop."""
+        """Start capturing frames at the ports; None: stop."""
         config = None
         if settings is not None:
             config = _CaptureConfig(settings.epoch_ns, settings.capacity, settings.snap)
@@ -345,7 +348,7 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def captured(self, port: int) -> tuple[bytes, int]:
-        """Remove and return a port's records; also return the number of records lost for lack of room."""
+        """Remove and return a port's records. Also return the number of records lost for lack of memory."""
         dropped = ctypes.c_uint64()
         room, records = 0, ctypes.create_string_buffer(0)
         while True:
@@ -368,11 +371,11 @@ class NativeEngine:
         return SwitchStatistics(**{name: getattr(values, name) for name in SWITCH_COUNTERS})
 
     def now_us(self) -> int:
-        """Return the real time since the engine was created, microseconds."""
+        """Return the real time since the engine was created, in microseconds."""
         return int(self._library.engine_now(self._engine))
 
     def prepare(self) -> None:
-        """Forget an earlier `stop`; call it before each `run`."""
+        """Cancel an earlier `stop`; call this before each `run`."""
         self._library.engine_prepare(self._engine)
 
     def run(self) -> None:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 NOTES = 8
 NAME_BYTES = 31
-"""Limits of the metadata recorded for each packet: number of fields, and length of names."""
+"""`NOTES` is the maximum number of metadata fields recorded for each packet.
+
+`NAME_BYTES` is the maximum length of a field's name in bytes.
+"""
 
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _BYTE_ORDER, _ETHERNET, _NANOSECONDS = 0x1A2B3C4D, 1, 9
@@ -27,11 +30,14 @@ class CaptureSettings:
     notes: tuple[str, ...] = ()
     """Names of the metadata to record for each received packet; names that the program lacks are ignored."""
     snap: int = 65535
-    """Maximum bytes of a frame."""
+    """Maximum number of bytes of a frame to record."""
     capacity: int = 64 << 20
-    """Maximum bytes of records of one port waiting to be taken; records beyond it are counted and lost."""
+    """Maximum number of bytes of records to keep for a port until they are read; further ones are lost."""
     epoch_ns: int = 0
-    """The switch's time 0 in the records: nanoseconds since 1970, or of virtual time."""
+    """Number that is added to all times in the records: the switch's time 0 in nanoseconds since 1970.
+
+    For a switch in virtual time, use 0.
+    """
 
     def __post_init__(self) -> None:
         long = [name for name in self.notes if len(name.encode()) > NAME_BYTES]
@@ -55,10 +61,10 @@ def packet_block(frame: bytes, time_ns: int, *, inbound: bool, comment: str = ""
 
     Args:
         frame: The frame.
-        time_ns: Its time, nanoseconds since 1970.
+        time_ns: The frame's time in nanoseconds since 1970.
         inbound: Whether the frame was received; if not, it was sent.
         comment: A comment.
-        snap: Maximum bytes to keep.
+        snap: Maximum number of bytes of the frame to keep.
     """
     kept = frame[:snap]
     head = struct.pack("<IIIII", 0, time_ns >> 32, time_ns & 0xFFFFFFFF, len(kept), len(frame))

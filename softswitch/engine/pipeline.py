@@ -29,7 +29,7 @@ DROP_PORT = 511
 """``egress_spec`` after ``mark_to_drop``."""
 
 MAX_FRAME = 9216
-"""Longest frame in or out, in bytes."""
+"""Maximum length in bytes of a frame that enters or leaves."""
 
 
 class PipelineError(Exception):
@@ -59,7 +59,7 @@ class BadEntry(PipelineError):
 
 
 class EntryExists(PipelineError):
-    """The table holds an entry with the same match already."""
+    """The table already holds an entry with the same match."""
 
 
 class NoSuchEntry(PipelineError):
@@ -113,12 +113,18 @@ Packet = Any
 class Pipeline(Protocol):
     """A loaded program: its tables, registers and counters, and the two blocks that packets pass.
 
-    Table entries are `ir.ConstEntry`: an ``exact`` key takes ``Pattern("exact", v)``, ``lpm`` and
-    ``ternary`` ``Pattern("mask", value, mask)``, ``range`` ``Pattern("range", low, high)``, ``optional``
-    ``Pattern("exact", v)``; all but ``exact`` also ``Pattern("any")``. In tables with a ternary, range or
-    optional key the higher priority wins (of equals, the one inserted first); with an lpm key, the longest
-    prefix. Validate and order entries with `softswitch.engine.entries`.
-    Nothing locks: calls must not overlap.
+    Table entries are `ir.ConstEntry`. The patterns for the match kinds of keys are:
+
+    * ``exact`` and ``optional``: ``Pattern("exact", value)``
+    * ``lpm`` and ``ternary``: ``Pattern("mask", value, mask)``
+    * ``range``: ``Pattern("range", low, high)``
+    * all kinds except ``exact``: ``Pattern("any")``
+
+    If several entries of a table with a ternary, range or optional key match, the one with the highest
+    priority wins or, if priorities are equal, the one that was inserted first. In a table with an lpm key,
+    the longest prefix wins. Validate and order entries with `softswitch.engine.entries`.
+
+    A pipeline has no lock: calls must not overlap.
     """
 
     program: ir.Program
@@ -126,7 +132,7 @@ class Pipeline(Protocol):
     # control plane -----------------------------------------------------------------
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
         """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
@@ -158,12 +164,12 @@ class Pipeline(Protocol):
         Args:
             name: Name of the counter.
             index: Number of the cell.
-            packets: Its packets from now on.
-            bytes_: Its bytes from now on.
+            packets: The cell's new number of packets.
+            bytes_: The cell's new number of bytes.
         """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
 
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
@@ -173,8 +179,8 @@ class Pipeline(Protocol):
         Args:
             table: Name of the table.
             entry: The entry that has the counter; None: the default action.
-            packets: Its packets from now on.
-            bytes_: Its bytes from now on.
+            packets: The counter's new number of packets.
+            bytes_: The counter's new number of bytes.
 
         Raises NoSuchEntry.
         """
@@ -194,7 +200,7 @@ class Pipeline(Protocol):
         """Set the rates of the meter of `entry` or, for None, of the default action. Raises NoSuchEntry."""
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
+        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
         """Record a hit of the entry at `now_us`, from which its idle time is then counted."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 MAX_PORT = 510
-"""Port numbers are bit<9>, and 511 means drop."""
+"""Largest port number: port numbers are bit<9>, and 511 means drop."""
 
 
 class SwitchError(Exception):
@@ -42,7 +42,7 @@ class PortError(SwitchError):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPort:
-    """A port whose frames the calling program delivers and takes; the CPU port if `cpu`."""
+    """A port whose frames the calling program delivers and takes. If `cpu` is True, it is the CPU port."""
 
     cpu: bool = False
 
@@ -139,7 +139,7 @@ class Impairments:
     rate_bps: float = 0.0
     """Rate limit in bits per second; 0: unlimited."""
     burst_bytes: int = 0
-    """Bytes that may exceed the rate: the depth of the token bucket."""
+    """Number of bytes that may be sent at once, above the rate limit: the depth of the token bucket."""
     queue_packets: int = 64
     """Maximum number of packets waiting for the rate limit; further packets are dropped."""
     seed: int | None = None

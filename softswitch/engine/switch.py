@@ -37,7 +37,7 @@ from softswitch.engine.ports import (
 )
 
 PacketIn = Callable[[int, bytes], None]
-"""Called with the CPU port and the frame."""
+"""A function that is called with the CPU port's number and the frame of each packet-in."""
 
 _log = logging.getLogger(__name__)
 
@@ -183,7 +183,10 @@ class Switch:
             return {group: list(members) for group, members in self._groups.items()}
 
     def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
-        """Set the ports of a level 2 exclusion id (Tofino); None: the port whose number is the id."""
+        """Set the ports that a level 2 exclusion id excludes (Tofino).
+
+        None restores the default: the id excludes the port with its number.
+        """
         _check_number("level 2 exclusion id", id_)
         _check_members([(port, 0) for port in ports or ()])
         with self.locked():
@@ -216,7 +219,7 @@ class Switch:
         Args:
             port: The port.
             data: The frames, back to back.
-            lengths: Bytes of each frame, as ``array("I")``.
+            lengths: Length of each frame in bytes, as ``array("I")``.
             now_us: The time in microseconds; None: now.
         """
         if port not in self._ports:
@@ -244,7 +247,7 @@ class Switch:
         self._deliver_unless_running()
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next delayed or queued frame, microseconds; None: nothing is scheduled."""
+        """Return the time of the next delayed or queued frame in microseconds; None: there is none."""
         return self._engine.next_event_us()
 
     def drain(self, port: int) -> list[bytes]:
@@ -265,7 +268,10 @@ class Switch:
         return frames
 
     def drain_batch(self, port: int) -> tuple[bytearray, array[int], array[int]]:
-        """Return the frames of `drain_timed` unsplit: frames back to back, their lengths, their times, µs."""
+        """Remove and return the frames that have left by a memory port, as for `drain_timed`.
+
+        Returns the frames back to back, their lengths in bytes, and their arrival times in microseconds.
+        """
         if not isinstance(self._ports.get(port), MemoryPort):
             raise PortError(f"port {port} is not a memory port")
         return self._engine.drain(port)
@@ -277,14 +283,14 @@ class Switch:
     def captured(self, port: int) -> tuple[bytes, int]:
         """Return a port's records since the last call: pcapng packet blocks (`softswitch.engine.pcapng`).
 
-        Also returns the number of records lost so far for lack of room.
+        Also returns the number of records lost so far for lack of memory.
         """
         if port not in self._ports:
             raise PortError(f"there is no port {port}")
         return self._engine.captured(port)
 
     def now_us(self) -> int:
-        """Return the real time since the switch was created, microseconds."""
+        """Return the real time since the switch was created, in microseconds."""
         return self._engine.now_us()
 
     def statistics(self, port: int) -> PortStatistics:

@@ -18,10 +18,13 @@ Group 0 is an ordinary group on the chip; in the engine, where 0 means no group,
 """
 
 CELL = 80
-"""Bytes of a cell of the packet buffer."""
+"""Number of bytes in a cell of the packet buffer."""
 
 DROP, NO_MIRROR = 1, 4
-"""Bits of ``drop_ctl`` that drop unicast and multicast, and the mirror; bit 2 is for copies to the CPU."""
+"""Bits of ``drop_ctl``: `DROP` drops unicast and multicast packets, `NO_MIRROR` drops the mirror.
+
+The bit between them drops copies to the CPU; this switch makes none.
+"""
 
 RECIRCULATING = range(68, 72)
 """Ports of a pipe that lead back into it."""
@@ -44,7 +47,7 @@ _ERRORS = {
 }
 _OTHER_ERROR = 4
 _HEADER = 8
-"""Bytes of the intrinsic metadata header in front of a frame in ingress."""
+"""Number of bytes of the intrinsic metadata header in front of a frame in ingress."""
 
 
 def group_number(group: int) -> int:
@@ -74,7 +77,10 @@ def passes_over_front(program: ir.Program) -> bool:
 
 
 def takes_front(program: ir.Program) -> bool:
-    """Return True if the egress parser first extracts the intrinsic metadata, so its bytes need not exist."""
+    """Return True if the egress parser first extracts the intrinsic metadata.
+
+    If so, the metadata's bytes need not exist: the values are set directly.
+    """
     match program.egress_states["start"].body:
         case (ir.Extract(header, None), *_):
             return is_told(header, "egress")
@@ -103,7 +109,7 @@ def behind_bytes(program: ir.Program) -> int:
 
 
 def error_numbers(program: ir.Program) -> list[int]:
-    """Return ``parser_err`` for each of the program's errors."""
+    """Return the value of ``parser_err`` for each of the program's errors."""
     return [_ERRORS.get(name, _OTHER_ERROR) for name in program.errors.members]
 
 

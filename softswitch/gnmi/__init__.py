@@ -1,7 +1,7 @@
-"""gNMI for the embedded switch, read-only: its ports and its changes.
+"""gNMI for the embedded switch, read-only: its ports, and whether its program or entries have changed.
 
-Ports are interfaces of OpenConfig (openconfig-interfaces, openconfig-p4rt). Further leaves show whether a
-switch has changed.
+Ports are interfaces of OpenConfig (openconfig-interfaces, openconfig-p4rt). The leaves `boot-time` and
+`writes` change whenever the program or its entries may have changed.
 
 ::
 
@@ -61,8 +61,8 @@ def tree(switch: Switch, *, booted_ns: int, writes: int) -> Tree:
 
     Args:
         switch: The switch.
-        booted_ns: Its start time, in nanoseconds of Unix time.
-        writes: Number of requests so far that may have changed its program or entries.
+        booted_ns: The switch's start time, in nanoseconds since 1970.
+        writes: Number of requests so far that may have changed the switch's program or entries.
     """
     return {
         "interfaces": {"interface": {str(number): _interface(switch, number) for number in switch.ports}},
@@ -122,7 +122,7 @@ def _counters(of: PortStatistics) -> Tree:
 
 
 Element = tuple[str, Mapping[str, str]]
-"""An element of a path: its name, and the values of a list's keys by key."""
+"""An element of a path: its name and, for an entry of a list, the values of the list's keys."""
 Elements = tuple[Element, ...]
 Node = Any
 """A leaf, a tree, or the entries of a list by key."""
@@ -135,7 +135,7 @@ class BadPath(ValueError):
 
 
 def elements(*paths: Any) -> Elements:
-    """Return the elements of a prefix followed by a path's. Raises BadPath."""
+    """Return the elements of all `paths`, such as a prefix and a path, in order. Raises BadPath."""
     found: list[Element] = []
     for path in paths:
         if path.element:
@@ -218,7 +218,7 @@ def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
 
     Args:
         switch: The switch.
-        writes: Returns the number of requests so far that may have changed its program or entries.
+        writes: Returns the number of requests so far that may have changed the switch's program or entries.
     """
     service = _Service(switch, writes)
     unary = grpc.unary_unary_rpc_method_handler
@@ -238,7 +238,10 @@ def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
 
 
 def _decoded(data: bytes) -> Any:
-    """Decode a SubscribeRequest; None if it is invalid: gRPC treats undecodable streams as alive."""
+    """Decode a SubscribeRequest; return None if it is invalid.
+
+    No error is raised: gRPC would not end the stream after an error raised here.
+    """
     try:
         return gnmi.SubscribeRequest.FromString(data)
     except DecodeError:

@@ -32,7 +32,7 @@ def serve(
     loading: Loading | None = None,
     fill: Callable[[Device], None] = lambda device: None,
 ) -> Service:
-    """Start P4Runtime for a switch, and read-only gNMI for its ports and changes at the same address.
+    """Start P4Runtime for a switch and, at the same address, read-only gNMI (see `softswitch.gnmi`).
 
     Programs loaded by `Switch.load` are unknown to P4Runtime. Close the returned service before the switch.
 

@@ -31,7 +31,10 @@ MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
 
 def invocation(bundle: Bundle, table: TableSchema, action: Any) -> ir.Invocation:
-    """Return the invocation for an entry's ``TableAction``, a member or a group. Raises RequestError."""
+    """Return the invocation for an entry's ``TableAction`` that names a member or a group.
+
+    Raises RequestError.
+    """
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     state = bundle.profiles.setdefault(profile.id, ProfileState())
@@ -111,7 +114,7 @@ def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, i
         raise InvalidArgument(f"the action set for '{table.name}' is empty")
     if len(runs) > profile.group_limit:
         raise ResourceExhausted(
-            f"{len(runs)} actions, by weight, in a set of '{profile.name}'; the most is {profile.group_limit}"
+            f"{len(runs)} actions, by weight, in a set of '{profile.name}'; at most {profile.group_limit}"
         )
     taken = set(_state(bundle, table).one_shots.values())
     number = next(n for n in itertools.count(_OWN_GROUPS) if n not in taken)
@@ -155,7 +158,7 @@ def _tables(bundle: Bundle, profile: ProfileInfo) -> list[TableSchema]:
 
 
 def write_member(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a member. Raises RequestError, and then changes nothing."""
+    """Insert, modify or delete a member. Raises RequestError; then nothing has changed."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.member_id
@@ -186,7 +189,7 @@ def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, s
 
 
 def write_group(bundle: Bundle, kind: int, message: Any) -> None:
-    """Insert, modify or delete a group. Raises RequestError, and then changes nothing."""
+    """Insert, modify or delete a group. Raises RequestError; then nothing has changed."""
     profile = _profile(bundle, message.action_profile_id)
     state = bundle.profiles.setdefault(profile.id, ProfileState())
     number = message.group_id

@@ -198,7 +198,7 @@ def rates(config: Any) -> MeterRates:
 
 
 def describe(message: Any, reading: MeterReading, field: str) -> None:
-    """Set the ``MeterConfig`` in `field` of `message` to the meter's rates, unless it has none."""
+    """Set the ``MeterConfig`` in `field` of `message` to the meter's rates, if the meter has rates."""
     if reading.rates is not None:
         config = getattr(message, field)
         config.SetInParent()

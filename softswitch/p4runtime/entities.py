@@ -78,13 +78,13 @@ def _digest(bundle: Bundle, id_: int) -> ArrayInfo:
 
 
 DIGEST_INTERVAL_S = 0.01
-"""Interval between polls of the program's digests."""
+"""Seconds between polls of the program's digests."""
 
 _SHORTEST_S, _LONGEST_S = 0.01, 1.0
 
 
 def interval_s(bundle: Bundle | None) -> float | None:
-    """Return the time until the next poll; None: no poll is needed."""
+    """Return the seconds until the next poll for digests and idle entries; None: no poll is needed."""
     if bundle is None or not (bundle.digests or bundle.timeouts):
         return None
     if bundle.digests:
@@ -198,7 +198,7 @@ KINDS = {
 
 
 def write(device: Device, update: Any) -> None:
-    """Apply one update to the device's bundle. Raises RequestError, and then changes nothing."""
+    """Apply one update to the device's bundle. Raises RequestError; then nothing has changed."""
     with device.switch.locked():
         _apply(device, update.type, update.entity)
 
@@ -209,7 +209,7 @@ def _apply(device: Device, kind: int, entity: Any) -> None:
 
 
 def read(device: Device, entity: Any) -> list[Any]:
-    """Read the entities that one entity of a request selects. Raises RequestError."""
+    """Return the entities that `entity`, one entity of a read request, selects. Raises RequestError."""
     name, message = _content(entity, "an entity of the read request is empty: it must name what to read")
     with device.switch.locked():
         return [p4.Entity(**{name: found}) for found in KINDS[name].read(device.bundle, message)]

@@ -19,7 +19,7 @@ from softswitch.p4runtime.errors import InvalidArgument, NotFound
 from softswitch.p4runtime.state import Bundle, check_kind, members
 
 _LARGEST = 0xFFFF
-"""Group, session and replication ids have at most 16 bits in standard_metadata and the engine."""
+"""Largest group, session or replication id: standard_metadata and the engine have 16 bits for it."""
 
 
 def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> None:
@@ -61,7 +61,7 @@ def set_group(bundle: Bundle, switch: Switch, group: int, copies: Members) -> No
 
     Args:
         bundle: The program and its state.
-        switch: The switch that runs it.
+        switch: The switch that runs the program.
         group: Number of the group.
         copies: Port and replication id of each copy.
 
@@ -78,10 +78,10 @@ def set_session(bundle: Bundle, switch: Switch, session: int, copies: Members | 
 
     Args:
         bundle: The program and its state.
-        switch: The switch that runs it.
+        switch: The switch that runs the program.
         session: Number of the session.
         copies: Port and replication id of each copy; None: delete the session.
-        truncate: Maximum length of a copy, bytes; 0: the whole packet.
+        truncate: Maximum length of a copy in bytes; 0: the whole packet.
 
     Raises RequestError.
     """

@@ -95,7 +95,10 @@ class Arbitration:
         return self._tell_all(role_name) if before == client else [self._tell(role_name, client)]
 
     def leave(self, client: Hashable) -> list[Notification]:
-        """Remove a client whose stream has ended; if it was the primary, return its role's notifications."""
+        """Remove a client whose stream has ended.
+
+        If the client was the primary, return the notifications for its role.
+        """
         role_name = self._role_of.pop(client, None)
         if role_name is None:
             return []
@@ -175,8 +178,9 @@ _ID_OF = {
 class RoleConfig:
     """A role's permissions.
 
-    The role may write the entities of `exclusive` ids, as no other role, and of `shared` ids. If
-    `receives_packets`, it receives all PacketIns, or those with the metadata (id, value) `packet_filter`.
+    The role may write the objects whose ids are in `exclusive` or `shared`; no other role may write the
+    objects in `exclusive`. If `receives_packets` is True, the role receives PacketIns: all of them or, with a
+    `packet_filter` (id, value), those that have this metadata.
     """
 
     exclusive: frozenset[int] = frozenset()

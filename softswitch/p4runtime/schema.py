@@ -99,7 +99,10 @@ class ArrayInfo(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class ProfileInfo(Numbered):
-    """An action profile or selector of at most `size` members, and `max_group_size` per group (0: `size`)."""
+    """An action profile or selector with at most `size` members.
+
+    The weights of a group's members add up to at most `max_group_size`; 0: to at most `size`.
+    """
 
     size: int
     selector: bool
@@ -116,7 +119,7 @@ Object = TableSchema | ActionInfo | ProfileInfo | ArrayInfo
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """All objects of one P4Info, each kind by id.
+    """All objects of one P4Info: for each kind, the objects by id.
 
     `packet_headers` are the headers between controller and switch, "packet_in" and "packet_out", by name.
     """

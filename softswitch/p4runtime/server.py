@@ -29,10 +29,10 @@ from softswitch.p4runtime.state import Device
 from softswitch.p4runtime.written import Journal, Written, client_of, prepare
 
 MAX_MESSAGE = 64 << 20
-"""Longest accepted message, bytes: enough for a batch of half a million entries."""
+"""Maximum size of an accepted message in bytes: enough for a batch of half a million entries."""
 
 MAX_UNREAD = 64 << 20
-"""Maximum bytes waiting on a stream whose client does not read; further packets and errors are dropped."""
+"""Maximum number of bytes that wait on a stream until its client reads them; further messages are dropped."""
 
 
 CODES: Final = {
@@ -97,13 +97,13 @@ _OURS = "/p4.v1.P4Runtime/"
 _ENTITIES_PER_MESSAGE = 512
 
 _GRACE_S = 2.0
-"""Time for requests in progress when the service closes, seconds."""
+"""Seconds that requests in progress have to finish when the service closes."""
 
 _STATUS_BYTES = 5000
-"""Bytes for a batch's errors: clients accept 8 KiB of metadata by default, and base64 adds a third."""
+"""Maximum number of bytes of a batch's errors: clients accept 8 KiB of metadata, and base64 adds a third."""
 
 _ERROR_BYTES = 60
-"""Bytes of one error of a batch, without its text."""
+"""Number of bytes of one error of a batch, without its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,9 @@ class Serving:
 class Service:
     """A P4Runtime service for one device, listening until `close`.
 
-    `address` is ``host:port`` or ``unix:path``, `port` the port's number, or None for a Unix socket; both
-    state the port taken for port 0. Raises OSError if the address is not available.
+    `address` is ``host:port`` or ``unix:path``; `port` is the port's number, or None for a Unix socket. If
+    the requested port is 0, both have the number of the port taken. Raises OSError if the address is not
+    available.
     """
 
     def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
@@ -180,7 +181,7 @@ class Service:
         self._server.start()
 
     def packet_in(self, frame: bytes) -> None:
-        """Send a frame that left at the CPU port to the primary controllers."""
+        """Send a frame that left by the CPU port to the primary controllers."""
         self._servicer.packet_in(frame)
 
     def close(self) -> None:
@@ -192,10 +193,10 @@ class Service:
 
 
 class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Decodes messages of streams with our own function: gRPC treats streams that it cannot decode as alive.
+    """Decodes the messages of streams by `_decode_stream_message`, so that gRPC finds no invalid message.
 
-    (gRPC ends such a stream itself and then also asks this service to end it. If nothing was sent before, the
-    second end never completes, and a server with such a stream does not stop.)
+    After an invalid message, gRPC would end the stream itself, then ask this service to end it. If nothing
+    was sent before, the second end would never complete, and the server would not stop.
     """
 
     def intercept_service(self, continuation: Any, call: Any) -> Any:
@@ -244,7 +245,7 @@ class _Stream:
 
 
 class _Watch:
-    """A thread that polls for the switch's notifications; it starts when the first can be expected."""
+    """A thread that polls the switch for notifications; it starts when the first one can be expected."""
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
@@ -488,7 +489,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             self._complain(stream, error, p4.StreamError(digest_list_ack=details))
 
     def _look(self) -> float | None:
-        """Send the switch's notifications; return the time until the next poll."""
+        """Send the switch's notifications; return the seconds until the next poll."""
         with self._device.mutex:
             bundle = self._device.running
             if bundle is not None and entities.interval_s(bundle) is not None:
@@ -544,7 +545,10 @@ def _abort(context: Any, error: RequestError) -> NoReturn:
 
 
 def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -> NoReturn:
-    """End a batch with failed parts as UNKNOWN, with one ``p4.v1.Error`` per part in the details."""
+    """End a batch, some of whose updates or reads failed, with status UNKNOWN.
+
+    The status has one ``p4.v1.Error`` for each update or read of the batch.
+    """
     failed = [error for error in outcomes if error]
     text = f"{len(failed)} of {len(outcomes)} could not be {done}: {failed[0]}"[: _STATUS_BYTES // 8]
     room = max(0, _STATUS_BYTES - _ERROR_BYTES * len(outcomes)) // len(failed)

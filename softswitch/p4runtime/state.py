@@ -106,11 +106,20 @@ class Timeout:
 class Bundle:
     """One loaded program with everything that controllers have written to it.
 
-    `groups` and `sessions` hold the packet replication entries as they were written; `metadata`
-    the two opaque fields (metadata, controller_metadata) of table entries that have them; `profiles` the
-    members and groups of action profiles by profile id; `choices` the ``TableAction`` of each entry in a
-    table with a profile; `timeouts` the idle timeouts of entries; `digests` the controllers' subscriptions by
-    digest id. `messages` caches entries encoded for earlier reads. `now_us` reads the switch's clock.
+    Attributes:
+        config: The ``ForwardingPipelineConfig`` from which the program was loaded.
+        program: The program in IR.
+        schema: The objects of the program's P4Info.
+        pipeline: The loaded program.
+        groups: The multicast groups as they were written, by group id.
+        sessions: The clone sessions as they were written, by session id.
+        metadata: The opaque fields (metadata, controller_metadata) of table entries that have them.
+        profiles: The members and groups of action profiles, by profile id.
+        choices: The ``TableAction`` of each entry in a table with an action profile.
+        timeouts: The idle timeouts of entries.
+        digests: The controllers' subscriptions, by digest id.
+        messages: A cache of entries that were encoded for earlier reads.
+        now_us: Returns the time of the switch's clock in microseconds.
     """
 
     config: Any

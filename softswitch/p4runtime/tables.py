@@ -25,7 +25,7 @@ _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
 _MOST_MESSAGES = 1 << 16
 """Maximum number of entries with cached messages: far more than a program usually has."""
-"""(`_EVERYTHING` above is a read request for all fields that a write can set.)"""
+"""`_EVERYTHING` is a read request for all fields that a write can set."""
 
 
 def write(bundle: Bundle, kind: int, message: Any) -> None:
@@ -91,7 +91,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
 
 
 def encoded(bundle: Bundle, table: TableSchema | str, entry: ir.ConstEntry) -> Any:
-    """Encode an entry as it was written, without counter, meter and idle time, which only reads request."""
+    """Encode an entry as it was written. Counter, meter and time since the last hit are left out."""
     if isinstance(table, str):
         table = next(found for found in bundle.schema.tables.values() if found.name == table)
     key = (table.name, entry.patterns, entry.priority)
@@ -353,7 +353,10 @@ def _describe(
 
 
 def _passes(request: Any, message: Any) -> bool:
-    """Apply the filters of a read; a field with its default value filters nothing."""
+    """Return True if the entry `message` passes the filters of a read request.
+
+    A field of the request with its default value filters nothing.
+    """
     wanted = request.action.action.action_id
     return (
         request.priority in (0, message.priority)

@@ -99,7 +99,7 @@ def match_field(matches: Any, field: FieldInfo, pattern: ir.Pattern) -> None:
 ANY = ir.Pattern("any")
 
 _KEPT, _KEPT_BYTES = 4096, 256
-"""Limits of a table's cache of decoded actions: number of actions, and bytes of each message."""
+"""Limits of a table's cache of decoded actions: `_KEPT` actions, each of up to `_KEPT_BYTES` bytes."""
 
 
 def table(schema: Schema, table_id: int) -> TableSchema:
@@ -175,7 +175,7 @@ def invocation(schema: Schema, table: TableSchema, action: Any, *, default: bool
         schema: The program's names and ids.
         table: The table.
         action: The message.
-        default: Whether it is for the table's default entry.
+        default: True if the action is for the table's default entry.
     """
     kind = action.WhichOneof("type")
     if kind != "action":
@@ -256,7 +256,7 @@ def _pattern(table: TableSchema, f: FieldInfo, message: Any) -> ir.Pattern:
                 raise InvalidArgument(f"{what} has mask 0; leave a don't-care field out of the match")
             if value & ~mask:
                 raise InvalidArgument(
-                    f"{what} is 0x{value:x} under mask 0x{mask:x}: bits outside it must be 0"
+                    f"{what} is 0x{value:x} under mask 0x{mask:x}: bits outside the mask must be 0"
                 )
             return ir.Pattern("mask", value, mask)
         case _:

@@ -26,9 +26,9 @@ _KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
 class Written:
     """A record of a written table entry or, for kind LOAD, of a loaded program, which starts without entries.
 
-    `match` maps the names of the key's exact fields to values, `params` the names of the action's parameters;
-    a deletion has the deleted entry's values. `client` is gRPC's name of the peer, with its certificate's
-    name.
+    `match` has the values of the key's exact fields by name, and `params` the values of the action's
+    parameters by name. For a deletion, these are the deleted entry's values. `client` is gRPC's name of the
+    peer and, with TLS, the name in the peer's certificate.
     """
 
     kind: Literal["INSERT", "MODIFY", "DELETE", "LOAD"]

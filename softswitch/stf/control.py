@@ -79,7 +79,7 @@ def invocation_of(
         program: The program.
         table: The table.
         name: Name of the action.
-        args: Names and values of its parameters.
+        args: Names and values of the action's parameters.
         line: Line of the script.
 
     Raises ScriptError.
@@ -184,7 +184,7 @@ class Plane(Protocol):
         """Set packets and bytes of a counter's cell; see `Pipeline.write_counter`."""
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
-        """Return the number of packets that have hit an entry, and of their bytes."""
+        """Return the number of packets that have hit an entry, and their number of bytes."""
 
     def read_register(self, name: str, index: int) -> int:
         """Return the value of a register's cell."""
@@ -430,7 +430,10 @@ class Control:
 
 
 def _rates(statement: ScriptCommand) -> MeterRates:
-    """Return the rates of a command per second; BMv2's are per microsecond. Raises ScriptError."""
+    """Return the rates of a command, converted from BMv2's per microsecond to per second.
+
+    Raises ScriptError.
+    """
     if len(statement.rates) != 2:
         wanted = "two, committed and peak"
         raise ScriptError(

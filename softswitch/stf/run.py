@@ -29,12 +29,12 @@ from softswitch.stf.script import (
 )
 
 PACKET_GAP_US = 1000
-"""Virtual time between two packets."""
+"""Virtual time between two packets, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptFailure:
-    """A difference from the script's expectation; `line` 0: found after the script's last line."""
+    """A difference from the script's expectation. `line` is 0 if it was found after the last line."""
 
     line: int
     message: str

@@ -73,7 +73,10 @@ class PacketLine(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class Expect(AtLine):
-    """A packet whose first digits are `digits` leaves at `port`; None: any number of any packets."""
+    """A packet whose first hexadecimal digits are `digits` leaves at `port`.
+
+    With `exact`, the packet has no further digits. If `digits` is None, any packets may leave at the port.
+    """
 
     port: int
     digits: str | None
@@ -118,7 +121,11 @@ class Remove(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class CheckCounter(AtLine):
-    """Compare with `number` a counter's cell `index` or, if that is a label, an entry's direct counter."""
+    """Compare a counter with `number`.
+
+    If `index` is a number, the counter is a cell of an array. If `index` is a label, the counter is the
+    direct counter of the entry with this label.
+    """
 
     counter: str
     index: int | str

@@ -341,7 +341,7 @@ def entry(**changes: Any) -> str:
         ("c.txt", "table_add masked set 1&&&1 2->3 =>", "needs a priority, after the action's values"),
         ("c.txt", "act_prof_create x", "line 1: 'act_prof_create' with 1 arguments; want one of table_add"),
         ("c.txt", "table_add exactly set 1 => 1 1\n" * 2, "line 2: "),
-        ("r.json", "{", "it is no JSON"),
+        ("r.json", "{", "is not JSON"),
         ("r.json", "[]", "want an object with table_entries, multicast_group_entries"),
         ("r.json", '{"table_entries": [{}]}', "table_entries[0]: KeyError: 'table'"),
         ("r.json", entry(priority=0), "priority is 0; table C.masked needs a priority of 1 or more"),

@@ -33,9 +33,8 @@ class Annotated(SourceNode):
 class SourceAnnotation(SourceNode):
     """``@name``, ``@name(body)`` or ``@name[elements]``.
 
-    `body` is the source text in the parentheses or brackets, without white space at its ends; "" without
-    either.
-    `elements` is None except in the structured form with brackets.
+    `body` is the source text in the parentheses or brackets, without white space at its ends; "" if there are
+    neither. `elements` is None except in the structured form, which has brackets.
     """
 
     name: str
@@ -84,7 +83,7 @@ class ListTypeRef(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class NamedType(SourceNode):
-    """A type by name; `absolute` with a leading dot; `args` are the type arguments of ``Name<A, B>``."""
+    """A type by name. `absolute`: it has a leading dot; `args`: the type arguments of ``Name<A, B>``."""
 
     name: str
     absolute: bool
@@ -106,7 +105,7 @@ TypeRef = BasicType | BitsType | VarbitType | TupleType | ListTypeRef | NamedTyp
 
 @dataclass(frozen=True, slots=True)
 class IntLiteral(SourceNode):
-    """A number; `width` is None without ``w`` or ``s`` in the literal."""
+    """A number; `width` is None if the literal gives no width (``8w5`` and ``8s5`` do)."""
 
     value: int
     width: int | None
@@ -129,7 +128,7 @@ class StringLiteral(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Name(SourceNode):
-    """A name of any kind, types included; `absolute` with a leading dot."""
+    """A name of any kind, types included; `absolute` if it has a leading dot."""
 
     name: str
     absolute: bool
@@ -311,7 +310,7 @@ class AssignStatement(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class CallStatement(SourceNode):
-    """A call for its effect."""
+    """A call as a statement; its result, if any, is discarded."""
 
     call: CallExpr
 

@@ -205,7 +205,7 @@ class ExpressionParser(Cursor):
         return ast.SourceAnnotation(name.text, "", None, pos=name.pos)
 
     def _balanced(self, tokens: list[Token]) -> None:
-        """Append to `tokens` up to the parenthesis that closes the one just read, and step over that."""
+        """Append tokens to `tokens` up to the ``)`` that closes the ``(`` just read, and skip that ``)``."""
         depth = 1
         while True:
             if self.token.kind == "end":

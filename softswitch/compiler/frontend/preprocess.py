@@ -28,7 +28,7 @@ _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
 _MARKERS = frozenset(["line", "pragma", "warning"])
-"""Directives that are accepted but not executed, as are line markers such as ``# 7``."""
+"""Directives that are accepted but not executed; line markers such as ``# 7`` are treated alike."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
@@ -43,8 +43,8 @@ def preprocess(
 ) -> str:
     """Return `text`, the content of the file `name`, with its includes and without macros.
 
-    Quoted includes are looked for beside the file that includes them, then, like those in
-    angle brackets, in `include_dirs` and among the standard ones. The result needs no other file
+    Included files are searched in `include_dirs`, then among the standard includes; a file in quotes is
+    first searched in the folder of the file that includes it. The result needs no other file
     and gives the same tokens at the same positions when preprocessed again. For a text from a user who must
     not read this machine's files, set `preprocessed`: then directives are errors. `read` is called with
     each possible path of an included file, in turn, and raises OSError for a missing file.
@@ -61,7 +61,7 @@ def preprocess(
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token of the output; `expanded` if it comes from a macro."""
+    """A token of the output; `expanded` is True if it comes from a macro."""
 
     text: str
     pos: Position
@@ -99,7 +99,10 @@ class _Source:
         return source
 
     def position(self, line: int, column: int) -> tuple[Position, bool]:
-        """Return the position that the markers give to a place; True if a marker fixes its column, too."""
+        """Return the source position of a place in this file, as its line markers state it.
+
+        The second result is True if a marker also states the column, and False if `column` is kept.
+        """
         at = bisect.bisect_left(self.marked, line) - 1
         if at < 0:
             return Position(self.display, line, column), False
@@ -139,7 +142,10 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         yield from super().parsegen(text + "\n", source, abssource)
 
     def _display(self, path: Path) -> str:
-        """Return a file's name in error messages: relative to the main file as the user named that file."""
+        """Return the name of the file `path` for error messages.
+
+        Names of files below the main file's folder begin with this folder as the user named it.
+        """
         top = Path(os.path.abspath(self._top))  # noqa: PTH100 - as pcpp does, also for "a/../b"
         if path == top:
             return self._top

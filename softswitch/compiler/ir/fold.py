@@ -9,7 +9,7 @@ from softswitch.compiler.errors import CompileError
 
 _MAX_SHIFT = 1 << 16
 MAX_INT_BITS = 14_000
-"""Maximum number of bits of an ``int``: bounds growing constants; Python still prints such numbers."""
+"""Maximum number of bits of a constant of type ``int``. Python refuses to print much longer numbers."""
 
 
 def wrap(type_: ir.Bits, value: int) -> int:

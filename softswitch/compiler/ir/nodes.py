@@ -53,7 +53,10 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct type; a `union` has headers of which at most one is valid, or stacks of such headers."""
+    """A struct type; if `union` is True, a header union, or the stacks for the members of a stack of unions.
+
+    At most one header of a union is valid.
+    """
 
     name: str
     fields: tuple[tuple[str, Type], ...]
@@ -117,7 +120,7 @@ class Member(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class StackElement(SourceNode):
-    """A header of a stack. Before `flatten`, also an element of a stack of unions, with a Struct as type."""
+    """A header of a stack. Before `flatten`, it may also be a union in a stack; its type is then a Struct."""
 
     type: Header | Struct
     base: Expr
@@ -183,7 +186,7 @@ class Binary(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Cast(SourceNode):
-    """A cast between Bits types (truncates, or extends by the operand's sign), or of bit<1> and Bool."""
+    """A cast between Bits types (truncates, or extends by the operand's sign), or between bit<1> and Bool."""
 
     type: Bits | Bool
     operand: Expr

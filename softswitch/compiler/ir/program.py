@@ -16,8 +16,8 @@ class Pattern(NamedTuple):
     """One component of a keyset.
 
     `kind` is ``exact`` (equal to `value`), ``mask`` (equal to `value` in the bits of `mask`), ``range``
-    (from `value` to `mask`, both included) or ``any``. A tuple, like `Invocation` and `ConstEntry`, because
-    tables create, compare and hash millions of them.
+    (from `value` to `mask`, both included) or ``any``. Pattern, `Invocation` and `ConstEntry` are tuples
+    because tables create, compare and hash millions of them.
     """
 
     kind: str
@@ -77,8 +77,8 @@ class Param:
 class Action(ControlObject):
     """An action; its directional parameters have become variables.
 
-    Each different binding of its directional parameters in a table makes an action of its own, ``name#2`` and
-    so on; the control plane sees them as one action (`plain_name`).
+    If tables use an action with different arguments for these parameters, each combination of arguments is an
+    action of its own, ``name#2`` and so on. The control plane sees them as one action (`plain_name`).
     """
 
     params: tuple[Param, ...]
@@ -155,8 +155,8 @@ class Table(ControlObject):
 
     A `value_set` of a parser is a table, too: its entries are the set's members. If `implementation` names an
     `ActionProfile`, entries refer to members of the profile. If the profile is a selector, entries may also
-    refer to a group, by the action `group_action` with the group's number and its number of members; then a
-    hash chooses one of the entries (group, slot) of the table `members_table`.
+    refer to a group: their action is `group_action`, with the group's number and its number of members. The
+    table `members_table` holds an entry for each member of a group; a hash chooses one of these entries.
     """
 
     keys: tuple[Key, ...]
@@ -212,8 +212,8 @@ class Meter(ControlObject):
 class DataType:
     """The type of a register's cells or a digest's data, with names that P4Info needs and IR types lack.
 
-    `kind` is bits, bool, enum, error, serializable_enum, new_type, header, struct or tuple. Scalars have
-    `scalar`; structs, headers and tuples `members`; a serializable enum both, with the values in `values`.
+    `kind` is bits, bool, enum, error, serializable_enum, new_type, header, struct or tuple. `scalar` is set
+    for scalars, `members` for structs, headers and tuples, and `values` (name, value) for enums.
     """
 
     kind: str
@@ -237,7 +237,7 @@ class RegisterArray(ControlObject):
 
 @dataclass(frozen=True, slots=True)
 class Digest(ControlObject):
-    """A message of ``digest`` to the control plane.
+    """A kind of message that calls of ``digest`` send to the control plane.
 
     `data` is the type of its data; `name` is the type's name (v1model) or the instance's (Tofino).
     """
@@ -257,7 +257,7 @@ class NewType:
 
 @dataclass(frozen=True, slots=True)
 class ActionProfile(ControlObject):
-    """An action profile of up to `size` members or, as a `selector`, also of groups of them."""
+    """An action profile with up to `size` members. If `selector` is True, it also has groups of members."""
 
     size: int
     selector: bool

@@ -225,12 +225,12 @@ class _Verifier:
 
     def _is(self, expr: ir.Expr, kind: Any, pos: ir.Position) -> None:
         if not isinstance(expr.type, kind):
-            _fail(f"a value of type {_name(expr.type)} in the wrong place", pos)
+            _fail(f"a value of type {_name(expr.type)} is in the wrong place", pos)
 
     def _place(self, expr: ir.Expr, kind: Any = ir.Type) -> None:
         """Check that an expression is an l-value whose type is of this kind."""
         if not isinstance(expr, ir.Var | ir.Member | ir.Index | ir.Next | ir.Last | ir.Slice):
-            _fail(f"{type(expr).__name__} is no place that can be written", expr.pos)
+            _fail(f"{type(expr).__name__} cannot be assigned to", expr.pos)
         self._is(expr, kind, expr.pos)
 
     def _expr(self, e: ir.Expr) -> None:

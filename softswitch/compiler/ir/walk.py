@@ -255,10 +255,10 @@ def without_positions(expr: ir.Expr) -> ir.Expr:
 
 
 def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
-    """Find Internet checksums over a value and the header that the statement before has extracted.
+    """Find Internet checksums over a value and a header that the previous statement has extracted.
 
-    Such checksums can be computed from the frame, without concatenating the header's fields again. Return the
-    header's number of bytes by the ``id()`` of the checksum's statement.
+    Such a checksum can be computed from the frame's bytes; the header's fields need not be concatenated.
+    Return the header's size in bytes for each of these checksums, by the ``id()`` of its statement.
     """
     found = {}
     for before, statement in pairwise(body):

@@ -428,7 +428,7 @@ def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scop
 def _constructed(
     body: Body, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope
 ) -> tuple[tuple[str, object], ...]:
-    """Return placeholders for constructor arguments."""
+    """Return placeholders for the constructor arguments of an unused block."""
     declaring = constant_body(body.unit, scope)
     args: list[tuple[str, object]] = []
     for param in decl.constructor_params:

@@ -294,7 +294,10 @@ class _States:
         return ir.Transition((*exprs, *hits.values()), tuple(cases), pos=select.pos)
 
     def _kept(self, expr: ir.Expr) -> ir.Expr:
-        """Return a subject that can be evaluated repeatedly: a constant, a place, or a new variable."""
+        """Return the subject of a select as an expression that can be evaluated repeatedly.
+
+        A subject that is neither a constant nor an l-value is stored in a new variable.
+        """
         if path_of(expr) is not None or isinstance(expr, ir.Const):
             return expr
         scalar = expr.type

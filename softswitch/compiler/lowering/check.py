@@ -166,7 +166,7 @@ def _root(expr: ast.Expr) -> ast.Expr:
 
 
 def evaluate_all(body: Body, exprs: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
-    """Return the values of expressions that are evaluated from left to right."""
+    """Evaluate expressions from left to right, and return their values."""
     values: list[Value] = []
     marks: list[int] = []
     for expr in exprs:

@@ -338,7 +338,7 @@ def _save_group(body: Body, value: GroupValue, pos: ir.Position) -> GroupValue:
 
 
 def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
-    """Return `value` as it is now: saved in a new variable, unless it cannot change."""
+    """Return the present value of `value`: saved in a new variable, unless `value` is a constant."""
     if isinstance(value, GroupValue):
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):
@@ -349,7 +349,7 @@ def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
 
 
 def steady(body: Body, value: Run, pos: ir.Position) -> Run:
-    """Return an l-value whose run-time indices are saved in variables, so that it keeps its place."""
+    """Return an l-value with its run-time indices saved in variables: later changes do not affect it."""
     return Run(value.type, _steady(body, value.expr, pos), value.writable, value.why)
 
 
@@ -376,7 +376,7 @@ def _steady(body: Body, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
 
 
 def expression(body: Body, value: Value, pos: ir.Position) -> ir.Expr:
-    """Return `value` as an expression of the IR; groups and invalid headers are stored in a new variable.
+    """Return `value` as an expression of the IR; ``{a, b}`` and ``{#}`` are stored in a new variable.
 
     Raises CompileError for values that do not exist at run time.
     """

@@ -162,7 +162,10 @@ def _checksum(call: MethodCall) -> Value:
 
 
 def _cell(call: MethodCall, number: int) -> tuple[tuple[str, ...], ir.Expr]:
-    """Return the names of a register's scalar registers, and an index that stays constant between them."""
+    """Return the names of the registers that hold a register's scalars, and the index of the call's cell.
+
+    The index is saved in a variable if accesses to several registers could change it.
+    """
     parts, index = call.body.unit.register_arrays[call.on.name].parts, call.scalar(number, "the index")
     if len(parts) == 1 or isinstance(index, ir.Const):
         return parts, index

@@ -147,7 +147,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
-    """Return name, type and match kind of each component; without ``@match``, it is exact."""
+    """Return name, type and match kind of each component of a value set; without ``@match``, it is exact."""
     shape = t.base(element)
     if isinstance(shape, t.StructType):
         found = []
@@ -161,7 +161,7 @@ def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, 
 
 
 def look_up(body: Body, values: ValueSet, subjects: Sequence[ir.Expr], pos: ir.Position) -> ir.Var:
-    """Emit the look-up of `subjects` in a value set; return a Bool variable: True if they are a member."""
+    """Emit the look-up of `subjects` in a value set; return a Bool variable with the result."""
     if len(subjects) != len(values.keys):
         raise CompileError(
             f"a value set of {len(values.keys)} values cannot match {len(subjects)} values of select",
@@ -182,7 +182,7 @@ _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An action in a table's action list; `bound` are the source texts of the arguments bound there."""
+    """An action in a table's action list; `bound` are the source texts of the arguments given there."""
 
     name: str
     action: DeclaredAction
@@ -271,7 +271,7 @@ def find_action(body: Body, ref: ast.ActionUse) -> DeclaredAction:
 
 
 def _actions(body: Body) -> list[str]:
-    """Return the names of the visible actions."""
+    """Return the names of the actions that are visible in the scope of `body`."""
     found = []
     for name in body.scope.visible():
         symbol = body.scope.find(name)
@@ -313,7 +313,10 @@ MAX_PRIORITY = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A table's properties ``largest_priority_wins`` and ``priority_delta``, which number its entries."""
+    """The properties of a table from which its entries' priorities follow.
+
+    `largest_wins` is the value of ``largest_priority_wins``, `delta` the value of ``priority_delta``.
+    """
 
     largest_wins: bool
     delta: int
@@ -413,7 +416,7 @@ def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
 def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> list[int]:
     """Return the entries' priorities, of which the largest wins. Raises CompileError.
 
-    They come from ``@priority``, from ``priority =``, or from the order of the entries: the first wins.
+    They come from ``@priority``, from ``priority =`` or, without these, from the order: the first entry wins.
     """
     if any(_annotated(entry) is not None for entry in entries):
         return _annotated_priorities(entries)

@@ -3,9 +3,9 @@
 Type parameters are inferred from the arguments: a type parameter for which only a literal without width is
 given stays open unless another argument, or the object's type, determines it.
 
-Instances of externs that v1model lacks are errors, but they and their uses are checked nevertheless, also
-abstract methods and their implementations ("Instantiating objects with abstract methods" in the P4_16
-specification), which no extern of v1model has.
+Instances of externs that v1model lacks are errors, but they and their uses are checked nevertheless. This
+includes abstract methods and their implementations, which no extern of v1model has ("Instantiating objects
+with abstract methods" in the P4_16 specification).
 """
 
 from __future__ import annotations
@@ -266,7 +266,8 @@ def scalar(body: Body, value: Value, pos: ir.Position, what: str, width: int = 3
 def plain_target(body: Body, value: Value, pos: ir.Position) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
     """Return a place for an extern to write to, and the statements that must follow the call.
 
-    For a slice, or storage at a run-time index, the place is a new variable, which the statements copy.
+    If the target is a slice, or has a run-time index, the place is a new variable; the statements copy it to
+    the target.
     """
     if not isinstance(value, Run):
         raise CompileError(f"{show(value)} cannot be written to", pos, "a variable, or a part of one")
@@ -320,7 +321,7 @@ def checked_instance(
 ) -> Object:
     """Check the constructor call and the methods of an instance of an extern; return the object.
 
-    Only the declaration of the extern is used. Raises CompileError.
+    The object has only the properties that follow from the extern's declaration. Raises CompileError.
     """
     if any(_constructs(body, arg.value) for arg in decl.args):
         raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")
@@ -344,7 +345,7 @@ def _constructs(body: Body, expr: ast.Expr) -> bool:
 
 
 def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instantiation) -> None:
-    """Compare the methods that an instance implements with the abstract ones. Raises CompileError."""
+    """Raise CompileError if the methods that an instance implements are not the extern's abstract ones."""
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
         raise CompileError(
@@ -404,6 +405,6 @@ def _check_method(
 
 
 def _alike(wanted: Sequence[Formal], found: Sequence[Formal], params: Sequence[ast.ParamDecl]) -> bool:
-    """Return True if parameters are as required; optional parameters at the end may be left out."""
+    """Return True if the parameters `found` are as required; optional ones at the end may be left out."""
     both = [(each.direction, each.type) for each in wanted], [(each.direction, each.type) for each in found]
     return all(map(is_optional, params[len(found) :])) and both[0][: len(found)] == both[1]

@@ -67,7 +67,10 @@ def _is_virtual(expr: ir.Expr) -> bool:
 
 
 def _expr(expr: ir.Expr) -> ir.Expr:
-    """Return `expr` in terms of stored values; a virtual struct (see `_is_virtual`) stays one."""
+    """Return `expr` with members of virtual structs (see `_is_virtual`) replaced by the stored values.
+
+    If `expr` is itself a virtual struct, the result is one, too.
+    """
     expr = with_operands(expr, lambda name, operand: _expr(operand))
     match expr:
         case ir.Member(type_, base, name, pos=pos) if _is_virtual(base):
@@ -83,7 +86,7 @@ def _expr(expr: ir.Expr) -> ir.Expr:
 
 
 def _part(base: ir.Expr, name: str, type_: ir.Type, pos: ir.Position) -> ir.Expr:
-    """Return a member of a virtual struct."""
+    """Return the stored value for the member `name` of a virtual struct (see `_is_virtual`)."""
     match base:
         case ir.Member(_, header, outer):
             return ir.Member(type_, header, f"{outer}.{name}", pos=pos)
@@ -158,7 +161,10 @@ def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
 
 
 def _siblings(expr: ir.Expr) -> list[ir.Expr]:
-    """Return the other headers of a header's union, or the other stacks of its stack."""
+    """Return the other headers of the union that contains the header `expr`; [] if there is no union.
+
+    For a stack that holds one member of a stack of unions, return the stacks of the other members.
+    """
     match expr:
         case ir.Member(_, base, name, pos=pos) if isinstance(base.type, ir.Struct) and base.type.union:
             others = [(other, type_) for other, type_ in base.type.fields if other != name]

@@ -140,7 +140,10 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[Value, int]:
-    """Return the value of `type_` in the bits of `whole` just below bit `end`, and its lowest bit."""
+    """Return the value of `type_` in the bits of `whole` below bit `end`.
+
+    Also return the index of the value's lowest bit in `whole`.
+    """
     shape = t.base(type_)
     if isinstance(shape, t.StackType):
         parts: list[t.Type] = [shape.element] * shape.size
@@ -183,7 +186,7 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
 Fields = tuple[tuple[str, ...], ...]
 
 FIRST_LEGACY_LIST = 256
-"""First number of field lists without ``@field_list``, whose numbers are smaller (bit<8>)."""
+"""First number for field lists that calls such as ``clone3`` give; ``@field_list`` numbers are smaller."""
 
 
 def annotated_lists(meta: t.Type) -> dict[int, Fields]:
@@ -207,7 +210,10 @@ def _collect(
 
 
 def _list_number(call: ExternCall, argument: int) -> ir.Const:
-    """Return the number of the field list that an argument names. Raises CompileError if not a constant."""
+    """Return the number of the field list that an argument names.
+
+    Raises CompileError if the argument is not constant.
+    """
     value, pos = call.values[argument], call.place(argument)
     match value:
         case Number(number) | Run(_, ir.Const(_, number)):
@@ -218,7 +224,10 @@ def _list_number(call: ExternCall, argument: int) -> ir.Const:
 
 
 def _legacy_field_list(call: ExternCall, argument: int) -> ir.Const:
-    """Return the number of the field list of the data passed to clone3, resubmit or recirculate."""
+    """Return the number of the field list for data passed to clone3, resubmit or recirculate.
+
+    A list with other fields than all earlier lists gets a new number.
+    """
     pos, lists = call.place(argument), call.body.unit.field_lists
     paths = tuple(_metadata_path(leaf, pos) for leaf in leaves(call.values[argument], pos))
     for number, known in lists.items():
@@ -260,7 +269,10 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.CallExpr
 
 
 def _bits_target(call: ExternCall, what: str) -> tuple[ir.Expr, tuple[ir.Stmt, ...]]:
-    """Return the first argument as a place to write to, and the statements to add; see `plain_target`."""
+    """Return a place for the result and the statements that must follow the call; see `plain_target`.
+
+    The call's first argument is the target.
+    """
     target = call.values[0]
     if not isinstance(target, Run) or not isinstance(t.lowered(target.type), ir.Bits):
         raise CompileError(f"{what} {show(target)}", call.place(0), "a variable of type bit<W>")

@@ -90,7 +90,7 @@ def _stacks_equal(a: Run, b: Run, type_: t.StackType, pos: ir.Position) -> ir.Ex
 
 
 def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
-    """Return an equality of which a side is a group of parts: the conjunction of the parts' equalities."""
+    """Return ``left == right`` for a side such as ``{a, b}``: the conjunction of the parts' equalities."""
     type_ = _common_type(left.value, right.value, pos)
     a = convert(left.value, type_, left.pos)
     b = convert(right.value, type_, right.pos)
@@ -342,7 +342,10 @@ def _in_parser(body: Body, expr: ast.MemberExpr) -> None:
 
 
 def _outcome(body: Body, outcome: ApplyOutcome, expr: ast.MemberExpr) -> Value:
-    """Return ``hit`` or ``miss`` of an application; change the `Apply`, emitted last, to record it."""
+    """Return ``hit`` or ``miss`` of a table's application.
+
+    Change its `Apply`, which is the last emitted statement, so that it stores the hit in a variable.
+    """
     apply = outcome.apply
     if expr.name not in ("hit", "miss"):
         if expr.name == "action_run":

@@ -242,9 +242,9 @@ def _stand_in(body: Body, formal: Formal) -> Value:
 
 
 def stand_in_object(body: Body, type_: t.ExternType, name: str, pos: ir.Position) -> Value:
-    """Return an object for a parameter of unused code: a packet, or of an extern that v1model lacks.
+    """Return an object for a parameter of unused code: a packet, or an extern that v1model lacks.
 
-    Raises Unsupported for the other externs of v1model.
+    Raises Unsupported for v1model's externs that programs instantiate, such as registers.
     """
     symbol = body.unit.globals.find(type_.name)
     assert isinstance(symbol, ExternDef)
@@ -369,7 +369,7 @@ def _check_method(unit: Unit, scope: Scope, decl: ast.ExternDecl, method: ast.Pr
 def _check_params(
     unit: Unit, scope: Scope, params: _Params, role: ParamRole, taken: Sequence[ast.TypeParam | ast.ParamDecl]
 ) -> tuple[ast.TypeParam | ast.ParamDecl, ...]:
-    """Check parameters; their names must differ from the names of `taken`. Return `taken` and `params`."""
+    """Check parameters, whose names must differ from those in `taken`. Return ``(*taken, *params)``."""
     names = Scope()
     for other in taken:
         names.declare(other.name, Broken(pos=other.pos))

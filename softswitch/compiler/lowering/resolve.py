@@ -33,7 +33,7 @@ _BASIC: dict[str, t.Type] = {"bool": t.BOOL, "int": t.INT, "string": t.STRING, "
 
 @dataclass(frozen=True, slots=True)
 class TypeReader:
-    """What resolving a type needs: see the attributes.
+    """The functions and types that `resolve` needs besides the scope.
 
     Attributes:
         number: Evaluates a constant expression.

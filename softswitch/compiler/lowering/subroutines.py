@@ -130,7 +130,10 @@ def register(unit: Unit, lowered: ir.Action, action: DeclaredAction) -> None:
 
 
 def _own_body(action: DeclaredAction, user: Body) -> Body:
-    """Return the `Body` in which a shared action is lowered: inside its owner or, without one, `user`."""
+    """Return the `Body` in which an action is lowered: inside the control that declares it.
+
+    A global action is lowered inside `user`.
+    """
     home = action.owner if action.owner is not None else user
     body = home.inside(scope=Scope(action.scope), place=CodePlace.ACTION, prefix=action.name)
     if action.owner is None:
@@ -187,7 +190,8 @@ def bound_action(
 ) -> ir.Action:
     """Return an action of the IR that runs `action` with its directional parameters bound to `args`.
 
-    The first has the name of `action`; for other arguments (other `texts`), a number is appended.
+    The first one made for `action` has its name; for other arguments (`texts` are their source texts), a
+    number is appended to the name.
     """
     unit = table_body.unit
     for bound_texts, name in action.specialised:

@@ -30,7 +30,7 @@ from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 _EXACT_TOO = {"atcam_partition_index": "exact"}
-"""Match kinds of Tofino that only select a kind of memory, by the match kind that they mean."""
+"""Match kinds of Tofino that only select a kind of memory, each with the match kind that it is treated as."""
 MAX_MEMBERS = 1 << 20
 """Maximum number of members in all groups of one table."""
 DEFAULT_SIZE = 1024

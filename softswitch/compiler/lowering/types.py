@@ -1,8 +1,8 @@
 """The types of P4 source, before they become types of the IR.
 
-The IR has only run-time types. Lowering also needs arbitrary-precision ``int``, strings, tuples, and the
-distinction of serialisable enums and ``type`` declarations from their underlying types, which the IR does not
-make. Scalars that the source and the IR share are the IR's own classes.
+The IR has only run-time types. Lowering also needs arbitrary-precision ``int``, strings and tuples, and
+distinguishes serialisable enums and ``type`` declarations from their underlying types. Scalar types that the
+source and the IR share are the IR's classes.
 
 Structs, headers, serialisable enums and new types are nominal: they compare by identity, and each
 declaration (or specialisation of a generic one) makes exactly one object.
@@ -107,7 +107,7 @@ class HeaderType(FieldsType):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructType(FieldsType):
-    """A struct; `lists` are the ``@field_list`` numbers, `matches` the ``@match`` kinds, by field."""
+    """A struct; `lists` has the ``@field_list`` numbers by field name, `matches` has the ``@match`` kinds."""
 
     fields: Mapping[str, Type]
     ir: ir.Struct
@@ -264,7 +264,7 @@ def _parts(type_: Type) -> tuple[Type, ...]:
 
 
 def lowered(type_: Type) -> ir.Type | None:
-    """Return the IR's type of a type's values; None if they do not exist at run time."""
+    """Return the IR's type for values of `type_`; None if such values do not exist at run time."""
     match type_:
         case ir.Bits() | ir.Bool() | ir.VarBits() | ir.Enum():
             return type_
@@ -289,7 +289,7 @@ def lowered(type_: Type) -> ir.Type | None:
 
 
 def stored(type_: Type) -> ir.Type:
-    """Return the IR's type of a type's values, which must exist at run time."""
+    """Return the IR's type for values of `type_`, which must exist at run time."""
     found = lowered(type_)
     assert found is not None, describe(type_)
     return found
@@ -357,7 +357,10 @@ def contains_varbits(type_: Type) -> bool:
 
 
 def data_type(type_: Type, pos: ir.Position) -> ir.DataType:
-    """Return the type of a digest's data or of a register's cells. Raises CompileError."""
+    """Return the type of a digest's data or of a register's cells, for P4Info.
+
+    Raises CompileError if values of the type cannot be sent to the control plane.
+    """
     match type_:
         case ir.Bits():
             return ir.DataType("bits", scalar=type_)

@@ -148,7 +148,10 @@ class Unit:
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Discard, at the end of the ``with`` block, its additions to the program: for unused code."""
+        """Discard, at the end of the ``with`` block, everything that the block has added to the program.
+
+        Use it to check unused code.
+        """
         undo = len(self._undo)
         kept = [
             (registry, dict(registry))
@@ -182,7 +185,10 @@ class Unit:
 
     @contextmanager
     def entered(self, decl: object, what: str, pos: ir.Position) -> Iterator[None]:
-        """Guard the lowering of a callable. Raises CompileError if it is in progress already (recursion)."""
+        """Mark a callable as being lowered during the ``with`` block.
+
+        Raises CompileError if the callable is being lowered already: then it calls itself.
+        """
         if any(decl is other for other in self.active):
             raise CompileError(f"{what} calls itself", pos, "no recursion, as P4 does not allow it")
         self.active.append(decl)
@@ -207,9 +213,9 @@ class Architecture:
         call_object: Lowers a call of a method of such an instance.
         call_function: Lowers a call of an extern function that only this architecture has.
         check: Raises Unsupported if the main package is not one of the architecture's.
-        lower: Lowers the blocks of ``main``. Returns a function to call when all other code has been checked:
-            it returns the results. If its argument is True, it raises CompileError for a register that a
-            packet may access twice.
+        lower: Lowers the blocks of ``main``. Returns a function that must be called after all other code has
+            been checked, and returns fields of the `ir.Program`. If its argument is True, it raises
+            CompileError for a register that a packet may access twice.
     """
 
     checks: tuple[str, int] | None
@@ -264,7 +270,7 @@ class Body:
         result: FunctionResult | None = None,
         copy_outs: tuple[ir.Assign, ...] = (),
     ) -> Body:
-        """Return a new `Body` for a callee called from this one."""
+        """Return a new `Body` for the code of a control, parser, action or function that this code calls."""
         return replace(
             self,
             scope=scope,

@@ -105,8 +105,8 @@ OBJECTS = (
 class Object(ir.SourceNode):
     """An instance of an extern; `name` is its control-plane name.
 
-    `unit` is the unit of a counter or meter, or the algorithm of an action selector; `colour` the variable
-    that a direct meter writes.
+    `unit` is the unit of a counter or meter, or the algorithm of an action selector. `colour` is the name of
+    the variable that a direct meter writes.
     """
 
     type: t.ExternType
@@ -305,7 +305,7 @@ class Signature(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Local(ir.SourceNode):
-    """A name of an action, table, value set or instance: `item` is the `DeclaredAction`, and so on."""
+    """A name of an action, table, value set or instance; `item` is the named object."""
 
     item: object
 

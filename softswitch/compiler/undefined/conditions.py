@@ -15,7 +15,7 @@ _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]:
-    """Return the states in which `condition` is `holds`, without those that cannot occur.
+    """Return the states of the packets of `state` for which `condition` is `holds`; [] if there are none.
 
     `state` may be changed: do not use it afterwards.
     """

@@ -147,7 +147,10 @@ def _run_action(
     *,
     hit: bool = True,
 ) -> list[PathState]:
-    """Return the states after one of a table's actions; if `args` is None, for any arguments of an entry."""
+    """Return the states after the action `name` of a table ran with `args`.
+
+    If `args` is None, the arguments are unknown: an entry of the control plane provides them.
+    """
     table = e.program.tables[s.table]
     names = [ref.action for ref in table.actions]
     if s.hit is not None:
@@ -167,7 +170,10 @@ def _run_action(
 
 
 def _straight(e: Exploration, s: ir.Stmt, state: PathState, leaves: Leaves) -> None:
-    """Apply a statement after which the next one follows, unless there is a parser error."""
+    """Update the state of one path for a statement, which must not branch or jump.
+
+    If the statement may cause a parser error, the path with the error is added to `leaves`.
+    """
     e.paths.steps += 1
     match s:
         case ir.Assign():
@@ -245,7 +251,7 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 
 
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-    """Apply an extract to the state of one path; return False if it always fails, as the stack is full."""
+    """Apply an extract to the state of one path; return False if the stack is full: then it always fails."""
     if size is not None:
         e.reader.reads(size, state)
     leaves.stopped.append(state.copy())
@@ -488,7 +494,7 @@ def _leaving(e: Exploration, states: list[PathState]) -> list[PathState]:
 
 
 def _departing(e: Exploration, state: PathState) -> PathState:
-    """Return a packet's state at the start of egress: variables and standard metadata are new."""
+    """Return a packet's state at the start of egress: variables and standard metadata are reset."""
     for facts in state.all_facts():
         for name in [name for name in facts if name.partition("/")[0] not in ("hdr", "meta")]:
             del facts[name]

@@ -58,7 +58,10 @@ class _Settler:
         return self._choice in (Choice.ZERO, Choice.RANDOM)
 
     def _undefined(self, type_: ir.Scalar, pos: ir.Position) -> ir.Expr:
-        """Return the value chosen for an undefined one; random values add statements to `_draws`."""
+        """Return a value to use in place of an undefined value of `type_`: zero, or a random value.
+
+        Statements that draw the random value are added to `_draws`.
+        """
         if self._choice is not Choice.RANDOM:
             return ir.Const(type_, 0, pos=pos)
         match type_:
@@ -112,7 +115,10 @@ class _Settler:
         return expr
 
     def _inside(self, expr: ir.Expr) -> ir.Expr:
-        """Return an expression with the reads in its operands defined, but not the read of the place."""
+        """Return `expr` with undefined values in its operands replaced.
+
+        If `expr` is an l-value, the value stored there stays as it is; only its indices change.
+        """
         names = isinstance(expr, ir.Member | ir.IsValid | ir.Next | ir.Last | ir.LastIndex)
 
         def changed(field: str, operand: ir.Expr) -> ir.Expr:
@@ -130,7 +136,10 @@ class _Settler:
         return self._inside(expr)
 
     def _table_keys(self, table: ir.Table) -> tuple[tuple[ir.Key, ...], tuple[ir.Stmt, ...]]:
-        """Return a table's keys with undefined values replaced, and the statements that they need before."""
+        """Return a table's keys with undefined values replaced.
+
+        Also return the statements that must run before the keys are evaluated.
+        """
         if self._choice is not Choice.BMV2:
             keys = tuple(replace(key, expr=self._expr(key.expr)) for key in table.keys)
         else:
@@ -244,7 +253,10 @@ def _below(index: ir.Expr, size: int) -> ir.Expr | None:
 
 
 def _written(function: str, count: int) -> str:
-    """Return the number of the argument that a call writes; "" if there is none."""
+    """Return, as text, the index of the argument that a call of `function` with `count` arguments writes.
+
+    Return "" if the call writes none.
+    """
     if function in _TARGETS:
         return "0"
     return str(count - 2) if function.startswith("update_checksum") else ""

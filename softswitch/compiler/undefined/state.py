@@ -65,18 +65,18 @@ def anything(type_: ir.Type, *, trusted: bool = False) -> Bounds:
 
 
 def constant(value: int) -> Bounds:
-    """Return the bounds of one value that the program determines."""
+    """Return bounds that contain only `value`, trusted: packets cannot influence it."""
     return Bounds(value, value, True)
 
 
 def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Bounds:
-    """Return the bounds of a result from `low` to `high`: all values of the type if it may wrap around."""
+    """Return the bounds `low` to `high` of a result or, if it may wrap around, all values of the type."""
     full = anything(type_, trusted=trusted)
     return Bounds(low, high, trusted) if full.low <= low and high <= full.high else full
 
 
 def calculated(expr: ir.Binary, left: Bounds, right: Bounds) -> Bounds:
-    """Return the bounds of the result of an operation on numbers."""
+    """Return the bounds of the result of `expr`, whose operands have the bounds `left` and `right`."""
     trusted = left.trusted and right.trusted
     full = anything(expr.type, trusted=trusted)
     a, b = left.only, right.only
@@ -418,7 +418,10 @@ def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
 
 
 def merged(states: Iterable[PathState]) -> PathState:
-    """Return a state with only those facts that hold in all `states`; undefined in one is undefined."""
+    """Return a state with only those facts that hold in all `states`.
+
+    A scalar that is undefined in one of the states is undefined in the result.
+    """
     first, *others = states
     values, valid, unset = first.values.copy(), first.valid.copy(), first.unset.copy()
     for other in others:

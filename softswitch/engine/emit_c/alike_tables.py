@@ -1,4 +1,4 @@
-"""Join consecutive tables with the same decision into one decision, so that the actions can be a loop.
+"""Make one decision for consecutive tables that always decide alike, so that their actions can be a loop.
 
 A chip has a table for each register, so a program for a chip spells out lane by lane not only the operation
 on a lane but also its condition. Tables with constant entries and the same keys and patterns decide alike if
@@ -52,7 +52,7 @@ class _Joiner:
         }
 
     def body(self, statements: Sequence[ir.Stmt]) -> tuple[ir.Stmt, ...]:
-        """Return statements with joinable tables joined, at all levels."""
+        """Return statements with tables that decide alike joined, also in nested statements."""
         joined: list[ir.Stmt] = []
         for key, group in groupby(statements, self._decision):
             run = list(group)
@@ -105,7 +105,7 @@ class _Joiner:
         yield from decided
 
     def _key(self, expr: ir.Expr) -> ir.Var:
-        """Return a new variable of the key's type, from which all entries' conditions read the key."""
+        """Return a new variable for the value of a key, which the conditions of all entries read."""
         return ir.Var(expr.type, self._variable(expr.type), pos=expr.pos)
 
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
@@ -157,7 +157,10 @@ def _targets(body: Iterable[ir.Stmt]) -> Iterator[ir.Expr]:
 
 
 def _root_and_field(expr: ir.Expr) -> tuple[str, ...] | None:
-    """Return a scalar's path of names, None for other expressions; elements of a stack have one path."""
+    """Return the path of a scalar: the names of its variable and fields. None for other expressions.
+
+    All elements of a stack have the same path.
+    """
     match expr:
         case ir.Var(_, name):
             return (name,)

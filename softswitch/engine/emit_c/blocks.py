@@ -47,7 +47,7 @@ MAX_INLINE_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class Locals:
-    """The functions that mention each scalar variable; a variable that one function mentions can be local."""
+    """The functions that mention each scalar variable. A variable of only one function can be local to it."""
 
     users: dict[str, set[str]]
 
@@ -120,7 +120,7 @@ def open_body(
     extra: dict[str, Handler] | None = None,
     in_parser: bool = False,
 ) -> BodyWriter:
-    """Declare a function's local variables as zero, and return the writer of its body."""
+    """Write declarations of a function's local variables, set to zero; return the writer of its body."""
     names = Names()
     for reserved in (*RESERVED, "slot"):
         names.unique(reserved)

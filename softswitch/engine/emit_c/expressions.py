@@ -60,7 +60,7 @@ class HeaderPlace:
 
 @dataclass(frozen=True, slots=True)
 class ParserCheck:
-    """The parser error `error` in an expression: it occurs if all `guards` and `condition` hold, as C."""
+    """A check for the parser error `error`, which occurs if `condition` and all `guards` (C text) hold."""
 
     guards: tuple[str, ...]
     condition: str

@@ -56,7 +56,7 @@ def _execute_meter(body: BodyWriter, call: ir.Extern) -> None:
 
 
 def cost(meter: ir.Meter, size: str) -> str:
-    """Return the tokens that a packet of `size` takes from a meter, as C."""
+    """Return C text for the number of tokens that a packet of `size` bytes (C text) takes from a meter."""
     return size if meter.unit == "bytes" else "1"
 
 
@@ -181,7 +181,10 @@ def _parts(body: BodyWriter, data: Sequence[ir.Expr]) -> list[BitPart]:
 
 
 def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) -> Iterator[str]:
-    """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, a term may sum many fields."""
+    """Yield C terms whose sum has the same Internet checksum as `data`.
+
+    If `wide`, one term may be the sum of many fields.
+    """
     position, start = 0, 0
     while start < len(data):
         blocks, home = _summed_blocks(body, data[start:]) if position % 16 == 0 else ((), None)
@@ -205,7 +208,11 @@ def _checksum_terms(body: BodyWriter, data: Sequence[ir.Expr], *, wide: bool) ->
 def _summed_blocks(
     body: BodyWriter, data: Sequence[ir.Expr]
 ) -> tuple[Sequence[CellBlock], HeaderHome | None]:
-    """Return the cell blocks of a header with which `data` begins (in 16-bit words), and the header."""
+    """Return the blocks of a header (`wire.CellBlock`) whose fields are the beginning of `data`.
+
+    Also return the header. The blocks are contiguous and whole 16-bit words; without such blocks, return
+    ``((), None)``.
+    """
     first = data[0]
     if not isinstance(first, ir.Member) or not isinstance(first.base.type, ir.Header):
         return (), None

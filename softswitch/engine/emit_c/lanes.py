@@ -56,7 +56,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class LaneRun:
-    """`repeats` groups of `length` statements; each group advances element k by `steps[k]`."""
+    """A run: `repeats` alike groups of `length` statements each, from statement number `start` on.
+
+    From one group to the next, the index of array element k (of `elements`) increases by ``steps[k]``.
+    """
 
     start: int
     length: int
@@ -228,9 +231,9 @@ def loop_function(
     Args:
         body: The function that contains the loop.
         scalars: C locals that the loop mentions, with their types.
-        assigned: The locals that it assigns.
+        assigned: The locals that the loop assigns.
         passing: The locals that are used only inside the loop.
-        lanes: True if it reads `lanes`, a pointer into the frame.
+        lanes: True if the loop reads ``lanes``, a pointer into the frame.
     """
     out, inner = body.out, Writer()
     body.out = inner
@@ -284,7 +287,7 @@ def passing_variables(body: BodyWriter, group: Sequence[ir.Stmt], repeats: int) 
 
 
 def reads(statements: Iterable[ir.Stmt]) -> Counter[str]:
-    """Count the mentions of variables that may be reads."""
+    """Return how often `statements` mention each variable in a place where it may be read."""
     found: Counter[str] = Counter()
     for statement in all_statements(statements):
         exprs = list(statement_expressions(statement))
@@ -297,7 +300,7 @@ def reads(statements: Iterable[ir.Stmt]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A run's use of the lanes of a large header: it visits each lane once, in order."""
+    """How a run uses the lanes of a large header, each of which it visits once, in order."""
 
     home: HeaderHome
     element: ArrayRef
@@ -308,7 +311,10 @@ class Lazy:
 
 
 def find_lazy(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> Lazy | None:
-    """Return a run's use of its only large header; None if that header should be in storage."""
+    """Return how a run uses its only large header.
+
+    None: the header's lanes must be loaded into storage before the loop.
+    """
     fields = list(_large_fields(body, mentioned(group)))
     places = {(place.text, place.array) for place in fields}
     if len(places) != 1:
@@ -564,7 +570,10 @@ def _assigned(body: BodyWriter, group: Sequence[ir.Stmt]) -> set[str]:
 def _hoisted(
     body: BodyWriter, group: Sequence[ir.Stmt], assigned: set[str]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the register slots whose index is constant in the loop: (group, index) to (pointer, guard)."""
+    """Return the register slots that a loop accesses with an index that is constant during the loop.
+
+    The result maps (group, C text of the index) to (name of a pointer to the slot, condition that it exists).
+    """
     names = _names(body)
     slots: dict[tuple[str, str], tuple[str, str]] = {}
     for statement in all_statements(group):

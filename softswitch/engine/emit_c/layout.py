@@ -191,7 +191,11 @@ class HeaderLayout:
 
 
 def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: bool) -> HeaderLayout:
-    """Lay out a header type, in cells if `dense`. Raises Unsupported if it is not whole bytes."""
+    """Choose the C members for the fields of a header type.
+
+    With `dense`, small neighbouring fields share a C integer (a cell, see `wire`), unless the header has a
+    varbit or arrays. Raises Unsupported if the header is not whole bytes.
+    """
     slots: list[FieldSlot] = []
     names = Names()
     runs = list(_field_runs(header, names))
@@ -408,7 +412,10 @@ class Homes:
                 self._homes[path] = ScalarHome(type_, text)
 
     def _struct(self, path: Path) -> str:
-        """Return the C struct of the packet that contains a leaf: each gress of Tofino has its own."""
+        """Return the name of the packet's C struct that contains the value at `path`.
+
+        In programs for Tofino, ingress and egress have structs of their own.
+        """
         if not self._by_gress:
             return path[0]
         if path[0] == "meta":

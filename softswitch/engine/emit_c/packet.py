@@ -68,7 +68,7 @@ def declare_header(layout: HeaderLayout, out: Writer) -> None:
 
 
 def struct(name: str, members: Sequence[str], out: Writer, *, aligned: bool = False) -> None:
-    """Write a member that is a C struct."""
+    """Write the declaration of the member `name`, a C struct with `members`."""
     attribute = f" __attribute__((aligned({CACHE_LINE})))" if aligned else ""
     with out.block("struct", f"}} {name}{attribute};"):
         for line in members or ["char none;"]:

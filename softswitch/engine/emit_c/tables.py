@@ -207,7 +207,10 @@ def emit_apply(unit: Translation, layout: TableLayout, number: int, out: Writer)
 
 
 def _emit_resources(body: BodyWriter, table: ir.Table, place: str, *, timed: bool) -> None:
-    """Write the counter, meter and time of a hit on an entry or, at `place`, a default action."""
+    """Write the update of the direct counter, the direct meter and the time of the last hit.
+
+    They belong to the entry or the default action that is the C lvalue `place`.
+    """
     out = body.out
     if table.direct_counter is not None:
         out.line(f"p4_hit(&{place}.hits, {body.unit.architecture.counted});")
@@ -307,7 +310,7 @@ def _emit_lookup(body: BodyWriter, layout: TableLayout, number: int) -> None:
 
 
 def _find_call(layout: TableLayout, name: str, number: int) -> str:
-    """Return the C call that looks up the key in C variable ``key`` (for ranges, also in ``ranged``)."""
+    """Return the C call that looks up the key, whose words are in ``key`` and, for ranges, ``ranged``."""
     find = f"&s->tables[{number}], key, {layout.words}"
     size = f"sizeof(struct {name}_entry)"
     match layout.kind:
@@ -387,7 +390,7 @@ def _only_parses(program: ir.Program) -> bool:
 
 
 class _Fetches:
-    """Writes the fetches for a block's look-ups."""
+    """Writes code that fetches the data for a block's table look-ups into the cache."""
 
     def __init__(self, body: BodyWriter, layouts: Sequence[TableLayout], numbers: dict[str, int]) -> None:
         self._body = body

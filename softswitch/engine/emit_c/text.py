@@ -94,7 +94,11 @@ class Writer:
     def template(
         self, template: str, *, parts: Mapping[str, Iterable[str]] | None = None, **words: str
     ) -> None:
-        """Add a template and an empty line; the lines of a part replace its line ``@name@``."""
+        """Add the lines of `template`, and an empty line.
+
+        A line ``@name@`` is replaced by the lines of the part with this name; ``@name@`` inside a line is
+        replaced by the word with this name.
+        """
         for line in template.splitlines():
             if line.startswith("@"):
                 assert parts is not None

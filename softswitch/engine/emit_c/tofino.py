@@ -381,7 +381,7 @@ uint32_t counted;           /* bytes for counters and meters, without the metada
 
 
 def _declare_packet(unit: Translation, out: Writer) -> None:
-    """Write ``struct p4_packet``, and ``p4_state``, on which the blocks of a gress work."""
+    """Write ``struct p4_packet``, and ``p4_state``, the state of a packet in the blocks of one gress."""
     _declare_sizes(unit.program, out)
     storage = unit.homes.storage
     for line in PACKET_OF_TOFINO.splitlines():
@@ -408,7 +408,7 @@ def _declare_packet(unit: Translation, out: Writer) -> None:
 
 
 def _first_structs() -> tuple[str, ...]:
-    """Return the names of the first struct of each gress, and of the struct after both gresses'."""
+    """Return the names of the first struct of each gress, and of the first struct shared by both."""
     return (*(struct for struct in GRESS_STRUCTS if struct.endswith("standard_metadata")), LARGE_STRUCT)
 
 

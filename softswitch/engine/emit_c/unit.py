@@ -149,9 +149,10 @@ def _grouped(program: ir.Program) -> list[list[ir.Register]]:
 
 
 def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
-    """Yield runs of neighbours of the same width; lanes are a run of their own, which begins a cache line.
+    """Yield runs of neighbouring registers of the same width.
 
-    Lanes are `RUN` registers or more whose names differ in digits only.
+    At least `RUN` registers whose names differ only in digits (lanes) are a run of their own, which begins a
+    cache line.
     """
     for _, same in groupby(registers, _bits):
         others: list[ir.Register] = []

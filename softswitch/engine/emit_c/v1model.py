@@ -201,7 +201,7 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
 
 
 def _declare_packet(unit: Translation, out: Writer) -> None:
-    """Write ``struct p4_packet``, which is also ``p4_state``, on which the blocks work."""
+    """Write ``struct p4_packet``, and ``p4_state`` as another name for it: the state that blocks change."""
     storage = unit.homes.storage
     with out.block("struct p4_packet", "} __attribute__((aligned(64)));"):
         out.line(

@@ -2,8 +2,8 @@
 
 A cell is a C integer: one field of 8, 16, 32 or 64 bits, or neighbouring smaller fields that fill 8 or 16
 bits, as its bit fields. Where cells follow each other both in storage and on the wire, one instruction
-converts up to 16 bytes: it reverses the bytes of each cell, and of two one-byte cells that form a 16-bit word
-on the wire. So each such word is a number in storage, and checksums can add these numbers.
+converts up to 16 bytes: it reverses the bytes of each cell. Two one-byte cells that form a 16-bit word on the
+wire are reversed together: so the word is a number in storage, too, and checksums can add these numbers.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class WireCell:
 
     @property
     def member(self) -> str:
-        """The C name of the integer; the name of a single field differs from the name of several."""
+        """The C name of the integer: a single field's name, or a name with the position of several fields."""
         return self.slots[0].member if len(self.slots) == 1 else f"p4_cell_{self.at}"
 
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """A cell, or two one-byte cells that are exchanged: in storage, the bytes are reversed."""
+    """A cell, or two one-byte cells that form a 16-bit word. Its bytes have the opposite order in storage."""
 
     cells: tuple[WireCell, ...]
 
@@ -68,7 +68,7 @@ class CellBlock:
 
 @dataclass(frozen=True, slots=True)
 class ReorderWindow:
-    """`size` bytes that one instruction reorders: the bytes of `blocks`, some also in the next window."""
+    """`size` bytes that one instruction reorders: the bytes of `blocks`. Windows may overlap."""
 
     size: int
     blocks: tuple[CellBlock, ...]
@@ -163,7 +163,10 @@ def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]
 
 
 def _window(stretch: Sequence[CellBlock], first: int, size: int, end: int) -> ReorderWindow | None:
-    """Return a window of `size` bytes for two blocks or more from `first` on, if possible."""
+    """Return a window of `size` bytes with block number `first` and at least the next one.
+
+    The window does not go beyond byte `end`; None if there is no such window.
+    """
     begin = min(stretch[first].at, end - size)
     blocks = tuple(block for block in stretch if begin <= block.at and block.at + block.size <= begin + size)
     if not blocks or blocks[0].at != begin or stretch.index(blocks[-1]) <= first:
@@ -181,7 +184,7 @@ def declaration(cell: WireCell) -> str:
 
 
 def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
-    """Write the functions that load a header from the wire, store it there, and compare it."""
+    """Write the functions that load a header from the wire, store it to the wire, and compare two headers."""
     name = layout.c_name
     size = ", uint32_t bytes" if layout.varbit else ""
     out.line(f"static const struct {name} p4_zero_{name} __attribute__((unused));")
@@ -295,7 +298,10 @@ def _reorder(window: ReorderWindow, to: str, source: str) -> str:
 
 
 def _load48(at: int, size: int) -> str:
-    """Return C text that loads 48 bits of a header of `size` bytes, from eight bytes if they exist."""
+    """Return C text that loads 48 bits at byte `at` of a header of `size` bytes.
+
+    If the header has eight bytes there, one load of eight bytes is enough.
+    """
     if at + 8 <= size:
         return f"p4_load64({_address('at', 8 * at)}) >> 16"
     if at >= 2:
@@ -310,7 +316,7 @@ def load_slots(slots: Iterable[FieldSlot], out: Writer) -> None:
 
 
 def store_slots(slots: Sequence[FieldSlot], out: Writer) -> None:
-    """Write the store of neighbouring fields outside arrays, whole bytes together."""
+    """Write the stores of neighbouring fields outside arrays, which together fill whole bytes."""
     for slot in slots:
         if is_wide(slot.type):
             size = ir.width_of(slot.type) // 8

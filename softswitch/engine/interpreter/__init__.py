@@ -80,7 +80,7 @@ class Interpreter:
     # ----------------------------------------------------------------- control plane
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
         self._table(table).insert(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
@@ -125,7 +125,7 @@ class Interpreter:
         self._externs.counters[name][index] = (packets, bytes_)
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) that hit `entry` or, for None, missed the table. Raises NoSuchEntry."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses. Raises NoSuchEntry."""
         return self._table(table).read_count(entry)
 
     def write_direct_counter(
@@ -155,7 +155,7 @@ class Interpreter:
         state.meter(state.owner("direct meter", entry)).configure(rates)
 
     def read_last_hit(self, table: str, entry: ir.ConstEntry) -> int:
-        """Return the time of the entry's last hit, microseconds; for tables with idle timeouts."""
+        """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:

@@ -23,7 +23,7 @@ Store = Callable[[PacketState, Any], None]
 def compile_expression(expr: ir.Expr) -> Evaluate:
     """Return a function that evaluates `expr`.
 
-    Headers, stacks and structs come back as live objects. The function raises ParserError where
+    For a header, stack or struct, the function returns the packet's own object. It raises ParserError where
     P4 requires it: stacks used beyond their ends and lookahead beyond the frame.
     """
     match expr:

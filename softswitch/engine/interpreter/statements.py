@@ -70,10 +70,10 @@ def unpack(header_type: ir.Header, header: HeaderValue, bits: int, width: int) -
     """Fill the fields of a header.
 
     Args:
-        header_type: Its type.
-        header: Its value, which is changed.
-        bits: Its bits, as a number.
-        width: Number of bits; bits beyond the fixed width belong to the varbit.
+        header_type: The header's type.
+        header: The header, which is changed.
+        bits: The header's bits, as a number.
+        width: Number of bits; the bits beyond the header's fixed width belong to its varbit.
     """
     variable = width - fixed_width(header_type)
     for name, type_ in header_type.fields:

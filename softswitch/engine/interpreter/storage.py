@@ -106,7 +106,7 @@ def overwrite(target: Aggregate, source: Aggregate) -> None:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Compare as P4's ``==``: two invalid headers are equal, whatever their fields' values."""
+    """Return True if P4's ``==`` does: two invalid headers are equal, whatever their fields' values."""
     match left, right:
         case HeaderValue(), HeaderValue():
             if not left.valid or not right.valid:
@@ -290,7 +290,7 @@ class TableState(TableEntries):
         return None if entry is None else self.find(entry)
 
     def read_count(self, entry: ir.ConstEntry | None) -> tuple[int, int]:
-        """Return (packets, bytes) that hit `entry` or, for None, missed the table."""
+        """Return (packets, bytes) of the hits on `entry` or, for None, of the misses."""
         return self._counts[self.owner("direct counter", entry)]
 
     def write_count(self, entry: ir.ConstEntry | None, packets: int, bytes_: int) -> None:
@@ -298,7 +298,7 @@ class TableState(TableEntries):
         self._counts[self.owner("direct counter", entry)] = (packets, bytes_)
 
     def read_last_hit(self, entry: ir.ConstEntry) -> int:
-        """Return the time of the last hit of this entry, microseconds."""
+        """Return the time of the last hit of this entry in microseconds."""
         return self._last_hits.get(self.owner("idle timeout", entry), 0)
 
     def write_last_hit(self, entry: ir.ConstEntry, now_us: int) -> None:

@@ -78,7 +78,7 @@ def action(id_: int, *params: tuple[int, bytes]) -> Any:
         (ACL, [lpm(b"\1", 16)], "'exact' of 'acl' is exact; the request gives lpm"),
         (ACL, [p4.FieldMatch(field_id=1)], "the request gives nothing"),
         (ACL, [EXACT, ternary(b"\1", b"\0")], "mask 0; leave a don't-care field out"),
-        (ACL, [EXACT, ternary(b"\3", b"\1")], "0x3 under mask 0x1: bits outside it must be 0"),
+        (ACL, [EXACT, ternary(b"\3", b"\1")], "0x3 under mask 0x1: bits outside the mask must be 0"),
         (ACL, [EXACT, range_(b"\5", b"\4")], "from 0x5 down to 0x4"),
         (ACL, [EXACT, range_(b"\0", b"\xff\xff")], "ranges over all values"),
         (ROUTES, [lpm(b"\0", 0)], "prefix length 0"),

@@ -128,7 +128,7 @@ def _check_package_shape(
 ) -> None:
     """Raise CompileError if the parameters of the block `found` do not fit the type `wanted`.
 
-    Type parameters of the package that the parameters determine are added to `bound`.
+    Add to `bound` the types of the package's type parameters that follow from the block's parameters.
     """
     own = constant_body(unit, Scope(found.scope))
     have = [(param.direction, type_at(own, param.type)) for param in found.decl.params]
@@ -148,7 +148,7 @@ def _check_package_shape(
 def _resolved(
     unit: Unit, names: Sequence[str], bound: _Types, ref: ast.NamedType, wanted: _BlockType
 ) -> list[tuple[str, t.Type]]:
-    """Return (direction, type) of each parameter of block type `wanted`, with `bound` types inserted."""
+    """Return (direction, type) of each parameter of `wanted`, with type parameters replaced by `bound`."""
     outer = Scope(unit.globals)
     for name in names:
         outer.declare(name, TypeName(bound.get(name, t.TypeVar(name)), pos=wanted.pos))
@@ -172,8 +172,8 @@ def _shown(params: Sequence[tuple[str, t.Type]]) -> str:
 class BlockSlot:
     """One block of an architecture's pipeline.
 
-    `params` are the parameters as (direction, name of the storage); `gress` is "" in architectures without
-    separate parsers and deparsers for ingress and egress.
+    `params` are the parameters as (direction, name of the storage). `gress` is "ingress" or "egress", or ""
+    if ingress and egress have no parsers and deparsers of their own.
     """
 
     stage: Stage
@@ -186,12 +186,12 @@ class BlockSlot:
 
 
 def block_of(unit: Unit, slot: BlockSlot, arg: ast.Expr) -> Block:
-    """Return the parser or control of the program that is the argument for a block of the architecture.
+    """Return the program's parser or control that the package's argument `arg` gives for the block `slot`.
 
     Args:
         unit: The compilation.
         slot: The block in the architecture.
-        arg: The argument of the package.
+        arg: The argument.
 
     Raises CompileError.
     """

@@ -55,7 +55,7 @@ class Colours:
 
 @dataclass(frozen=True, slots=True)
 class Hashing:
-    """The algorithm of a hash: its name in HashAlgorithm_t, and the CRC of a CUSTOM one."""
+    """The algorithm of a hash: its name in HashAlgorithm_t and, if the name is CUSTOM, its CRC."""
 
     name: str
     crc: Crc | None = None
@@ -343,7 +343,10 @@ def _counted(call: MethodCall) -> ir.Expr:
 
 
 def _from_field(call: MethodCall) -> ir.Expr:
-    """Return min(maximum, (field rotated right & ones) + add); a mask argument of 3 stands for 4 ones."""
+    """Return the value to which ``ParserCounter.set`` sets the counter from a field.
+
+    It is ``min(maximum, (field rotated right & ones) + add)``; a mask argument of 3 means 4 one bits.
+    """
     pos, numbers = call.pos, []
     for value in call.values[1:]:
         if not isinstance(value, Run) or not isinstance(value.expr, ir.Const):

@@ -10,7 +10,7 @@ filters; the settings of a filter NAME are in the following registers, with one 
 ``NAME.rate``                  if 1, the average decays by `fall`, and every value is added to it
 ``NAME.shift``                 the result is the average shifted down by this many bits
 ``NAME.gain``                  (Wred) 2**48 / the time constant in ns; if 0, no packet is dropped
-``NAME.low``, ``NAME.high``    (Wred) up to an average of `low` no packet is dropped, from `high` on every one
+``NAME.low``, ``NAME.high``    (Wred) no packet is dropped up to the average `low`, all are from `high` on
 ``NAME.slope``                 (Wred) 2**32 * the probability of a drop for each unit above `low`
 ``NAME.average``, ``NAME.last``    2**16 * the average, and when it was computed in ns
 
@@ -18,10 +18,10 @@ For a direct filter, which belongs to a table, all of these are zero and cannot 
 
 `MathUnit`: an approximation of powers and reciprocals that a register's action may use.
 
-The four leading bits of a number x choose an entry of a table, which is then shifted by x's exponent: with
-x = i/8 * 2**e, i the leading bits, the result is ``table[i] * 2**(scale + e * 2**shift)``, the exponent
-negated by `invert`. For square roots e must be even: if it is odd, i has only three leading bits, and e
-is one more.
+A number x is split into its four leading bits i and an exponent e: x = i/8 * 2**e. The unit takes the entry
+``table[i]`` and shifts it by the exponent: the result is ``table[i] * 2**(scale + e * 2**shift)``. With
+`invert`, -e takes the place of e. For square roots e must be even: if it is odd, i has only three leading
+bits, and e is one more.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def execute_math(call: MethodCall) -> Value:
 
 
 def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tuple[ir.Expr, ir.Expr]:
-    """Emit the search for the leading one bit; return the entry's number (32 bits), the exponent (8 bits)."""
+    """Emit the search for the leading one bit of `number`.
+
+    Return the index in the math unit's table (32 bits), and the exponent (8 bits).
+    """
     rest, exponent = body.temporary(_INPUT, "rest", pos), body.temporary(_EXPONENT, "exponent", pos)
     body.out += [
         ir.Assign(rest, number, pos=pos),
@@ -132,7 +135,7 @@ def _normalised(body: Body, number: ir.Expr, shift: int, pos: ir.Position) -> tu
 
 
 def _chosen(entries: Sequence[int], number: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return the entry with this number, as a tree of ``?:`` on the number's bits, the highest bit first."""
+    """Return ``entries[number]`` as a tree of ``?:`` on the bits of `number`, the highest bit first."""
     if len(entries) == 1:
         return ir.Const(ir.Bits(8), entries[0], pos=pos)
     half = len(entries) // 2
@@ -163,7 +166,7 @@ _FRACTION = 16
 _STATE = {"average": _WORD, "last": _WORD}
 LPF = {"rise": _WORD, "fall": _WORD, "rate": _FLAG, "shift": _BYTE, **_STATE}
 WRED = {"gain": _WORD, "low": _HALF, "high": _HALF, "slope": _HALF, **_STATE}
-"""The registers of `Lpf` and of `Wred`: the type of each register's cells, by the end of its name."""
+"""The registers of an `Lpf` and of a `Wred`: the last part of each register's name, and its cells' type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ def make_filter_registers(body: Body, what: Filter, size: int, decl: ast.Instant
 
 
 def execute_lpf(call: MethodCall) -> Value:
-    """Emit a low-pass filter's update by a value, and return the filtered value."""
+    """Emit the update of a low-pass filter with the call's value, and return the filtered value."""
     found, value = _FilterCells(call), _value(call)
     pos, result = call.pos, call.on.type.args[0]
     assert isinstance(result, ir.Bits)
@@ -203,7 +206,10 @@ def execute_lpf(call: MethodCall) -> Value:
 
 
 def execute_wred(call: MethodCall) -> Value:
-    """Emit a Wred filter's update by a value; return its result, which says whether to drop the packet."""
+    """Emit the update of a Wred filter with the call's value.
+
+    Return the filter's result: its value for "drop" or for "pass".
+    """
     what, pos = call.on.details, call.pos
     found, value = _FilterCells(call), _value(call)
     assert isinstance(what, Filter)
@@ -284,7 +290,7 @@ class _FilterCells:
         return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
 
     def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
-        """Emit the move of the average towards `target`, by a fraction of `gain` for each elapsed ns."""
+        """Emit the move of the average towards `target`: `gain` * 2**-48 of the distance per elapsed ns."""
         body, pos = self._body, self._pos
         gress = "ingress" if body.stage is Stage.INGRESS else "egress"
         now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)

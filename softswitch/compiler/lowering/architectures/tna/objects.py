@@ -202,7 +202,7 @@ def _direct_meter(making: Making) -> Object:
 
 
 def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
-    """Return a function that makes a filter with these registers; a direct filter gets none."""
+    """Return a function that makes a filter, with the registers `cells_of` unless the filter is direct."""
 
     def make(making: Making) -> Object:
         results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
@@ -266,7 +266,7 @@ def _given_table(making: Making) -> MathTable:
 
 
 def _variable(type_: ir.Bits) -> Callable[[Making], Object]:
-    """Return a function that makes an extern with one variable, whose name is in `Object.colour`."""
+    """Return a function that makes an extern with one variable; `Object.colour` is the variable's name."""
 
     def make(making: Making) -> Object:
         name = making.body.unit.variable(f"{making.object.name}.value", type_)

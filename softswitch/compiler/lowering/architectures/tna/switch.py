@@ -146,7 +146,7 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields
 
 
 def _closed(states: Mapping[str, ir.ParserState]) -> dict[str, ir.ParserState]:
-    """Return the states with ``accept`` in place of ``reject``: as in p4c's back end, both end the parser.
+    """Return the states with ``reject`` replaced by ``accept``, as p4c's back end treats both alike.
 
     A select without a matching case remains an error, and so does a frame that ends too early.
     """
@@ -183,7 +183,10 @@ def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
 
 
 def _same_blocks(one: ast.Instantiation, other: ast.Instantiation) -> bool:
-    """Return True if two pipelines certainly have the same blocks: of the same types, without arguments."""
+    """Return True if two pipelines certainly have the same blocks.
+
+    This is the case if the blocks have the same types and no arguments.
+    """
     names = [[_block_name(arg.value) for arg in pipeline.args] for pipeline in (one, other)]
     return None not in names[0] and names[0] == names[1]
 
