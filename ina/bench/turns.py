@@ -25,7 +25,7 @@ _LOOK_S = 0.1
 
 @dataclass(slots=True)
 class ContenderTimes:
-    """Measurements of a contender, one entry for each iteration, in seconds."""
+    """Measurements of a contender, in seconds; each list has one entry for each iteration."""
 
     times_s: list[float] = field(default_factory=list)
     """Elapsed time of the slowest rank."""
@@ -58,7 +58,7 @@ class MeasuringTurns:
 
     Attributes:
         found: The measurements, by contender.
-        failure: Why the measurements were not completed; None if they were.
+        failure: Why measurements are missing; None if all were completed.
     """
 
     def __init__(

@@ -210,7 +210,7 @@ def admit(asked: AdmitSettings) -> None:
 
 
 def _serve_on_switches(asked: AdmitSettings) -> None:
-    """Start or find switches, and serve the job on them; with --repeat, then further jobs."""
+    """Start or find switches, and serve the job on them; with --repeat, serve further jobs after it."""
     fabric = asked.fabric.fabric(cluster=asked.cluster is not None)
     running = cluster_of(asked.cluster, fabric, asked.fabric) if asked.cluster else None
     spec, listen = asked.spec(), asked.listen
@@ -349,7 +349,9 @@ def _admitted(asked: AdmitSettings) -> JobResult:
         raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
     names = names_of(asked.machine or [",".join(known_as())], len(spec.machines))
     if len(names) > 1 and asked.listen is None:
-        raise Failure("--listen is missing: want an address of this machine for ranks on others", USAGE)
+        raise Failure(
+            "--listen is missing: want an address of this machine that the other machines can reach", USAGE
+        )
     if any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical:
         raise Failure("several ranks on one machine need --hierarchical", USAGE)
     memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}

@@ -29,7 +29,7 @@ def jobs(
     Args:
         path: The file.
         command: Name of the command.
-        on: The topology on which all jobs must fit; None: it is not checked.
+        on: The topology on which every job must fit; None: do not check whether the jobs fit.
         require: Keys that the command needs in every job.
 
     Raises BadSpec.

@@ -1,4 +1,4 @@
-"""Faults of a cluster, each with its remedy: pure functions of facts that others have gathered."""
+"""Faults of a cluster, each with its remedy: pure functions of the facts that `doctor` gathers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ina.doctor.machine_facts import MachineFacts
 HEADER_BYTES: Final = 20 + 8 + 28
 """Bytes of the IPv4, UDP and INA headers of a packet."""
 CLOCK_S: Final = 5.0
-"""Largest permitted difference of clocks; a larger one makes logs hard to compare."""
+"""Maximum difference of clocks, in seconds; a larger difference makes logs hard to compare."""
 RECEIVE_BYTES: Final = 1 << 17
 OPEN_FILES: Final = 256
 SHARED_BYTES: Final = 32 << 20
@@ -85,7 +85,7 @@ def of_machine(
     if facts.shared_bytes < SHARED_BYTES:
         yield Finding(
             machine,
-            f"/dev/shm has {facts.shared_bytes} bytes left, where ranks of a machine sum",
+            f"/dev/shm, in which the ranks of a machine sum, has only {facts.shared_bytes} bytes left",
             "make it larger: mount -o remount,size=1g /dev/shm",
         )
     if not facts.sealing:
@@ -177,7 +177,7 @@ def of_silence(
 
 
 def of_speeds(goodputs_bps: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding for each machine whose goodput is far below the median; none below three machines."""
+    """Yield a finding for each machine whose goodput is far below the median, if there are three or more."""
     if len(goodputs_bps) < 3:
         return
     usual = statistics.median(goodputs_bps.values())

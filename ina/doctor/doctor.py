@@ -28,7 +28,7 @@ from ina.service.live import WorkerOptions, run_on
 from ina.switches.cluster_fabric import address_of, opened, server_for
 
 LOOK_S: Final = 30.0
-"""Longest wait for a machine's facts."""
+"""Maximum time to wait for a machine's facts, in seconds."""
 TIMEOUT_S: Final = 3.0
 """Time without an answer of the switch after which a trial job fails."""
 PORT_COUNTS: Final = ("wrong_port", "unknown_job", "wrong_epoch", "bad_version", "bad_lanes", "bad_length")
@@ -61,7 +61,7 @@ def examine(
         cluster: The switches and machines.
         machines: Names of the machines.
         launch_with: Template of the command that runs a command on a machine, as 'ssh {host} {command}'.
-        on_step: Called with a description of each step before it.
+        on_step: Called before each step, with a description of the step.
     """
     found, topology = Examination(), cluster.topology
     on_step("asking the switches")

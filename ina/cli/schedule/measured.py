@@ -162,7 +162,7 @@ def _end(group: GroupRun) -> str | None:
     if not group.over.is_set():
         return None
     (end,) = group.runs
-    return str(end.failure() or "the program ended before all was measured: give it more work")
+    return str(end.failure() or "the program ended before the last measurement: run more iterations")
 
 
 def _by_cpus(measured: list[CpuMeasurement], profile: ModelProfile) -> list[Listing | str]:
@@ -260,9 +260,9 @@ class InterleaveSettings:
 def interleave(asked: InterleaveSettings) -> Reply:
     """Run groups of training jobs in turns, and compare the speed-up with the prediction.
 
-    First runs each job alone: from its stage times follow the best order of stages, the efficiency gamma and
-    the predicted speed-up of every group. Then runs each group, with a barrier after every turn and gradients
-    summed in the switch.
+    First runs each job alone, and computes the best order of stages, the efficiency gamma and the predicted
+    speed-up of every group from the jobs' stage times. Then runs each group, with a barrier after every turn
+    and gradients summed in the switch.
 
     Reads bypass the page cache. No GPU is needed: one core stands for it, and another core preprocesses.
 

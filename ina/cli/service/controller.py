@@ -107,8 +107,8 @@ class ControllerSettings:
         str | None,
         Declared(
             metavar="NAME",
-            help="Schedule jobs by this policy of 'ina schedule policies'. Default: up to 32 servers joint, "
-            "which also places jobs and chooses trees; with more servers, or --placement, edf.",
+            help="Schedule jobs by this policy of 'ina schedule policies'. Default: joint, which also "
+            "places jobs and chooses trees; edf on a cluster of more than 32 servers, or with --placement.",
         ),
     ] = None
     placement: Annotated[
@@ -168,8 +168,8 @@ class ControllerSettings:
         str,
         Declared(
             metavar="NAME",
-            help="With --executor slurm: request one of this Slurm licence for each slot of a job's own. "
-            "Default: none.",
+            help="With --executor slurm: request this Slurm licence once for each slot that belongs to "
+            "the job alone. Default: no licence.",
         ),
     ] = ""
     pass_env: Annotated[
@@ -177,8 +177,8 @@ class ControllerSettings:
         Declared(
             metavar="NAME",
             help="Pass this environment variable on to the commands of jobs, besides those that "
-            "docs/explanations/security-controller.md lists; give it several times for several, or a pattern "
-            "such as 'HF_*'.",
+            "docs/explanations/security-controller.md lists. NAME may be a pattern such as 'HF_*'. "
+            "Repeatable.",
         ),
     ] = None
     keep_jobs: Annotated[
@@ -192,7 +192,7 @@ class ControllerSettings:
     ] = 10_000
     keep_days: Annotated[
         float,
-        Declared(metavar="DAYS", help="Keep jobs for this long after their end, the latest --keep-jobs."),
+        Declared(metavar="DAYS", help="List a job up to this long after its end; see --keep-jobs."),
     ] = 30.0
     take_over: Annotated[
         bool,

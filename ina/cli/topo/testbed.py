@@ -112,8 +112,8 @@ class UpSettings:
         Path | None,
         Declared(
             metavar="FILE",
-            help="Load this .p4 file, as --program FILE does. A program without aggregation gets table "
-            "entries for forwarding, if it has the tables of the included programs.",
+            help="Load this .p4 file; same as --program FILE. Table entries for ordinary forwarding are "
+            "written if the program has the table InaIngress.forwarding.bridge, as ina's programs have.",
         ),
     ] = None
     runner: Annotated[
