@@ -20,7 +20,7 @@ from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
-"""Commands that other processes start, and end by a signal: their options are parsed without typer."""
+"""Commands that other processes start and stop. Their options are parsed without typer (`declared`)."""
 
 _AGAIN_S = 0.01
 """Delay, in seconds, before `_unraisable` sends a signal again: a destructor has usually ended by then."""

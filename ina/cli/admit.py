@@ -48,7 +48,7 @@ _ONE_EACH = (
 )
 
 AGAIN_S = 30.0
-"""Time for which the command waits with --repeat for the next job of the same ranks."""
+"""Time for which --repeat waits for the next job of the same ranks, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +120,8 @@ class AdmitSettings:
         Declared(
             "--repeat",
             help="Without --controller and --given: when the job is over, wait up to 30 s for the line "
-            "'again' on standard input, and admit a job like it on the same switches. Repeat until no line "
-            "comes.",
+            "'again' on standard input, and admit the next job of these ranks on the same switches. Repeat "
+            "until no line comes.",
         ),
     ] = False
     listen: Annotated[

@@ -88,7 +88,7 @@ class WantedCells:
             {"switch": self.running.switch, **of},
             {"cells": read, "zeros_left_out": zeros, **cells},
         )
-        more = f"{count(zeros)} of {count(read)} are zero and left out; --all shows them"
+        more = f"{count(zeros)} of {count(read)} cells are zero and left out; --all shows them"
         return Reply(result, [table, *[more] * bool(zeros)])
 
 

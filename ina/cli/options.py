@@ -78,7 +78,7 @@ Defines = Annotated[
 
 
 class UndefinedValues(StrEnum):
-    """The choices of `softswitch.Choice`, whose module is slow to import."""
+    """Values of --undefined: the choices of `softswitch.Choice`, which is slow to import."""
 
     ZERO = "zero"
     RANDOM = "random"

@@ -142,7 +142,7 @@ class ClusterOptions:
             "--cluster",
             metavar="FILE",
             rich_help_panel=CLUSTER,
-            help="Read the servers from this file (TOML or CSV) instead.",
+            help="Read the servers from this file (TOML or CSV). Ignores the options that describe servers.",
         ),
     ] = None
     cpus_per_gpu: Annotated[

@@ -31,7 +31,7 @@ class Finding:
     what: str
     remedy: str
     harmless: bool = False
-    """Whether jobs run nevertheless, though more slowly or with worse messages."""
+    """Whether jobs can run in spite of the fault, perhaps more slowly or with less useful messages."""
 
 
 def of_machine(
@@ -151,14 +151,14 @@ def of_silence(
         return Finding(
             machine,
             f"its packets reach switch {switch}, but not at port {port}, its port in the cluster file",
-            "correct its port in the cluster file, or plug its cable into that port",
+            "correct its port in the cluster file, or plug its cable into the port given there",
         )
     for name, reasons in others.items():
         if reasons.get("unknown_job") or reasons.get("wrong_port"):
             return Finding(
                 machine,
                 f"its packets reach switch {name}, but the cluster file says {switch}",
-                "correct its switch in the cluster file, or plug its cable into that switch",
+                "correct its switch in the cluster file, or plug its cable into the switch given there",
             )
     reasons = {reason: count for reason, count in here.items() if count}
     if reasons:

@@ -123,7 +123,7 @@ def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
     ]
     if different:
         what = f"run different programs: {', '.join(each.title for each in different)}"
-        found.findings.append(Finding("switches", what, "load the same program on all of them"))
+        found.findings.append(Finding("switches", what, "load the same program on all switches"))
         return None
     root = offers.get(cluster.topology.root)
     return root if len(offers) == len(cluster.topology.switch) else None
@@ -195,7 +195,7 @@ def _try(
         return
     why = next((line for line in reversed(errors) if "Error" in line or "Peer" in line), str(failure))
     if end is None or end.result is None:
-        remedy = "run 'ina fallback --serve' on that machine, with the same INA_TOKEN, version and --lanes"
+        remedy = "run 'ina fallback --serve' on its machine, with the same INA_TOKEN, version and --lanes"
         where = FALLBACK if "fallback" in str(failure) else ", ".join(machines)
         finding = Finding(where, str(failure), remedy if "fallback" in str(failure) else "see the message")
         if finding not in found.findings:

@@ -46,13 +46,13 @@ class Fallback(Protocol):
 
     @property
     def port(self) -> int:
-        """The port of the root switch at which the server is."""
+        """The port of the root switch to which the server is connected."""
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Serve a job from now on."""
+        """Make the server serve this job; `description` is the result of the function `description`."""
 
     def remove(self, job: int) -> None:
-        """Stop serving a job."""
+        """Make the server stop serving this job."""
 
     def check(self) -> str | None:
         """Return why the server has ended and is not restarted; None while it serves.
@@ -84,7 +84,7 @@ class FallbackProcess:
         """Start the process.
 
         Args:
-            port: the port of the root switch at which the server is.
+            port: the port of the root switch to which the server is connected.
             arguments: arguments of ``ina fallback``.
             prefix: a command that runs ``ina fallback``; see `ServerProcess`.
             patience_s: time without an answer, in seconds, after which the process is killed and restarted;
@@ -114,13 +114,13 @@ class FallbackProcess:
         self._watch(first)
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Serve a job from now on."""
+        """Make the server serve this job; see `Fallback.add`."""
         with self._change:
             self._jobs[job] = description
             self._child.say({"add": description})
 
     def remove(self, job: int) -> None:
-        """Stop serving a job."""
+        """Make the server stop serving this job."""
         with self._change:
             self._jobs.pop(job, None)
             self._before.pop(job, None)

@@ -43,7 +43,7 @@ class RemoteFallback:
         """Connect to the server.
 
         Args:
-            port: the port of the root switch at which the server is.
+            port: the port of the root switch to which the server is connected.
             machine: name of the server's machine, for messages.
             address: address of the server's `FallbackService`.
             secret: the service's secret; None: the service requires no secret.
@@ -91,13 +91,13 @@ class RemoteFallback:
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Serve a job from now on."""
+        """Make the server serve this job; see `Fallback.add`."""
         with self._change:
             self._jobs[job] = description
             self._say({"add": description})
 
     def remove(self, job: int) -> None:
-        """Stop serving a job."""
+        """Make the server stop serving this job."""
         with self._change:
             self._jobs.pop(job, None)
             self._say({"remove": job})

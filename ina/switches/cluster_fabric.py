@@ -178,9 +178,9 @@ def swept(topology: Topology) -> Iterator[None]:
     """Remove jobs with expired leases from the switches of a cluster file while the context lasts.
 
     The process that renews a job's lease, its holder, such as ``ina admit``, is on the machine of rank 0, and
-    may die with that machine. Other processes remove such jobs only when they admit the next job; the process
-    with the fallback server, which always runs, removes them at once. Switches without a p4runtime in the
-    file are left out.
+    may die with that machine. Other processes remove jobs without a holder only when they admit the next job.
+    The process of the fallback server, which always runs, removes them at once. Switches without a p4runtime
+    in the file are left out.
     """
     over = threading.Event()
     thread = threading.Thread(target=_sweep, args=(topology, over), name="sweep", daemon=True)

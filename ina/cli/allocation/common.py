@@ -68,7 +68,7 @@ class AllocationFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding(AllocationFiles):
-    """Options of commands that decide for jobs: explain one job, or draw the decision."""
+    """Options that explain or draw the decisions of a command about the jobs in a file."""
 
     explain: Annotated[
         str | None,

@@ -75,8 +75,8 @@ class ClusterSimulation(common.Deciding):
         float,
         Declared(
             metavar="SECONDS",
-            help="Divide switch memory again at this interval, besides at starts and ends of jobs; 0: at "
-            "starts and ends alone.",
+            help="Divide switch memory again at this interval, besides at starts and ends of jobs; 0: only "
+            "at starts and ends.",
         ),
     ] = 60.0
     margin: common.Margin = 0.05

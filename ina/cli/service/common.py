@@ -24,7 +24,8 @@ JobName = Annotated[
     Declared(
         argument=True,
         metavar="JOB",
-        help="Give the job's name, or its id or number as in 'ina jobs'. Operators: or TENANT/NAME.",
+        help="Give the job's name, or its id or number as in 'ina jobs'. Operators can also give "
+        "TENANT/NAME.",
     ),
 ]
 

@@ -45,7 +45,7 @@ class TargetKind(StrEnum):
 TargetOption = Annotated[
     TargetKind,
     Declared(
-        help="Use embedded switches (embedded), or simple_switch_grpc (bmv2), which needs p4c, with the "
+        help="Use embedded switches (embedded), or simple_switch_grpc (bmv2). bmv2 needs p4c, and uses the "
         "kernel's netem for delay and loss."
     ),
 ]
