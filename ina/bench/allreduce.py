@@ -200,7 +200,7 @@ class Contender:
 
     run: Callable[[], object]
     bound: float
-    """Largest permitted error."""
+    """Maximum permitted error of a result's element."""
 
 
 def measure(contender: Contender, data: Data, barrier: Callable[[], object]) -> tuple[float, float]:

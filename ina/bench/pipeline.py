@@ -216,7 +216,7 @@ def is_shared(program: ir.Program) -> bool:
 
 
 def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
-    """Install the table entries of all jobs. The switch is the root of all; worker r is a job's child r."""
+    """Install the table entries of all jobs, with this switch as their root and worker r as child r."""
     program = pipeline.program
     described = objects(softswitch.p4info(program))
     with softswitch.Switch({}) as switch:

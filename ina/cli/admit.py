@@ -141,7 +141,7 @@ class AdmitSettings:
             min=0,
             rich_help_panel=CONTROLLER,
             help="Wait up to this long for the controller to admit the job. Ranks that a launcher has "
-            "started wait 300 s at most.",
+            "started wait for this command for 300 s at most.",
         ),
     ] = 240.0
     job: JobOptions

@@ -71,7 +71,7 @@ def required(path: Path | None, option: str) -> Path:
 def names_of(given: Sequence[str], machines: int) -> list[list[str]]:
     """Split the values of ``--machine`` into the names and addresses of each machine.
 
-    Raises Failure unless there are as many values as the ranks have machines, `machines`.
+    Raises Failure unless there are `machines` values, one for each machine that has ranks.
     """
     if len(given) != machines:
         raise Failure(
@@ -96,7 +96,7 @@ class RanksOn:
 
     @property
     def several(self) -> bool:
-        """True if a machine has several ranks."""
+        """Whether a machine has several ranks."""
         return any(len(ranks) > 1 for ranks in self.ranks)
 
 

@@ -83,7 +83,7 @@ def note(command: str, *paths: Path | None) -> list[str]:
 
 
 def _ours(paths: Sequence[Path | None]) -> Iterator[Document]:
-    """Yield the files that have tables and keys of ours; leave out public traces, which may also be JSON."""
+    """Yield the readable .toml, .json and .yaml files; leave out public traces, which may also be JSON."""
     for path in paths:
         if path is not None and path.suffix in documents.FORMATS:
             with contextlib.suppress(BadSpec):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time t
 FAULTS = "Link faults"
 TLS = "TLS"
 SOCKET_PATH_BYTES = 107
-"""Largest number of bytes in the path of a Unix socket."""
+"""Maximum number of bytes in the path of a Unix socket."""
 
 Lanes = Annotated[
     int, Declared(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
@@ -235,7 +235,8 @@ class AskingOptions:
         Declared(
             metavar="SECONDS",
             min=0,
-            help="Let the policy decide only at multiples of this many seconds; 0: whenever jobs change.",
+            help="Ask the policy for decisions only at multiples of this many seconds; 0: whenever jobs "
+            "change.",
         ),
     ] = 0.0
     retries: Annotated[

@@ -51,8 +51,8 @@ class MemoryOptions:
         Declared(
             min=0,
             rich_help_panel=MEMORY,
-            help="Allocate this many aggregator slots. With exclusive slots: to each job; default: 1024. With "
-            "shared slots: to all jobs together; default: all slots; 0: the fallback server sums "
+            help="Allocate this many aggregator slots. With exclusive slots: to each job; default: 1024. "
+            "With shared slots: to all jobs together; default: all slots; 0: the fallback server sums "
             "everything.",
         ),
     ] = None

@@ -34,9 +34,9 @@ class MachineFacts:
     port_taken: str
     """Why the workers' UDP port cannot be used; "": the port can be used."""
     receive_bytes: int | None
-    """Largest receive buffer of a socket, in bytes; None: not known."""
+    """Maximum size of a socket's receive buffer, in bytes; None: not known."""
     open_files: int
-    """Number of files that a process may have open."""
+    """Maximum number of files that a process may have open."""
     shared_bytes: int
     """Free bytes of shared memory (/dev/shm)."""
     sealing: bool

@@ -45,10 +45,10 @@ SILENCE_S: Final = 30.0
 HELLO_S: Final = 10.0
 OWNER_S: Final = 24 * 3600.0
 MOST: Final = 256
-"""Largest number of simultaneous connections."""
+"""Maximum number of simultaneous connections."""
 LINE_BYTES: Final = 1 << 20
 BRACKETS: Final = 1 << 12
-"""Largest number of JSON objects and lists in a line: a job's tree has one for each of its switches."""
+"""Maximum number of JSON objects and lists in a line; a job's tree has one for each of its switches."""
 LEAST_SECRET: Final = 16
 
 _log = logging.getLogger(__name__)

@@ -145,7 +145,10 @@ class LiveRunner(Protocol):
     """Makes a topology of real switch and host processes."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement, Unsupported for these arguments."""
+        """Raise MissingRequirement if this machine lacks a requirement.
+
+        Raises Unsupported if the switches of `program.target` do not support the topology or the program.
+        """
 
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
@@ -191,7 +194,10 @@ class Testbed:
         self._up, self._find = up, find
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement, Unsupported for these arguments."""
+        """Raise MissingRequirement if this machine lacks a requirement.
+
+        Raises Unsupported if the switches of `program.target` do not support the topology or the program.
+        """
         netns.check_here()
         self._find()
         target = netns.TARGETS[program.target]

@@ -120,7 +120,10 @@ def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
 
 
 def divided(allocator: Allocator) -> tuple[MemoryProblem, Division]:
-    """Return the last problem of the allocator, which has the jobs on several servers, and its solution."""
+    """Return the problem that the allocator solved last, and its division of slots.
+
+    The problem has only the jobs on several servers: other jobs use no switch memory.
+    """
     assert allocator.problem is not None
     assert allocator.division is not None
     return allocator.problem, allocator.division

@@ -162,7 +162,7 @@ def simulate(asked: ClusterSimulation) -> Reply:
 def _tasks(
     asked: ClusterSimulation, chosen: Mapping[str, Sequence[str]], given: common.Inputs
 ) -> list[NetworkTask]:
-    """Return a task for each combination of policies, in their order. Raises Failure."""
+    """Return a task for each combination of policies, in the order of the options. Raises Failure."""
     around = NetworkSettings(
         reading=asked.reading,
         period_s=asked.period,

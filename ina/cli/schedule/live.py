@@ -189,7 +189,7 @@ def submitted(
     Args:
         submissions: The jobs as schedulers see them.
         path: The file of the jobs.
-        network: The network for which jobs get servers and trees; None: there is none.
+        network: The network for which jobs get servers and trees; None: no network.
         specs: The jobs by name, as they are run.
     """
     jobs: Sequence[Job] = [spec.job for spec in specs.values()]

@@ -197,9 +197,9 @@ MOST = len(turns.STAGES)
 SLOTS = 128
 """Slots of each job. A worker's window is half of them, so that a port with a rate can queue the packets."""
 LEAST_RATE_BPS = 1e6
-"""Least rate of ports; with less, sums take so long that workers time out."""
+"""Minimum rate of ports, in bits per second; at lower rates, sums take so long that workers time out."""
 LEAST_ITERATIONS = 5
-"""Least number of iterations of a job, three of which are not counted (`ina.bench.interleave.steady`)."""
+"""Minimum number of iterations of a job, three of which are not counted (`ina.bench.interleave.steady`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

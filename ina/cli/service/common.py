@@ -104,7 +104,8 @@ class JobOptions:
         Declared(
             metavar="NAME",
             rich_help_panel=JOB,
-            help="Give the job this name. Default: the program's name, or 'admitted', and a random number.",
+            help="Give the job this name. Default: a random number after the program's name, or, with 'ina "
+            "admit', after 'admitted'.",
         ),
     ] = None
     deadline: Annotated[

@@ -53,7 +53,7 @@ TargetOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedProgram:
-    """Options for the program of a testbed's switches, and for captures at their ports."""
+    """Options for the program of a testbed's switches, and for captures at the ports of the switches."""
 
     program: options.Program = "exclusive"
     lanes: Annotated[
