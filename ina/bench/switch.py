@@ -118,9 +118,9 @@ def bench_switch(
     """Measure forwarding with large tables, and table writes.
 
     Args:
-        exact: Entries of the exact table.
-        lpm: Entries of the longest-prefix table.
-        ternary: Entries of the ternary table.
+        exact: Number of entries in the exact table.
+        lpm: Number of entries in the longest-prefix table.
+        ternary: Number of entries in the ternary table.
         round_s: Approximate time of a round, in seconds.
         rounds: Number of rounds; the fastest one counts.
         writes: Number of entries written over P4Runtime.

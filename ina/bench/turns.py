@@ -1,9 +1,9 @@
 """Turns of `ina bench allreduce`: the ranks of one library measure, then the ranks of the next library.
 
-All processes run from the beginning, so that other load on the machine affects all libraries equally; between
-their turns they wait in a read, without processor time. A rank connects to a Unix socket, and writes the name
-of its library. For each line with the name of a contender, the rank measures this contender, and answers with
-the elapsed time and the processor time, in seconds. It ends when the connection is closed.
+All processes run from the beginning, so that other load on the machine affects all libraries equally. Between
+their turns they block in a read, which takes no processor time. A rank connects to a Unix socket, and writes
+the name of its library. For each line with the name of a contender, the rank measures this contender, and
+answers with the elapsed time and the processor time, in seconds. It ends when the connection is closed.
 """
 
 from __future__ import annotations

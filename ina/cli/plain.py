@@ -97,7 +97,7 @@ def say(text: str) -> None:
 
 
 _ROUNDED = 0.9995
-"""A number of 0.9995 or more units is shown in this unit: with three digits, it is 1.00 after rounding."""
+"""A value of at least this share of a unit is shown in that unit: rounded to three digits, it is 1.00."""
 
 
 def seconds(value: float) -> str:

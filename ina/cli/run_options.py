@@ -203,7 +203,7 @@ class JobsToRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
-    """Options for the switches of a run: started by it, or already running."""
+    """Options for the switches of a run, which the run starts, or which run already."""
 
     tree: Annotated[
         str | None,

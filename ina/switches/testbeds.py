@@ -166,7 +166,7 @@ class LiveRunner(Protocol):
 
 
 class Loopback:
-    """Embedded switches as processes of this user, with frames in UDP datagrams over loopback; no root."""
+    """Embedded switches as processes of this user, with frames in UDP datagrams over loopback."""
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise Unsupported for BMv2, which needs network interfaces."""

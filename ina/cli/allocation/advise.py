@@ -123,8 +123,8 @@ class _Advice:
     def limits(self, choice: PolicyChoice, variations: int) -> dict[str, tuple[float, float]]:
         """Return missed deadlines and mean completion time, in seconds, on this cluster and on larger ones.
 
-        The keys are "nothing more" for this cluster, and the added resource, such as "more servers", for a
-        larger one. `compare` must have summarized `choice`.
+        The keys are "nothing more" for this cluster, and the added resource, such as "one more server", for
+        a larger one. `compare` must have summarized `choice`.
         """
         topologies = larger(self._topology)
         keys = [(name, number) for name in topologies for number in range(variations)]
@@ -180,7 +180,7 @@ def _verdict(best: ChoiceSummary, default: PolicyChoice, limits: dict[str, tuple
         advice += f", {best.missed:.1f} of {best.deadlines} deadlines missed." if best.deadlines else "."
     fewer, sooner = base[0] - more[helps][0], 1 - more[helps][1] / base[1] if base[1] else 0.0
     if fewer <= 0 and sooner < 0.01:
-        return f"{advice}\nNothing limits it: more servers, links or slots would gain less than 1 %."
+        return f"{advice}\nNo resource is short: more servers, links or slots would gain less than 1 %."
     return f"{advice}\nWould help most: {helps} ({sooner:.1%} less time, {fewer:.1f} fewer missed deadlines)."
 
 

@@ -46,7 +46,7 @@ from ina.service.live import grouped
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
-"""Memory sizes of a profile, as in Synergy's published profiles."""
+"""Memory sizes of a profile, in GB: the same as in Synergy's published profiles."""
 
 SERVER_GPUS = 8
 
@@ -195,7 +195,7 @@ Members = tuple[str, ...]
 
 MOST = len(turns.STAGES)
 SLOTS = 128
-"""Slots of each job. A worker's window is half of them, so that a port with a rate can queue the packets."""
+"""Number of slots of each job. A worker's window is half as large: a port with limited rate can queue it."""
 LEAST_RATE_BPS = 1e6
 """Minimum rate of ports, in bits per second; at lower rates, sums take so long that workers time out."""
 LEAST_ITERATIONS = 5

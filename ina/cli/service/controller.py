@@ -33,7 +33,7 @@ class ControllerSettings:
         Declared(
             metavar="NAME",
             help="Use the servers and switches of this testbed ('ina topo up', program shared). Default: the "
-            "only one.",
+            "only testbed that is up.",
         ),
     ] = None
     cluster: Annotated[
@@ -49,7 +49,8 @@ class ControllerSettings:
         str,
         Declared(
             metavar="NAME",
-            help="With --cluster: load this program, whose jobs share slots, into switches without one.",
+            help="With --cluster: load this program, whose jobs must share slots, into switches without a "
+            "program.",
         ),
     ] = "shared"
     lanes: Annotated[
@@ -90,8 +91,8 @@ class ControllerSettings:
         str,
         Declared(
             metavar="ADDRESS",
-            help="Serve clients at HOST:PORT (port 0: any free port), or unix:PATH. Where other machines can "
-            "reach it, TLS and tokens are needed.",
+            help="Serve clients at HOST:PORT (port 0: any free port), or unix:PATH. An address that other "
+            "machines can reach needs TLS and tokens.",
         ),
     ] = "127.0.0.1:9580"
     tls_cert: Annotated[
