@@ -30,7 +30,7 @@ from ina.switches.cluster_fabric import address_of, opened, server_for
 LOOK_S: Final = 30.0
 """Maximum time to wait for a machine's facts, in seconds."""
 TIMEOUT_S: Final = 3.0
-"""Time without an answer of the switch after which a trial job fails."""
+"""Time without an answer of the switch after which a trial job fails, in seconds."""
 PORT_COUNTS: Final = ("wrong_port", "unknown_job", "wrong_epoch", "bad_version", "bad_lanes", "bad_length")
 FALLBACK: Final = "fallback server"
 Counts = Mapping[str, Mapping[str, int]]

@@ -292,7 +292,7 @@ class SwitchFabric:
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
-        """Return the number of packets of unknown jobs that all switches refused, by reason, without zeros.
+        """Return the number of refused packets that belong to no job, by reason; leave out zeros.
 
         The reason `stranger` counts packets that a UDP port of a switch or a host received from a sender that
         is not the port's peer. Raises ControllerError.
