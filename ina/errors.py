@@ -42,7 +42,7 @@ class BadRun(RunError):
         super().__init__(self.told(setting))
 
     def told(self, name: str) -> str:
-        """Return the message, in which the setting has this name, such as ``--ports``."""
+        """Return the message, with `name`, such as ``--ports``, as the name of the setting."""
         subject = f"{name} {self._value}".strip()
         return f"{subject}: {self._reason}" if subject else self._reason
 
@@ -58,8 +58,8 @@ class AddressTaken(RunError):
 class ProcessFailed(RunError):
     """A switch or the fallback server did not start, or has ended.
 
-    `status` is the process's exit status, which the command then exits with, too; the process has printed the
-    reason. None: it was killed, or has no exit status.
+    `status` is the exit status of the process, with which the command then exits, too; the process has
+    printed the reason. None: the process was killed, or has no exit status.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:

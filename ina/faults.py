@@ -13,7 +13,7 @@ POINTS = (
     *("stopped", "one removed", "removed", "let go", "forgotten"),
     *("stray stopped", "stray forgotten", "log removed", "asked to end"),
 )
-"""Names of all points, in the order of a job's life: one after each call with an outside effect."""
+"""Names of all points, in the order of a job's life. Each point follows a call with an outside effect."""
 VARIABLE = "INA_SERVICE_DIE_AT"
 """Environment variable with ``POINT:N``: the process kills itself when it reaches POINT for the Nth time."""
 

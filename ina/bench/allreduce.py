@@ -1,6 +1,6 @@
-"""One rank of `ina bench allreduce`: times a collective through the switch, or another library's.
+"""One rank of `ina bench allreduce`: times a collective, summed in the switch or by another library.
 
-Each library has processes of its own, which take turns (`ina.bench.turns`).
+Each library has processes of its own, and the libraries measure in turns (`ina.bench.turns`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ CHUNK = 1 << 16  # elements
 
 @dataclass(frozen=True, slots=True)
 class LibraryRanks:
-    """This process as a rank of a library: its number, the number of ranks, and the library's calls."""
+    """This process as a rank of a library: its rank, the number of ranks, and the library's calls."""
 
     rank: int
     size: int
     barrier: Callable[[], object]
     run: Callable[[Data], object]
-    """Runs the collective that is `Data.operation`."""
+    """Runs the collective `Data.operation` on the arrays of a `Data`."""
 
 
 def gloo(store: str, rank: int, size: int) -> LibraryRanks:
@@ -132,9 +132,10 @@ class Data:
         dtype: Dtype = Dtype.FLOAT32,
         operation: Operation = Operation.ALLREDUCE,
     ) -> None:
-        """Make an array of `elements` elements, which is all shards together, and a shard for this rank.
+        """Allocate an array of `elements` elements, and a shard of `elements` // `size` for this rank.
 
-        For a collective with shards, `elements` is a multiple of `size`.
+        The array holds as many elements as the shards of all ranks together. For reduce-scatter and
+        all-gather, `elements` must be a multiple of `size`.
         """
         self._rank, self._size = rank, size
         self.operation = operation
@@ -145,7 +146,7 @@ class Data:
         self._base = np.linspace(-largest, largest, elements, dtype=dtype)
 
     def fill(self) -> None:
-        """Fill array and shard with input for which the collective's result is known."""
+        """Fill this rank's array and shard with input for which the collective's result is known."""
         factor = self.array.dtype.type(self._rank + 1)
         match self.operation:
             case Operation.ALLREDUCE | Operation.REDUCE_SCATTER:
@@ -158,9 +159,9 @@ class Data:
                 np.multiply(self._base, factor if self._rank == 0 else 0, out=self.array)
 
     def check(self, bound: float) -> None:
-        """Raise SystemExit if an element of the collective's result differs by more than `bound`.
+        """Raise SystemExit if an element of the result differs from the exact value by more than `bound`.
 
-        All ranks have called `fill` before the collective.
+        All ranks must have called `fill` before the collective.
         """
         total = self._size * (self._size + 1) // 2
         match self.operation:
@@ -175,7 +176,7 @@ class Data:
                 self._compare(self.array, self._base, 1, 0.0)
 
     def _own(self, rank: int, whole: Array | None = None) -> Array:
-        """Return a rank's shard of the array `whole`; without `whole`, of rank 0's input."""
+        """Return a rank's shard of the array `whole`; without `whole`, of the input that `fill` scales."""
         part = slice(rank * self.shard.size, (rank + 1) * self.shard.size)
         return self._base[part] if whole is None else whole[part]
 
@@ -199,13 +200,14 @@ class Contender:
 
     run: Callable[[], object]
     bound: float
-    """Largest permitted error."""
+    """Maximum permitted error of a result's element."""
 
 
 def measure(contender: Contender, data: Data, barrier: Callable[[], object]) -> tuple[float, float]:
-    """Fill the data, wait for all ranks at a barrier, and run and check the collective.
+    """Fill the data, wait for all ranks at a barrier, run the collective, and check its result.
 
-    Returns its elapsed time, and the processor time of all threads of this process, in seconds.
+    Returns the elapsed time of the collective, and the processor time that all threads of this process spent
+    on it, both in seconds.
     """
     data.fill()
     barrier()

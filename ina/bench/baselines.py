@@ -35,12 +35,12 @@ class Library:
     install: str
     """The command that installs the module."""
     launcher: tuple[str, ...] = ()
-    """The start of its launcher's command, before the number of ranks; (): ranks need no launcher."""
+    """The launcher's command up to the number of ranks; (): the ranks are started without a launcher."""
     shared_object: str = ""
     """File name of the MPI library that mpi4py loads: Open MPI and MPICH may be in one environment."""
 
     def missing(self, name: str) -> str | None:
-        """Return the missing requirement and how to install it, or None."""
+        """Return a message with the missing requirement and how to install it; None if nothing is missing."""
         lacking = f"the {name} baseline needs {{}}, which is missing: {self.install}"
         if self.launcher and self.path is None:
             return lacking.format(f"{self.launcher[0]} of {self.title}")
@@ -48,7 +48,7 @@ class Library:
 
     @property
     def path(self) -> str | None:
-        """The path of its launcher, beside this interpreter or on PATH; None: it is not installed."""
+        """The launcher's path, beside this Python interpreter or on PATH; None: no launcher is installed."""
         beside = Path(sys.executable).with_name(self.launcher[0])
         return str(beside) if beside.exists() else shutil.which(self.launcher[0])
 
@@ -57,7 +57,7 @@ class Library:
         return [str(self.path), *self.launcher[1:], "-np", str(ranks)] if self.launcher else []
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables for its launcher, or for its ranks if it has no launcher."""
+        """Return the environment variables for the launcher, or, without a launcher, for the ranks."""
         if not self.launcher:
             return dict(os.environ)
         library = Path(sysconfig.get_path("data")) / "lib" / self.shared_object
@@ -100,7 +100,7 @@ class Baselines:
         self._running: list[tuple[str, subprocess.Popen[bytes], IO[bytes]]] = []
 
     def failed(self) -> str | None:
-        """Return how a process failed, with its first line of output; None if none failed."""
+        """Return how a process failed, with its first line of output; None: no process failed."""
         for title, process, output in self._running:
             if process.poll():
                 output.seek(0)
@@ -124,7 +124,7 @@ class Baselines:
             ranks: Number of ranks of each.
             words: Arguments of ``ina.bench.allreduce`` for a rank, without ``--library``.
             folder: A folder for the file through which gloo's ranks find each other.
-            places: The host of each of gloo's ranks; (): this machine, outside of testbeds.
+            places: The testbed host of each gloo rank; (): the ranks run on this machine, without a testbed.
         """
         with contextlib.ExitStack() as stack:
             for name in names:

@@ -18,7 +18,7 @@ from softswitch.engine.build import build_c
 
 @dataclass(frozen=True, slots=True)
 class HandWorker:
-    """A rank's switch port and addresses: the source of its contributions, the destination of its results."""
+    """A worker's switch port, MAC address and IP address; the switch sends results to them."""
 
     port: int
     mac: str
@@ -61,9 +61,9 @@ class ByHand:
         return [out.raw[at : at + each] for at in range(0, length, each)] if length else []
 
     def run_s(self, loop: FrameLoop, passes: int) -> float:
-        """Process all frames of a loop `passes` times; the loop's frame numbers must be their PSNs.
+        """Process all frames of a loop `passes` times; return the processor time in seconds.
 
-        Returns the processor time in seconds.
+        The number that `FrameLoop` increments in each frame must be the frame's PSN.
         """
         return float(self._library.by_hand_run(self._state, *loop.memory, passes, self._copies)) * 1e-9
 

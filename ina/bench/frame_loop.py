@@ -28,7 +28,7 @@ Frames = Sequence[tuple[bytes, int]]
 
 @dataclass(frozen=True, slots=True)
 class LoopPass:
-    """Cost of several passes over the frames: `packets` entered the pipeline, `copies` left it."""
+    """Result of several passes: packets that entered the pipeline, copies that left it, processor time."""
 
     packets: int
     copies: int
@@ -36,7 +36,9 @@ class LoopPass:
 
 
 class FrameLoop:
-    """Frames that go through a compiled pipeline in several passes; a number in each grows with every pass.
+    """Frames that go through a compiled pipeline in several passes, with new numbers in every pass.
+
+    Each frame holds a number, such as its PSN, which every pass increments.
 
     Every frame goes through ingress. Each copy that leaves goes through egress: one copy, or one for each of
     the replicas if the program multicasts the packet, to any group.
@@ -91,7 +93,9 @@ class FrameLoop:
         return self._frames, self._table, len(self._table), self._run.number_step
 
     def run(self, passes: int, *, one_by_one: bool = False) -> LoopPass:
-        """Process the frames `passes` times; `one_by_one`: without prefetching entries for later frames.
+        """Process all frames `passes` times.
+
+        With `one_by_one`, table entries are not prefetched for later frames.
 
         Raises PipelineError if there is no memory for a packet.
         """
@@ -140,7 +144,7 @@ _RECIRCULATED = 4
 
 
 def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[int, int]]) -> float:
-    """Send the frames through a pipeline of any kind, from Python, once; return the frames per second."""
+    """Send all frames through any pipeline once, one call from Python for each; return frames per second."""
     copies = [Copy(egress_port=port, egress_rid=rid) for port, rid in replicas]
     started = time.perf_counter()
     for frame, port in frames:
@@ -170,7 +174,7 @@ _TURNS = 5
 
 @dataclass(frozen=True, slots=True)
 class PacketTime:
-    """A packet of a script: its processor time in ns, parser to deparser, and the number of copies sent."""
+    """A packet of a script, its processor time from parser to deparser, and its number of sent copies."""
 
     line: int
     port: int
@@ -180,11 +184,12 @@ class PacketTime:
 
 
 def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[PacketTime]:
-    """Return the time of each packet of an STF script, with all the script's table entries and groups.
+    """Return the processor time of each packet of an STF script.
 
-    The program processes each packet in five rounds of 2000 times, and the fastest round counts. So registers
-    hold values from earlier runs of the same packet, and all data is in the processor's caches. For a packet
-    that is resubmitted, recirculated or cloned, the time ends there. Raises ScriptError, NoCompiler.
+    All table entries and multicast groups of the script are installed first. The program then processes each
+    packet in five rounds of 2000 times, and the fastest round counts. So registers hold values from earlier
+    runs of the same packet, and all data is in the processor's caches. The time does not include the further
+    processing of a packet that is resubmitted, recirculated or cloned. Raises ScriptError, NoCompiler.
     """
     pipeline = load(program, backend="compiled")
     with Switch({}) as switch:

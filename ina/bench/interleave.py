@@ -61,7 +61,8 @@ KINDS: Mapping[str, JobKind] = {
     "wide": JobKind(record=4096, batch=16, views=1, masks=1, hidden=384),
     "even": JobKind(record=1 << 18, batch=128, views=24, masks=16, hidden=96),
 }
-"""The kinds of jobs: longest in storage, CPU, GPU and network, in this order, and evenly long in all."""
+"""The kinds of jobs. The longest stages of the first four are storage, CPU, GPU and network, in this order;
+the stages of the last one are equally long."""
 
 GROUPS = (
     "load+deep",
@@ -80,14 +81,14 @@ GROUPS = (
 def steady(ranks: Ranks) -> Ranks:
     """Return the measurements of each rank without the first two iterations and the last one.
 
-    The first two include one-time costs, and the jobs of a group start one after the other; during the last
-    one some jobs have ended already.
+    The first two iterations include one-time costs, and the jobs of a group do not start at the same time.
+    During the last iteration, other jobs of the group may have ended already.
     """
     return [measured[2:-1] for measured in ranks]
 
 
 def pool(runs: Sequence[Ranks]) -> Ranks:
-    """Return the iterations of several runs of a job, joined for each rank."""
+    """Join the measurements of several runs of a job; return the iterations of each rank."""
     return [[each for measured in of_rank for each in measured] for of_rank in zip(*runs, strict=True)]
 
 
@@ -96,7 +97,8 @@ class Comparison:
     """Predicted and measured speed of a group; the prediction is made from its jobs' profiles alone.
 
     Attributes:
-        offsets: The stage at which each job starts a round: the best order by the first run's profiles.
+        offsets: Number of the stage at which each job starts a round. The offsets are chosen for the fastest
+            round according to the profiles of the first runs.
         predicted_round_s: Seconds per round by equation 3 of the paper.
         contended_round_s: Seconds per round by equation 3, with the stage times that were measured while the
             jobs took turns. The excess over the prediction is the cost of interference between stages.
@@ -145,11 +147,12 @@ def compare(
 
 POLL_S = 0.01
 SETTLED = 2
-"""Iterations left out after a change of CPUs: one was in progress, and the new cores' caches are cold."""
+"""Number of iterations that are not measured after a change of CPUs: the first is in progress at the change,
+and the next finds cold caches on the new cores."""
 
 MOST_ITERATIONS = 60
-"""Largest number of iterations of a measurement: a turn server keeps only the latest ones
-(`hostlib.interleave.stages.KEPT`)."""
+"""Maximum number of iterations of a measurement: a turn server keeps the times of the latest
+`hostlib.interleave.stages.KEPT` iterations only."""
 
 
 class CpusNotMeasured(ControllerError):
@@ -179,7 +182,7 @@ class JobOnCpus:
         self._patience_s = patience_s
 
     def measure(self, cpus: Sequence[int], iterations: int) -> CpuMeasurement:
-        """Bind the job to these CPUs; return its median times over this number of further iterations.
+        """Bind the job to these CPUs, let it run `iterations` iterations, and return their median times.
 
         Raises CpusNotMeasured.
         """
@@ -198,10 +201,10 @@ class JobOnCpus:
                 seen, since_s = done, time.monotonic()
             if why := self._ended():
                 raise CpusNotMeasured(
-                    f"the job ended after {done} marked iterations, {number} are needed so far: {why}"
+                    f"the job ended after {done} iterations; want {number} for this measurement: {why}"
                 )
             if time.monotonic() - since_s > self._patience_s:
-                raise CpusNotMeasured(f"no iteration in {self._patience_s:g} s, after {done}")
+                raise CpusNotMeasured(f"no iteration ended in {self._patience_s:g} s, after iteration {done}")
             time.sleep(POLL_S)
 
 
@@ -222,7 +225,7 @@ def _threads(processes: Iterable[int]) -> Iterator[int]:
 
 
 NO_STORAGE = Dataset(samples=1, sample_mb=1e-9)
-"""A data set so small that any cache holds it: storage is no limit."""
+"""A data set that fits into any cache, for jobs that storage does not slow down."""
 
 
 def profile_job(
@@ -240,10 +243,10 @@ def profile_job(
         job: The running job.
         cpus: Ids of CPUs; for a measurement with N CPUs, the job is bound to the first N.
             `controller.policies.scheduling.synergy.profiling` chooses the numbers N.
-        iterations: Iterations of each measurement.
+        iterations: Number of iterations of each measurement.
         memory_gb: The memory sizes of the matrix, in GB.
-        dataset: The data set; a sample is the data of one iteration.
-        bandwidth_mbps: Rate of storage in MB/s, from which data is read that the cache does not hold.
+        dataset: The job's data set; a sample is the data of one iteration.
+        bandwidth_mbps: Rate at which data outside the cache is read from storage, in MB/s.
 
     Raises CpusNotMeasured.
     """

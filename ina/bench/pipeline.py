@@ -36,7 +36,7 @@ FIRST_JOB = 7
 REPORTED = ("completed", "collided", "evicted")
 
 COMPLETED_SHARE = 0.8
-"""Least share of the sums that a valid run of ``shared.p4`` completes."""
+"""Minimum share of completed sums; a run of ``shared.p4`` with a smaller share is no valid measurement."""
 
 UPLINK_PORT = 100
 MAX_AGE_PASSES = 2
@@ -62,9 +62,10 @@ class PipelineBench:
     median_packets_per_s: float
     ns_per_packet: float
     bare_ns_per_packet: float
-    """Time per packet of additions and copies alone, without parsing and tables, in the best round."""
+    """Time per packet of additions and copies, without parsing and table look-ups, in the fastest round."""
     by_hand_ns_per_packet: float | None
-    """Time per packet of the handwritten C program, best round; None for a shared or Tofino program."""
+    """Time per packet of the handwritten C program in the fastest round; None: `program` is shared or for
+    Tofino, and cannot be compared with it."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float
@@ -77,7 +78,7 @@ class PipelineBench:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The measured traffic: `burst` packets of each worker of each job, with the same slots for all jobs."""
+    """The measured traffic: `burst` packets from each worker of each job. All jobs use the same slots."""
 
     jobs: int
     contributors: int
@@ -85,7 +86,7 @@ class Traffic:
     burst: int
 
     def frames(self, lanes: int) -> list[tuple[bytes, int]]:
-        """Return the frames with their input ports: a burst of each job's worker 0, then of worker 1, ..."""
+        """Return frames with their input ports: a burst of worker 0 of each job, then of worker 1, ..."""
         return [
             (_frame(lanes, self.contributors, job, rank, job * PSN_APART + psn), self.port(job, rank))
             for rank in range(self.contributors)
@@ -110,17 +111,17 @@ def bench_pipeline(
     rounds: int = 15,
     round_s: float = 0.1,
 ) -> PipelineBench:
-    """Measure `program`, an ``exclusive.p4`` or ``shared.p4`` of any number of lanes.
+    """Measure `program`: ``exclusive.p4`` or ``shared.p4``, compiled for any number of lanes.
 
-    There is one job with 512 slots, or four jobs that share 2048.
+    An exclusive program serves one job with 512 slots; a shared program, four jobs that share 2048 slots.
 
-    `packets_per_s` is the best of all rounds, beside their median: other load on the machine can only make a
-    round slower.
+    `packets_per_s` is the rate of the fastest round, because other load on the machine can only make a round
+    slower; `median_packets_per_s` is the median of all rounds.
 
     Args:
         program: The compiled program.
-        contributors: Workers of each job.
-        burst: Consecutive packets of one worker.
+        contributors: Number of workers of each job.
+        burst: Number of consecutive packets from one worker.
         rounds: Number of measurements.
         round_s: Approximate processor time of a measurement, in seconds.
 
@@ -215,7 +216,7 @@ def is_shared(program: ir.Program) -> bool:
 
 
 def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
-    """Install the table entries of all jobs: this switch is the root, and worker r is its child r."""
+    """Install the table entries of all jobs, with this switch as their root and worker r as child r."""
     program = pipeline.program
     described = objects(softswitch.p4info(program))
     with softswitch.Switch({}) as switch:
@@ -260,7 +261,8 @@ def _admission(traffic: Traffic, index: int, *, shared: bool) -> Admission:
 def _on_tofino(admission: Admission, traffic: Traffic) -> Iterator[TableEntry]:
     """Yield a job's table rows for Tofino, where the egress port selects the addresses of a result.
 
-    Rows for a worker's port are repeated for the port of `Traffic.replicas` to which its results are sent.
+    The loop sends results to the ports of `Traffic.replicas`, not to the workers' ports. So each row for the
+    port of a worker is repeated for the worker's port in `Traffic.replicas`.
     """
     ports = {
         member.port: port for member, (port, _) in zip(admission.members, traffic.replicas(), strict=True)

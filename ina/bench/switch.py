@@ -25,12 +25,12 @@ from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
 LEAST_FRAMES, MOST_FRAMES = 4096, 1 << 19
-"""Least and largest number of frames in a round, which has four for each entry."""
+"""Minimum and maximum number of frames in a round; between them, a round has four frames for each entry."""
 
 WRITES_PER_BATCH = 1000
 
 PORTS = 512
-"""Number of ports that table entries use in turn: all ports of v1model, so that actions vary."""
+"""Number of ports that written entries use in turn (all ports of v1model), so that their actions differ."""
 
 PROGRAM = """
 #include <core.p4>
@@ -106,7 +106,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class SwitchBench:
-    """Times per packet, and table entries written per second, in successive P4Runtime batches."""
+    """Times per packet by kind of look-up, and table entries written over P4Runtime per second."""
 
     cases: tuple[Case, ...]
     writes_per_s: float
@@ -118,9 +118,9 @@ def bench_switch(
     """Measure forwarding with large tables, and table writes.
 
     Args:
-        exact: Entries of the exact table.
-        lpm: Entries of the longest-prefix table.
-        ternary: Entries of the ternary table.
+        exact: Number of entries in the exact table.
+        lpm: Number of entries in the longest-prefix table.
+        ternary: Number of entries in the ternary table.
         round_s: Approximate time of a round, in seconds.
         rounds: Number of rounds; the fastest one counts.
         writes: Number of entries written over P4Runtime.
@@ -151,9 +151,9 @@ def bench_switch(
 
 
 def _best_ns(loop: FrameLoop, round_s: float, rounds: int) -> tuple[float, float]:
-    """Return the least time per packet in ns, with prefetching of table entries, and without.
+    """Return the processor time per packet, in ns, of the fastest rounds with and without prefetching.
 
-    Rounds with and without prefetching alternate.
+    Prefetching loads the table entries of later packets. Rounds with and without prefetching alternate.
     """
     passes, once = 1, loop.run(1)
     if once.cpu_s > 0:
@@ -206,9 +206,9 @@ def _lpm(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _ternary(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
-    """Insert filters, each of which passes one destination, and a default route.
+    """Insert filters, each of which passes packets to one destination, and a default route.
 
-    Returns frames to random ones of these destinations.
+    Returns frames to random destinations that the filters pass.
     """
     full = (1 << 32) - 1
     for number in range(count):
@@ -220,9 +220,9 @@ def _ternary(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _writes_per_s(text: str, count: int) -> float:
-    """Return the number of entries inserted per second of processor time, client and server together.
+    """Return the number of entries inserted per second of processor time.
 
-    They run in one process, and P4Runtime goes over loopback.
+    The time includes the P4Runtime client and the server, which run in one process and use loopback.
     """
     with softswitch.Switch({0: softswitch.parse_port("memory")}) as switch:
         service = softswitch.serve(switch, source=text)

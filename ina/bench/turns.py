@@ -1,9 +1,9 @@
 """Turns of `ina bench allreduce`: the ranks of one library measure, then the ranks of the next library.
 
-All processes run from the beginning, so that other load on the machine affects all libraries equally; between
-their turns they wait in a read, without processor time. A rank connects to a Unix socket, and writes the name
-of its library. For each line with the name of a contender, the rank measures this contender, and answers with
-the elapsed time and the processor time, in seconds. It ends when the connection is closed.
+All processes run from the beginning, so that other load on the machine affects all libraries equally. Between
+their turns they block in a read, which takes no processor time. A rank connects to a Unix socket, and writes
+the name of its library. For each line with the name of a contender, the rank measures this contender, and
+answers with the elapsed time and the processor time, in seconds. It ends when the connection is closed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOK_S = 0.1
 
 @dataclass(slots=True)
 class ContenderTimes:
-    """Measurements of a contender, one entry for each iteration, in seconds."""
+    """Measurements of a contender, in seconds; each list has one entry for each iteration."""
 
     times_s: list[float] = field(default_factory=list)
     """Elapsed time of the slowest rank."""
@@ -58,7 +58,7 @@ class MeasuringTurns:
 
     Attributes:
         found: The measurements, by contender.
-        failure: Why the measurements were not completed; None if they were.
+        failure: Why measurements are missing; None if all were completed.
     """
 
     def __init__(

@@ -18,9 +18,9 @@ from ina.bench.veth_bed import FRAME, SUPERFRAME, FrameLink, Kind, RawFrames, Su
 
 SMALL_FRAME = 64
 WINDOW: Mapping[Kind, int] = {"ina": 512, "bmv2": 64}
-"""Most frames in flight. BMv2 drops the frames beyond its queue of 64."""
+"""Maximum number of frames in flight, by kind of switch. BMv2 has a queue of 64, and drops further frames."""
 SUPERFRAMES = 24
-"""Most superframes in flight."""
+"""Maximum number of superframes in flight."""
 PAUSE_S = 20e-6
 PATIENCE_S = 5.0
 """Time without an arrival after which all frames in flight count as lost."""
@@ -28,7 +28,7 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class VethPassed:
-    """Frames that went from one host to the other through a switch in `wall_s` seconds."""
+    """Frames that one host sent to the other through a switch in `wall_s` seconds."""
 
     switch: Kind
     name: str
@@ -57,12 +57,12 @@ class VethPassed:
 
 @dataclass(frozen=True, slots=True)
 class VethBench:
-    """The results; of the rounds of each case, the one with the median of frames per second."""
+    """One result for each case: its round with the median number of frames per second."""
 
     cases: tuple[VethPassed, ...]
 
     def times_baseline(self, value: Callable[[VethPassed], float]) -> dict[str, float]:
-        """Return our switch's `value` divided by BMv2's, by case; empty if BMv2 was not measured."""
+        """Return, by case, `value` of our switch divided by `value` of BMv2; {} if BMv2 was not measured."""
         theirs = {case.name: value(case) for case in self.cases if case.switch == "bmv2"}
         ours = {case.name: value(case) for case in self.cases if case.switch == "ina"}
         return {name: ours[name] / theirs[name] for name in theirs if theirs[name]}
@@ -71,7 +71,7 @@ class VethBench:
 def bench_veth(*, baseline: bool, round_s: float, rounds: int) -> VethBench:
     """Measure our switch and, with `baseline`, BMv2 with the same program and frames, in alternating runs.
 
-    Raises NetnsError (MissingRequirement: this machine lacks a requirement) or ControllerError.
+    Raises NetnsError, or its subclass MissingRequirement if a package is missing; ControllerError.
     """
     kinds: tuple[Kind, ...] = ("ina", "bmv2") if baseline else ("ina",)
     check(kinds)
@@ -96,7 +96,7 @@ def _raw(kind: Kind, on: VethBed, frame_bytes: int, duration_s: float) -> VethPa
 
 
 def _beside(on: VethBed, another: VethBed, duration_s: float) -> VethPassed:
-    """Measure our switch while a second switch process is equally busy."""
+    """Measure our switch while a second process of our switch forwards the same frames."""
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(_raw, "ina", another, FRAME, duration_s)
         found = _raw("ina", on, FRAME, duration_s)
@@ -123,7 +123,7 @@ def keep_full(link: FrameLink, window: int, duration_s: float, clock: Callable[[
 
     Args:
         link: The path from host ``h1`` to host ``h2``.
-        window: Most frames in flight.
+        window: Maximum number of frames in flight.
         duration_s: Time of sending, in seconds.
         clock: Returns the time in seconds.
     """

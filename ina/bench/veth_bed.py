@@ -89,7 +89,7 @@ class VethBed:
 
 
 def check(kinds: Sequence[Kind]) -> None:
-    """Raise MissingRequirement, with the packages to install, if one of these switches cannot run here."""
+    """Raise MissingRequirement, with the packages to install, if a switch of these kinds cannot run here."""
     check_here()
     if "bmv2" in kinds and (lacking := missing()):
         raise MissingRequirement(
@@ -236,7 +236,7 @@ class RawFrames:
 
 
 class Superframes:
-    """Superframes of 60 UDP datagrams, each sent by one system call (UDP GSO) and received likewise (GRO)."""
+    """Superframes of 60 UDP datagrams: one system call sends (UDP GSO) or receives (GRO) a superframe."""
 
     def __init__(self, on: VethBed) -> None:
         udp = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)

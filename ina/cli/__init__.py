@@ -20,17 +20,17 @@ from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from ina.cli.screen import replace_unencodable, screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
-"""Commands that other processes start, and end by a signal: their options are parsed without typer."""
+"""Commands that other processes start and stop. Their options are parsed without typer (`declared`)."""
 
 _AGAIN_S = 0.01
-"""Delay before a signal is sent again: by then the object that was being destroyed is usually gone."""
+"""Delay, in seconds, before `_unraisable` sends a signal again: a destructor has usually ended by then."""
 
 _KEPT = ("INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
 """Environment variables that are passed on through sudo, besides `SETTINGS`: sudo clears the environment."""
 
 
 def main() -> None:
-    """Run the command line, and exit with its exit code; 128 plus its number if a signal ends the command."""
+    """Run the command, and exit with its exit code; after signal N, with 128 + N."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, _unwind)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null in place of closed standard streams: the next opened file would take their numbers."""
+    """Open /dev/null for closed standard streams, so that other files do not get descriptors 0 to 2."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -59,7 +59,7 @@ def _unwind(number: int, frame: FrameType | None) -> None:
 
 
 def _unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Send a signal again if it came while an object was destroyed: Python drops exceptions raised then."""
+    """Send a signal again that arrived during a destructor: Python drops exceptions in destructors."""
     if not isinstance(lost.exc_value, Interrupted):
         sys.__unraisablehook__(lost)
         return

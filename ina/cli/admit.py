@@ -48,7 +48,7 @@ _ONE_EACH = (
 )
 
 AGAIN_S = 30.0
-"""Time for which the command waits with --repeat for the next job of the same ranks."""
+"""Time for which --repeat waits for the next job of the same ranks, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +120,8 @@ class AdmitSettings:
         Declared(
             "--repeat",
             help="Without --controller and --given: when the job is over, wait up to 30 s for the line "
-            "'again' on standard input, and admit a job like it on the same switches. Repeat until no line "
-            "comes.",
+            "'again' on standard input, and admit the next job of these ranks on the same switches. Repeat "
+            "until no line comes.",
         ),
     ] = False
     listen: Annotated[
@@ -141,7 +141,7 @@ class AdmitSettings:
             min=0,
             rich_help_panel=CONTROLLER,
             help="Wait up to this long for the controller to admit the job. Ranks that a launcher has "
-            "started wait 300 s at most.",
+            "started wait for this command for 300 s at most.",
         ),
     ] = 240.0
     job: JobOptions
@@ -210,7 +210,7 @@ def admit(asked: AdmitSettings) -> None:
 
 
 def _serve_on_switches(asked: AdmitSettings) -> None:
-    """Start or find switches, and serve the job on them; with --repeat, then further jobs."""
+    """Start or find switches, and serve the job on them; with --repeat, serve further jobs after it."""
     fabric = asked.fabric.fabric(cluster=asked.cluster is not None)
     running = cluster_of(asked.cluster, fabric, asked.fabric) if asked.cluster else None
     spec, listen = asked.spec(), asked.listen
@@ -349,7 +349,9 @@ def _admitted(asked: AdmitSettings) -> JobResult:
         raise Failure(f"--controller needs {error.name}: pip install 'ina[service]'") from error
     names = names_of(asked.machine or [",".join(known_as())], len(spec.machines))
     if len(names) > 1 and asked.listen is None:
-        raise Failure("--listen is missing: want an address of this machine for ranks on others", USAGE)
+        raise Failure(
+            "--listen is missing: want an address of this machine that the other machines can reach", USAGE
+        )
     if any(len(ranks) > 1 for ranks in spec.machines) and not spec.hierarchical:
         raise Failure("several ranks on one machine need --hierarchical", USAGE)
     memory = {key: value for key, value in asdict(asked.memory).items() if value is not None}

@@ -88,7 +88,7 @@ class WantedCells:
             {"switch": self.running.switch, **of},
             {"cells": read, "zeros_left_out": zeros, **cells},
         )
-        more = f"{count(zeros)} of {count(read)} are zero and left out; --all shows them"
+        more = f"{count(zeros)} of {count(read)} cells are zero and left out; --all shows them"
         return Reply(result, [table, *[more] * bool(zeros)])
 
 
@@ -156,7 +156,7 @@ def _list_counters(cells: CellReader, switch: str) -> Reply:
 
 
 def _meaning(counter: Counter, each: CounterReading) -> dict[str, int | str]:
-    """Return the job's row and the outcome that a cell of `OUTCOMES` counts; {} for other counters."""
+    """Return the row (of a job) and the outcome that a cell of the counter `OUTCOMES` counts; else {}."""
     if counter.name != names.OUTCOMES or not isinstance(each.at, int):
         return {}
     row, column = divmod(each.at, COLUMNS)
@@ -228,9 +228,9 @@ def _list_registers(cells: CellReader, switch: str) -> Reply:
 
 
 def _kind(register: Register) -> tuple[str, int, int]:
-    """Return a register's name without its last number, its cells and its bits.
+    """Return a register's name without the number at its end, its number of cells, and the bits of a cell.
 
-    Registers with the same key, such as the registers of all lanes, are one row of the list.
+    Registers for which all three are equal, such as the registers of all lanes, are one row of the list.
     """
     return re.sub(r"\d+$", "", register.name), register.size, register.bits
 

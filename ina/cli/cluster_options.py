@@ -34,9 +34,10 @@ def cluster_of(
 
     Args:
         path: The cluster file.
-        fabric: The switches as `asked` describes them, which must be without --switch, --tree and faults.
+        fabric: The switches that `asked` describes; must not come from --switch or --tree, or have faults.
         asked: The command's options.
-        listen: Address of this machine to which ranks connect at their start; None: it is found.
+        listen: Address of this machine to which ranks connect at their start; None: the address from which
+            this machine reaches the first rank's machine.
 
     Raises Failure for options that contradict the file; BadSpec.
     """
@@ -70,7 +71,7 @@ def required(path: Path | None, option: str) -> Path:
 def names_of(given: Sequence[str], machines: int) -> list[list[str]]:
     """Split the values of ``--machine`` into the names and addresses of each machine.
 
-    Raises Failure unless there is a value for each of the ranks' machines.
+    Raises Failure unless there are `machines` values, one for each machine that has ranks.
     """
     if len(given) != machines:
         raise Failure(
@@ -83,7 +84,7 @@ def names_of(given: Sequence[str], machines: int) -> list[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class RanksOn:
-    """The machines of a job, and the ranks of each."""
+    """The names of a job's machines, and the ranks on each of them."""
 
     machines: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
@@ -95,7 +96,7 @@ class RanksOn:
 
     @property
     def several(self) -> bool:
-        """True if a machine has several ranks."""
+        """Whether a machine has several ranks."""
         return any(len(ranks) > 1 for ranks in self.ranks)
 
 
@@ -104,7 +105,8 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
 
     Args:
         text: ``h1,h2:2``, or a file with a line for each machine: ``h1``, ``h1:2`` or ``h1 slots=2``.
-        workers: Number of all ranks; None: for each machine as many as `text` says, by default one.
+        workers: Number of ranks on all machines together; None: each machine gets the number of ranks in
+            `text`, or one.
 
     Raises Failure.
     """

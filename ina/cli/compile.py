@@ -176,7 +176,7 @@ def _compiled(
     setup: Mapping[str, object],
     shared_object: str | None,
 ) -> Reply:
-    """Return the reply: the numbers of a program's tables, actions and so on, and the requested results."""
+    """Return the reply: how many tables, actions, registers … a program has, and the requested results."""
     facts = {
         "tables": len(program.tables),
         "actions": len(program.actions),

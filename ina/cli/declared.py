@@ -43,10 +43,10 @@ Json = Annotated[bool, Declared("--json", help="Print one JSON object instead of
 
 
 def flattened(command: Callable[..., Reply | None]) -> Callable[..., None]:
-    """Return a function with a keyword parameter for each option of a command, without settings.
+    """Return a function with a keyword parameter for each option of a command, also for options in settings.
 
-    It calls the command, and prints the `Reply` that the command returns. A command that returns a `Reply`
-    gets the option ``--json``, unless it declares this option itself.
+    The function calls the command, and prints the `Reply` that the command returns. A command that returns a
+    `Reply` gets the option ``--json``, unless it declares this option itself.
     """
     parameters = _options(command)
     if _hints(command)["return"] is Reply and all(each.name != "json" for each in parameters):
@@ -98,7 +98,7 @@ def _options(of: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _arguments(of: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with which to call a command or a settings class, from all options' values."""
+    """Return the arguments for a call of a command or a settings class, from the values of all options."""
     hints = _hints(of)
     return {
         name: hints[name](**_arguments(hints[name], given))
@@ -176,13 +176,13 @@ class _Parameter:
 
     @property
     def words(self) -> dict[str, bool]:
-        """The option's words on a command line; for a flag, with the value that each word sets."""
+        """The option's names on a command line, such as --json. For a flag: the value that each name sets."""
         own = f"--{self.name.replace('_', '-')}"
         names = self.declared.names or (f"{own}/--no-{own[2:]}" if self.kind is bool else own,)
         return {word: not at for name in names for at, word in enumerate(name.split("/"))}
 
     def value(self, word: str, text: str) -> Any:
-        """Convert `text`, the value given to the option `word`. Raises Failure if it is invalid."""
+        """Convert `text`, the value of the option named `word`. Raises Failure if the value is invalid."""
         try:
             value = self.kind(text)
         except ValueError:
@@ -201,7 +201,10 @@ class _Parameter:
 
 
 def call(command: Callable[..., None], line: Sequence[str]) -> None:
-    """Parse the options in `line`, and call the command. Raises Failure for wrong usage, and its errors."""
+    """Parse the options in `line`, and call the command.
+
+    Raises Failure for wrong usage, and the errors of the command.
+    """
     flat = flattened(command)
     flat(**read(flat, line))
 

@@ -89,7 +89,7 @@ def _run_here(spec: LaunchSpec, live: Live) -> None:
 
 
 def compare(switch_file: Path, alone_file: Path) -> dict[str, float]:
-    """Return the accuracies of two saved networks, their largest weight difference, and the allowed one."""
+    """Compare two saved networks; return accuracies, largest weight difference and allowed difference."""
     with np.load(switch_file) as switch, np.load(alone_file) as alone:
         names = [name for name in alone.files if name.startswith("arr_")]
         difference = max(float(np.abs(switch[name] - alone[name]).max()) for name in names)

@@ -6,7 +6,7 @@
 2    usage: an option or argument is wrong, or names a file that is not there or cannot be read
 3    the P4 program does not compile
 4    internal error: please report it
-130  interrupted (Ctrl-C); other signals that end it give 128 plus their number, too
+130  interrupted (Ctrl-C, signal 2); any signal N that ends the command gives 128 + N
 ===  =====================================================
 """
 

@@ -34,7 +34,7 @@ from ina.cli.plain import Reply, plural, say, seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSettings:
-    """Options of 'ina experiment': experiments, which of their runs to make, and where the rows are."""
+    """Options of 'ina experiment': the experiments, the choice of their runs, and the output."""
 
     files: Annotated[
         list[str],

@@ -29,7 +29,7 @@ def jobs(
     Args:
         path: The file.
         command: Name of the command.
-        on: The topology on which all jobs must fit; None: it is not checked.
+        on: The topology on which every job must fit; None: do not check whether the jobs fit.
         require: Keys that the command needs in every job.
 
     Raises BadSpec.
@@ -83,7 +83,7 @@ def note(command: str, *paths: Path | None) -> list[str]:
 
 
 def _ours(paths: Sequence[Path | None]) -> Iterator[Document]:
-    """Yield the files that are documents of our formats: public traces may be JSON, too, and are left out."""
+    """Yield the readable .toml, .json and .yaml files; leave out public traces, which may also be JSON."""
     for path in paths:
         if path is not None and path.suffix in documents.FORMATS:
             with contextlib.suppress(BadSpec):

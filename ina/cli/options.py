@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time t
 FAULTS = "Link faults"
 TLS = "TLS"
 SOCKET_PATH_BYTES = 107
-"""Largest number of bytes in the path of a Unix socket."""
+"""Maximum number of bytes in the path of a Unix socket."""
 
 Lanes = Annotated[
     int, Declared(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
@@ -78,7 +78,7 @@ Defines = Annotated[
 
 
 class UndefinedValues(StrEnum):
-    """The choices of `softswitch.Choice`, whose module is slow to import."""
+    """Values of --undefined: the choices of `softswitch.Choice`, which is slow to import."""
 
     ZERO = "zero"
     RANDOM = "random"
@@ -235,7 +235,8 @@ class AskingOptions:
         Declared(
             metavar="SECONDS",
             min=0,
-            help="Let the policy decide only at multiples of this many seconds; 0: whenever jobs change.",
+            help="Ask the policy for decisions only at multiples of this many seconds; 0: whenever jobs "
+            "change.",
         ),
     ] = 0.0
     retries: Annotated[
@@ -329,7 +330,8 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 def parse_switch(option: str, text: str, *, other: str = "") -> str:
     """Return HOST:PORT or unix:PATH from the ``grpc://host:port`` or ``unix:path`` given to `option`.
 
-    As in files, ``grpc://`` may be left out. Raises Failure, whose message names `other` before these forms.
+    The prefix ``grpc://`` is optional, as in cluster files. Raises Failure for other texts. `other` is a text
+    about further valid values, with which the list of valid values in the message begins.
     """
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:

@@ -34,7 +34,7 @@ err = console(stderr=True)
 
 
 def show(parts: Iterable[Listing | str]) -> None:
-    """Print the parts of a reply, tables and lines; an `Aside` to standard error."""
+    """Print the tables and lines of a reply to standard output, each `Aside` to standard error."""
     for part in parts:
         if isinstance(part, Listing):
             _table(part)
@@ -57,7 +57,7 @@ def table(
 
 
 def _table(of: Listing) -> None:
-    """Print a table without truncation: on a narrow terminal, its `folded` column or its rows are wrapped."""
+    """Print a whole table: on a narrow terminal, wrap its `folded` column, or else its rows."""
     out.print(visible(of.title), style="bold", soft_wrap=True)
     if not of.columns:
         return

@@ -16,10 +16,10 @@ _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a command for programs.
+    """Result of a command, for other programs to read.
 
-    `metrics` are flat, as are the metrics of each job and each switch: values by name, with the SI unit in
-    the name.
+    `metrics`, and the metrics of each job and each switch, have values by name, without nested objects. A
+    name ends with its SI unit.
     """
 
     name: str
@@ -82,7 +82,7 @@ def print_json(found: Result | Mapping[str, object]) -> None:
 
 
 def _finite(value: object) -> object:
-    """Return a value with None in place of infinite numbers and NaN, which JSON does not have."""
+    """Replace infinite numbers and NaN in a value by None, because JSON does not have them."""
     if isinstance(value, Mapping):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -97,7 +97,7 @@ def say(text: str) -> None:
 
 
 _ROUNDED = 0.9995
-"""Least number that is shown in a unit, as a share of the unit: three digits round it to 1."""
+"""A value of at least this share of a unit is shown in that unit: rounded to three digits, it is 1.00."""
 
 
 def seconds(value: float) -> str:

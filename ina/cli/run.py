@@ -77,7 +77,7 @@ class RunSettings:
             metavar="IP",
             rich_help_panel=MACHINES,
             help="With --hosts: set the address of this machine to which the ranks connect at their start. "
-            "Default: the address from which it reaches the first machine.",
+            "Default: the address from which this machine reaches the first one of --hosts.",
         ),
     ] = None
     fabric: RunFabric

@@ -51,9 +51,9 @@ class MemoryOptions:
         Declared(
             min=0,
             rich_help_panel=MEMORY,
-            help="Allocate this many aggregator slots: to each job if exclusive (default: 1024), to "
-            "all jobs together if shared (default: all slots; 0: none, the fallback server sums "
-            "everything).",
+            help="Allocate this many aggregator slots. With exclusive slots: to each job; default: 1024. "
+            "With shared slots: to all jobs together; default: all slots; 0: the fallback server sums "
+            "everything.",
         ),
     ] = None
     window: Annotated[
@@ -203,7 +203,7 @@ class JobsToRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
-    """Options for the switches of a run: started by it, or already running."""
+    """Options for the switches of a run, which the run starts, or which run already."""
 
     tree: Annotated[
         str | None,

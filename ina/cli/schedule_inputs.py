@@ -142,7 +142,7 @@ class ClusterOptions:
             "--cluster",
             metavar="FILE",
             rich_help_panel=CLUSTER,
-            help="Read the servers from this file (TOML or CSV) instead.",
+            help="Read the servers from this file (TOML or CSV). Ignores the options that describe servers.",
         ),
     ] = None
     cpus_per_gpu: Annotated[
@@ -264,7 +264,7 @@ def parse_settings(texts: Sequence[str] | None, policies: Sequence[str]) -> tupl
 
 
 def parse_policies(text: str) -> list[str]:
-    """Split the names that were given to ``--policy``. Raises Failure if one is unknown or given twice."""
+    """Return the policy names given to ``--policy``. Raises Failure if a name is unknown or given twice."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise Failure("--policy: no policy given; 'ina schedule policies' lists them", USAGE)
@@ -279,7 +279,7 @@ def parse_policies(text: str) -> list[str]:
 
 
 def parse_policy(text: str) -> str:
-    """Return the name that was given to ``--policy``. Raises Failure if it is unknown, or one of several."""
+    """Return the policy name given to ``--policy``. Raises Failure for an unknown name, or several names."""
     name, *others = parse_policies(text)
     if others:
         raise Failure(f"--policy {text}: want one policy", USAGE)

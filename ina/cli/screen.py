@@ -80,7 +80,7 @@ class Screen:
 
     @contextlib.contextmanager
     def message(self, stream: TextIO | None) -> Iterator[None]:
-        """Hold back all other output inside the context, which writes whole lines to `stream`."""
+        """Hold back all other output while the context writes whole lines to `stream`."""
         with self._lock:
             self._hide()
             self._end_line(stream)

@@ -221,7 +221,7 @@ class SimSettings:
             min=1,
             metavar="N",
             rich_help_panel=MANY,
-            help="Run with this many seeds, --seed and the next numbers; print means, minima and maxima.",
+            help="Run once for each of N seeds, from --seed on; print means, minima and maxima.",
         ),
     ] = None
     sweep: Annotated[

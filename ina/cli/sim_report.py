@@ -110,7 +110,7 @@ def _numbers(report: Report, job: JobReport) -> dict[str, object]:
 
 
 def parts(report: Report) -> Iterator[Listing | str]:
-    """Yield the tables of a run, first one with a column for each job, and lines about the whole run."""
+    """Yield the reply about a run: a table with a column for each job, other tables, and lines of totals."""
     rows: list[list[str]] = []
 
     def row(title: str, cell: Callable[[JobReport], str]) -> None:
@@ -159,13 +159,13 @@ def parts(report: Report) -> Iterator[Listing | str]:
 
 
 MOST_COLUMNS = 8
-"""Largest number of jobs that get a column each; more jobs get a row each, with the main results."""
+"""Maximum number of jobs for a table with a column for each job; for more jobs, each job has a row."""
 
 _TURNED = ("completion time", "iteration, mean", "summed in the switch", "of these, retransmitted")
 
 
 def _turned(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows with a row for each job, and the main results as columns."""
+    """Turn a table with a column for each job into one with a row for each job, of the main results only."""
     main = [row for row in rows if row[0] in _TURNED]
     names = ["", "completion time", "iteration, mean", "summed in the switch", "retransmitted"]
     return names, [list(row) for row in zip(headings[1:], *(row[1:] for row in main), strict=True)]

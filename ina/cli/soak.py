@@ -28,7 +28,7 @@ class SoakSettings:
         float | None, Declared(min=0.0, show_default="1", help="Run schedules for this many minutes.")
     ] = None
     schedules: Annotated[
-        int | None, Declared(min=1, help="Run this many schedules; with --minutes, whichever ends first.")
+        int | None, Declared(min=1, help="Run this many schedules, or fewer if --minutes end first.")
     ] = None
     seed: Annotated[
         int | None,
@@ -197,12 +197,15 @@ def _broken(tally: Tally) -> str:
 
 
 def _progress(done: int, passed_s: float, schedules: int | None, minutes: float | None) -> tuple[float, str]:
-    """Return the finished share (0 to 1) of the time or of the schedules, the larger one, and a text."""
+    """Return the share of the run that is finished, 0 to 1, and a text about the finished schedules.
+
+    The share is the larger one of `passed_s` in `minutes` and `done` in `schedules`.
+    """
     shares = [passed_s / (60 * minutes)] if minutes else []
     shares += [done / schedules] if schedules else []
     return max(shares, default=0.0), f"{plural(done, 'schedule')}{_rate(done, passed_s)}"
 
 
 def _rate(schedules: int, passed_s: float) -> str:
-    """Return ", N per second" for a number of schedules in a time; "" for a single schedule."""
+    """Return ", N per second" for the number of schedules in `passed_s`; "" for a single schedule."""
     return f", {schedules / passed_s:.3g} per second" if schedules > 1 and passed_s else ""

@@ -31,7 +31,7 @@ class SwitchArchitecture(StrEnum):
 
 
 NOTES = "outcome,index"
-"""Metadata fields that captures note by default: an INA packet's outcome and slot, for `ina trace`."""
+"""Metadata fields that captures record by default: an INA packet's outcome and slot, for `ina trace`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class EmbeddedSettings:
             writable=True,
             metavar="FILE",
             help="Append one line of JSON to this file for each job that is admitted or removed: time, "
-            "client, job, slots, and what its holder reports.",
+            "client, job, slots, and the report of the job's holder.",
         ),
     ] = None
     seed: options.Seed = 0

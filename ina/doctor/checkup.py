@@ -1,4 +1,4 @@
-"""Faults of a cluster, each with its remedy: pure functions of facts that others have gathered."""
+"""Faults of a cluster, each with its remedy: pure functions of the facts that `doctor` gathers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ina.doctor.machine_facts import MachineFacts
 HEADER_BYTES: Final = 20 + 8 + 28
 """Bytes of the IPv4, UDP and INA headers of a packet."""
 CLOCK_S: Final = 5.0
-"""Largest permitted difference of clocks; a larger one makes logs hard to compare."""
+"""Maximum difference of clocks, in seconds; a larger difference makes logs hard to compare."""
 RECEIVE_BYTES: Final = 1 << 17
 OPEN_FILES: Final = 256
 SHARED_BYTES: Final = 32 << 20
@@ -31,7 +31,7 @@ class Finding:
     what: str
     remedy: str
     harmless: bool = False
-    """Whether jobs run nevertheless, though more slowly or with worse messages."""
+    """Whether jobs can run in spite of the fault, perhaps more slowly or with less useful messages."""
 
 
 def of_machine(
@@ -85,7 +85,7 @@ def of_machine(
     if facts.shared_bytes < SHARED_BYTES:
         yield Finding(
             machine,
-            f"/dev/shm has {facts.shared_bytes} bytes left, where ranks of a machine sum",
+            f"/dev/shm, in which the ranks of a machine sum, has only {facts.shared_bytes} bytes left",
             "make it larger: mount -o remount,size=1g /dev/shm",
         )
     if not facts.sealing:
@@ -151,14 +151,14 @@ def of_silence(
         return Finding(
             machine,
             f"its packets reach switch {switch}, but not at port {port}, its port in the cluster file",
-            "correct its port in the cluster file, or plug its cable into that port",
+            "correct its port in the cluster file, or plug its cable into the port given there",
         )
     for name, reasons in others.items():
         if reasons.get("unknown_job") or reasons.get("wrong_port"):
             return Finding(
                 machine,
                 f"its packets reach switch {name}, but the cluster file says {switch}",
-                "correct its switch in the cluster file, or plug its cable into that switch",
+                "correct its switch in the cluster file, or plug its cable into the switch given there",
             )
     reasons = {reason: count for reason, count in here.items() if count}
     if reasons:
@@ -177,7 +177,7 @@ def of_silence(
 
 
 def of_speeds(goodputs_bps: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding for each machine whose goodput is far below the median; none below three machines."""
+    """Yield a finding for each machine whose goodput is far below the median, if there are three or more."""
     if len(goodputs_bps) < 3:
         return
     usual = statistics.median(goodputs_bps.values())

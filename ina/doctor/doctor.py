@@ -28,9 +28,9 @@ from ina.service.live import WorkerOptions, run_on
 from ina.switches.cluster_fabric import address_of, opened, server_for
 
 LOOK_S: Final = 30.0
-"""Longest wait for a machine's facts."""
+"""Maximum time to wait for a machine's facts, in seconds."""
 TIMEOUT_S: Final = 3.0
-"""Time without an answer of the switch after which a trial job fails."""
+"""Time without an answer of the switch after which a trial job fails, in seconds."""
 PORT_COUNTS: Final = ("wrong_port", "unknown_job", "wrong_epoch", "bad_version", "bad_lanes", "bad_length")
 FALLBACK: Final = "fallback server"
 Counts = Mapping[str, Mapping[str, int]]
@@ -61,7 +61,7 @@ def examine(
         cluster: The switches and machines.
         machines: Names of the machines.
         launch_with: Template of the command that runs a command on a machine, as 'ssh {host} {command}'.
-        on_step: Called with a description of each step before it.
+        on_step: Called before each step, with a description of the step.
     """
     found, topology = Examination(), cluster.topology
     on_step("asking the switches")
@@ -123,7 +123,7 @@ def _switches(cluster: ClusterSpec, found: Examination) -> SwitchInfo | None:
     ]
     if different:
         what = f"run different programs: {', '.join(each.title for each in different)}"
-        found.findings.append(Finding("switches", what, "load the same program on all of them"))
+        found.findings.append(Finding("switches", what, "load the same program on all switches"))
         return None
     root = offers.get(cluster.topology.root)
     return root if len(offers) == len(cluster.topology.switch) else None
@@ -195,7 +195,7 @@ def _try(
         return
     why = next((line for line in reversed(errors) if "Error" in line or "Peer" in line), str(failure))
     if end is None or end.result is None:
-        remedy = "run 'ina fallback --serve' on that machine, with the same INA_TOKEN, version and --lanes"
+        remedy = "run 'ina fallback --serve' on its machine, with the same INA_TOKEN, version and --lanes"
         where = FALLBACK if "fallback" in str(failure) else ", ".join(machines)
         finding = Finding(where, str(failure), remedy if "fallback" in str(failure) else "see the message")
         if finding not in found.findings:

@@ -1,6 +1,6 @@
-"""Facts of a machine for ``ina doctor``: a program that runs there, with its workers' IP and UDP port.
+"""A program that ``ina doctor`` runs on each machine: prints facts about the machine as JSON.
 
-It prints the facts as JSON.
+Its arguments are the IP address and the UDP port of the machine's workers.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class MachineFacts:
     """Time on the machine's clock, in seconds since 1970."""
     interfaces: tuple[Interface, ...]
     port_taken: str
-    """Why the workers' UDP port cannot be used; "": it can."""
+    """Why the workers' UDP port cannot be used; "": the port can be used."""
     receive_bytes: int | None
-    """Largest receive buffer of a socket, in bytes; None: not known."""
+    """Maximum size of a socket's receive buffer, in bytes; None: not known."""
     open_files: int
-    """Number of files that a process may have open."""
+    """Maximum number of files that a process may have open."""
     shared_bytes: int
     """Free bytes of shared memory (/dev/shm)."""
     sealing: bool

@@ -17,12 +17,12 @@ from ina.launch.server_process import ServerProcess
 _log = logging.getLogger(__name__)
 RESTARTS = 5
 CALM_S = 60.0
-"""After this time of service, the count of restarts begins anew: up to `RESTARTS` more are made."""
+"""Time of service, in seconds, after which the number of restarts is reset: `RESTARTS` more are allowed."""
 ASK_S = 0.25
 """Interval of requests for statistics, whose answers also show that the server's process lives."""
 
 ANSWER_S = 10.0
-"""Longest wait for a job's counters while the server's process lives: it may have to wait for a CPU."""
+"""Maximum time to wait for a job's counters, in seconds; the server's process may have to wait for a CPU."""
 START_S = 30.0
 
 TITLE = "the fallback server"
@@ -42,20 +42,23 @@ def description(tree: TreeAdmission) -> dict[str, Any]:
 
 
 class Fallback(Protocol):
-    """The fallback server of all jobs of a run, as the run sees it."""
+    """Interface to the fallback server of a run, which serves all jobs of the run."""
 
     @property
     def port(self) -> int:
-        """The port of the root switch at which the server is."""
+        """The port of the root switch to which the server is connected."""
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Serve a job from now on."""
+        """Make the server serve this job; `description` is the result of the function `description`."""
 
     def remove(self, job: int) -> None:
-        """Stop serving a job."""
+        """Make the server stop serving this job."""
 
     def check(self) -> str | None:
-        """Return how the server ended for good; None while it serves. Call it several times per second."""
+        """Return why the server has ended and is not restarted; None while it serves.
+
+        Call it several times per second.
+        """
 
     def stop(self) -> None:
         """Disconnect from the server."""
@@ -81,10 +84,11 @@ class FallbackProcess:
         """Start the process.
 
         Args:
-            port: the port of the root switch at which the server is.
+            port: the port of the root switch to which the server is connected.
             arguments: arguments of ``ina fallback``.
             prefix: a command that runs ``ina fallback``; see `ServerProcess`.
-            patience_s: silence after which the process counts as stuck, and is killed; workers wait longer.
+            patience_s: time without an answer, in seconds, after which the process is killed and restarted;
+                shorter than the time for which workers wait.
 
         Raises:
             ProcessFailed: the process did not start.
@@ -110,13 +114,13 @@ class FallbackProcess:
         self._watch(first)
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Serve a job from now on."""
+        """Make the server serve this job; see `Fallback.add`."""
         with self._change:
             self._jobs[job] = description
             self._child.say({"add": description})
 
     def remove(self, job: int) -> None:
-        """Stop serving a job."""
+        """Make the server stop serving this job."""
         with self._change:
             self._jobs.pop(job, None)
             self._before.pop(job, None)
@@ -146,9 +150,10 @@ class FallbackProcess:
         return self.counts([job])[job]
 
     def counts(self, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
-        """Return the counters of each job, by name, with the counts of earlier processes that died.
+        """Return the counters of each job, by name, including the counts of earlier processes that died.
 
-        Waits for an answer of the process up to `ANSWER_S`, but not while it starts: it has counted nothing.
+        Waits for an answer of the process up to `ANSWER_S`. Does not wait for a process that is starting,
+        because it has counted nothing.
         """
         with self._change:
             self._ask()

@@ -17,16 +17,17 @@ from ina.errors import ProcessFailed
 from ina.fallback.service import ASK_S, HELLO_S, check_secret, received
 
 PATIENCE_S: Final = 5.0
-"""Silence of the server after which jobs end: before the workers time out, so that they get the reason."""
+"""Time without an answer of the server, in seconds, after which jobs end with this reason. Workers would time
+out later, without the reason."""
 IDLE_S: Final = 20.0
-"""Time without jobs at the server after which an owner's connection to it is closed."""
+"""Time after which an owner's connection to a server without jobs of the owner is closed, in seconds."""
 _RETRY_S: Final = 0.2
 
 
 class RemoteFallback:
-    """A `Fallback` (`ina.fallback.process`) over a connection, which is made again if it is lost.
+    """A `Fallback` (`ina.fallback.process`) in another process; reconnects if the connection is lost.
 
-    The jobs of a named `owner` stay at the server when the connection ends; `hold` sends all of them.
+    The server keeps the jobs of a named `owner` when the connection ends. `hold` replaces the owner's jobs.
     """
 
     def __init__(
@@ -42,11 +43,11 @@ class RemoteFallback:
         """Connect to the server.
 
         Args:
-            port: the port of the root switch at which the server is.
+            port: the port of the root switch to which the server is connected.
             machine: name of the server's machine, for messages.
             address: address of the server's `FallbackService`.
-            secret: the service's secret; None: it requires none.
-            lanes: number of values in a packet, which must be the server's.
+            secret: the service's secret; None: the service requires no secret.
+            lanes: number of values in a packet; must be equal to the server's number.
             owner: name of the jobs' owner; "": the jobs belong to this connection.
 
         Raises:
@@ -90,19 +91,19 @@ class RemoteFallback:
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
 
     def add(self, job: int, description: Mapping[str, Any]) -> None:
-        """Serve a job from now on."""
+        """Make the server serve this job; see `Fallback.add`."""
         with self._change:
             self._jobs[job] = description
             self._say({"add": description})
 
     def remove(self, job: int) -> None:
-        """Stop serving a job."""
+        """Make the server stop serving this job."""
         with self._change:
             self._jobs.pop(job, None)
             self._say({"remove": job})
 
     def hold(self, jobs: Mapping[int, Mapping[str, Any]]) -> None:
-        """Make the server serve exactly these jobs of the owner; return once it does.
+        """Make the server serve exactly these jobs of the owner, and wait until it does.
 
         Raises ProcessFailed if the server does not answer.
         """
@@ -135,7 +136,7 @@ class RemoteFallback:
             return self._statistics.get(job, {}) if self._answers(job) else {}
 
     def stop(self) -> None:
-        """Remove these jobs from the server, and disconnect from it."""
+        """Remove the jobs of this object from the server, and disconnect from it."""
         with self._change:
             self._jobs = {}
             self._say_all(())
@@ -144,9 +145,9 @@ class RemoteFallback:
                 self._connection.shutdown(socket.SHUT_WR)
 
     def _answers(self, job: int) -> bool:
-        """Ask for a job's statistics; return whether an answer comes within `PATIENCE_S`.
+        """Ask for a job's statistics; return whether the server answers within `PATIENCE_S`.
 
-        The server has then executed all earlier messages, too.
+        A server that answers has executed all earlier messages, too.
         """
         self._asked.add(job)
         self._say({"statistics": [job]})

@@ -17,9 +17,9 @@ from ina.fallback.remote import RemoteFallback
 from ina.faults import fault_point
 
 Connect = Callable[[Topology, str, bool], RemoteFallback]
-"""Function (cluster, name of a server, start) that connects to the fallback server on that server.
+"""Function (cluster, name, start) that connects to the fallback server on the machine with this name.
 
-With `start`, it starts the fallback server first if none runs. Raises RunError if it cannot be reached.
+If `start` is true and no fallback server runs there, it starts one. Raises RunError if it cannot connect.
 """
 
 _log = logging.getLogger(__name__)
@@ -32,10 +32,10 @@ class FallbackServers:
         """Store `connect`; connections are made when they are needed."""
         self._connect = connect
         self._at: dict[str, tuple[Server | None, RemoteFallback]] = {}
-        """Connections by name of the server, each with the server's entry in the cluster at that time."""
+        """Connections by machine name, each with the machine's entry in the cluster when it was opened."""
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]], cluster: Topology) -> None:
-        """Make each of these servers serve exactly these jobs of the service; return once all do.
+        """Make each of these servers serve exactly these jobs of the service, and wait until all of them do.
 
         Raises RunError if a server with jobs cannot be reached.
         """

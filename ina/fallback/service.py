@@ -1,4 +1,4 @@
-"""A fallback server that serves the jobs of other processes, on its machine or elsewhere.
+"""A fallback server that serves the jobs of other processes, on its own machine or on other machines.
 
 Clients connect over TCP or a Unix socket, and prove that they know the secret (`hostlib.meet.connections`).
 Then they send requests, lines of JSON:
@@ -6,7 +6,7 @@ Then they send requests, lines of JSON:
 =====================================  ========================================================
 ``{"add": {...}}``                     serve this job, described as on the input of ``ina fallback``
 ``{"remove": id}``                     stop serving this job
-``{"only": [id, ...]}``                stop serving all jobs of this client's owner but these
+``{"only": [id, ...]}``                stop serving the jobs of the client's owner, except these
 ``{"statistics": [id, ...]}``          answer ``{"statistics": {id: {...}, ...}, "ended": why}``;
                                        sent every `ASK_S`, to show that both ends live
 =====================================  ========================================================
@@ -45,10 +45,10 @@ SILENCE_S: Final = 30.0
 HELLO_S: Final = 10.0
 OWNER_S: Final = 24 * 3600.0
 MOST: Final = 256
-"""Largest number of simultaneous connections."""
+"""Maximum number of simultaneous connections."""
 LINE_BYTES: Final = 1 << 20
 BRACKETS: Final = 1 << 12
-"""Largest number of JSON objects and lists in a line: a job's tree has one for each of its switches."""
+"""Maximum number of JSON objects and lists in a line; a job's tree has one for each of its switches."""
 LEAST_SECRET: Final = 16
 
 _log = logging.getLogger(__name__)
@@ -218,9 +218,9 @@ def serving(
 
 
 def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
-    """Wait until `stopped` is set, or the server has ended for good, and restart its process meanwhile.
+    """Restart the server's process when it dies, until `stopped` is set or no restart is left.
 
-    Returns how the server ended; None if `stopped` was set.
+    Returns why the server has ended; None if `stopped` was set.
     """
     while not stopped.wait(0.1):
         if why := fallback.check():

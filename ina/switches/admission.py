@@ -34,9 +34,9 @@ def admitted(
         fabric: The switches.
         spec: The job.
         registered: What the switches store about the job for other processes; None: nothing.
-        region: The job's slots, if slots are shared; None: the slots that `spec` names, or all.
-        beside: For a job that is a group of another job's ranks: the hosts of these ranks. Each of these
-            ranks gets one more host, at the same switch.
+        region: The job's slots, if slots are shared; None: the slots in `spec`, or all slots.
+        beside: Hosts of the ranks, if the job is a group of some ranks of another job. Each of the ranks
+            gets a second host, at the same switch.
 
     Raises:
         ControllerError: a switch refused the job; the job is then on no switch.
@@ -107,7 +107,7 @@ def _check_one_each(spec: LaunchSpec) -> None:
 
 
 def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
-    """Return the ports, by switch, among which the controller chooses; empty if the topology sets them."""
+    """Return the ports from which the controller chooses, by switch; {} if the topology sets the ports."""
     attached = fabric.spec.attached
     return {fabric.root: attached.ports} if attached else {}
 
@@ -115,7 +115,7 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 def _deployment(
     fabric: SwitchFabric, spec: LaunchSpec, places: Sequence[str], region: Region | None
 ) -> Deployment:
-    """Return the deployment of a job with workers on the hosts `places`, and `region` on summing switches."""
+    """Return the deployment of a job: its workers on the hosts `places`, `region` on each summing switch."""
     topology = fabric.topology
     assert topology is not None  # read now: reserving hosts may have added some
     shared = fabric.offers.shared
@@ -139,7 +139,7 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
     Args:
         fabric: The switch.
         spec: The job.
-        region: The job's slots, if slots are shared; None: all.
+        region: The job's slots, if slots are shared; None: all slots.
     """
     attached = fabric.spec.attached
     if attached and attached.machines:
@@ -155,7 +155,7 @@ def _at_one_switch(fabric: SwitchFabric, spec: LaunchSpec, region: Region | None
 
 
 def _memory(fabric: SwitchFabric, spec: LaunchSpec) -> dict[str, Any]:
-    """Return the fields of a `Deployment` about the switches' memory: slots, or mode, window, preempt."""
+    """Return the fields of a `Deployment` about switch memory: `slots`, or `mode`, `window` and `preempt`."""
     offers, queue, job = fabric.offers, fabric.queue_packets, spec.job
     if not offers.shared:
         default = DEFAULT_SLOTS if queue is None else queue  # the window is half the slots

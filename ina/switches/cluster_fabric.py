@@ -24,7 +24,7 @@ from ina.switches import programs
 from ina.switches.fabric import SwitchFabric
 
 CLOSE_S: Final = 2.0
-"""Longest wait for the end of the thread that `swept` starts; it ends with the process at the latest."""
+"""Maximum time to wait for the end of the thread that `swept` starts, in seconds."""
 SWEEP_S: Final = 5.0
 """Interval at which `swept` looks for jobs without a holder."""
 
@@ -102,7 +102,7 @@ def opened(
 def address_of(topology: Topology, switch: str) -> str:
     """Return the address of a switch's P4Runtime service, HOST:PORT or unix:PATH.
 
-    Raises BadRun if the cluster file has none.
+    Raises BadRun if the cluster file has no address for the switch.
     """
     address = topology.switch[switch].p4runtime.removeprefix("grpc://")
     if not address:
@@ -121,10 +121,10 @@ def _check_places(topology: Topology, places: Sequence[str]) -> None:
 
 
 def server_for(topology: Topology, places: Collection[str]) -> str | None:
-    """Choose the machine of the fallback server for a job on the machines `places`; None: no machine can.
+    """Return a machine for the fallback server of a job on the machines `places`; None if none is suitable.
 
-    Machines without a worker of the job are preferred, then machines at the root of the cluster file. A
-    machine with a worker must have GPUs in the file, and must not be the only machine of the job.
+    Prefers machines without a worker of the job, then machines at the root switch. A machine with a worker
+    is suitable if it has GPUs in the cluster file, and is not the only machine of the job.
     """
     found = [
         server.name
@@ -167,7 +167,9 @@ def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, SwitchSession
         programs.load(spec, asked, controller)
         info = controller.info()
         if offers is not None and not info.covers(offers):
-            raise ProgramMismatch(f"switch {switch!r} runs {info.title}, but the others run {offers.title}")
+            raise ProgramMismatch(
+                f"switch {switch!r} runs {info.title}, but other switches run {offers.title}"
+            )
         offers = offers or info
 
 
@@ -176,9 +178,9 @@ def swept(topology: Topology) -> Iterator[None]:
     """Remove jobs with expired leases from the switches of a cluster file while the context lasts.
 
     The process that renews a job's lease, its holder, such as ``ina admit``, is on the machine of rank 0, and
-    may die with that machine. Other processes remove such jobs only when they admit the next job; the process
-    with the fallback server, which always runs, removes them at once. Switches without a p4runtime in the
-    file are left out.
+    may die with that machine. Other processes remove jobs without a holder only when they admit the next job.
+    The process of the fallback server, which always runs, removes them at once. Switches without a p4runtime
+    in the file are left out.
     """
     over = threading.Event()
     thread = threading.Thread(target=_sweep, args=(topology, over), name="sweep", daemon=True)

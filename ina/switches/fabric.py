@@ -98,10 +98,10 @@ class SwitchFabric:
         spec: The requested switches and program.
         topology: Switches, hosts and links; None: an attached switch, on which the controller chooses ports.
         fleet: The sessions with all switches; hold `lock` during calls to them.
-        hosts: Where workers run.
+        hosts: The hosts on which workers run.
         processes: The switches that are processes of this machine, by name.
-        lease_s: Seconds for which a job stays admitted without renewal; None: jobs need no leases, because
-            the switches end with this process.
+        lease_s: Time for which a job stays admitted without renewal, in seconds; None: jobs need no leases,
+            because the switches end with this process.
         queue_packets: Number of packets that a port of slow switches can queue, which limits windows; None:
             the switches are not slow.
         server: The host of the fallback server; None: the first suitable host at the root.
@@ -141,7 +141,7 @@ class SwitchFabric:
 
     @property
     def paced(self) -> bool:
-        """Whether switches or links are so slow that workers must adapt their time-outs to it."""
+        """Whether switches or links are so slow that workers must adapt their time-outs to the speed."""
         return self.queue_packets is not None or (self.topology is not None and has_slow_links(self.topology))
 
     @property
@@ -176,7 +176,7 @@ class SwitchFabric:
     def reserved(self, workers: int) -> Iterator[list[str]]:
         """Reserve a host for each worker inside the context, spread evenly over the switches that have hosts.
 
-        Yields their names. Raises BadSpec if too few hosts are free.
+        Yields the names of the hosts. Raises BadSpec if too few hosts are free.
         """
         if self.hosts_for is not None:
             with self.hosts_for(workers) as hosts:
@@ -195,8 +195,8 @@ class SwitchFabric:
     def reserved_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
         """Reserve another host at the switch of each of these hosts, for a group of the ranks on them.
 
-        A port is added to the switch for each, and later groups use it again. In a topology that the user has
-        given, free hosts anywhere are used instead.
+        Adds a host and a port to a switch without a free host; later groups use them again. In a topology
+        that the user has given, reserves any free hosts instead.
 
         Raises:
             BadRun: the hosts are other machines, or this process has not started all switches.
@@ -271,9 +271,10 @@ class SwitchFabric:
     def asking(self, *, again: bool = False) -> Iterator[None]:
         """Hold the lock for requests to the switches inside the context.
 
-        If a switch did not answer an earlier request, raise Unreachable at once: the end of a job needs
-        several requests, and each would wait anew for a switch that hangs. `again` tries nevertheless; so
-        renewals of leases notice when the switch answers again. Fabrics without renewals remember no silence.
+        Raises Unreachable at once if a switch did not answer an earlier request: the end of a job needs
+        several requests, and each would wait anew for a switch that hangs. With `again`, does not raise: the
+        renewal of leases uses it to find out whether the switch answers again. Only fabrics whose jobs have
+        leases store that a switch did not answer.
         """
         with self.lock:
             if self.silent is not None and not again:
@@ -291,10 +292,10 @@ class SwitchFabric:
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
-        """Return the number of packets of no job that all switches refused, by reason, without zeros.
+        """Return the number of refused packets that belong to no job, by reason; leave out zeros.
 
-        The reason `stranger` counts packets that UDP ports of a switch or a host received from other senders
-        than their peers. Raises ControllerError.
+        The reason `stranger` counts packets that a UDP port of a switch or a host received from a sender that
+        is not the port's peer. Raises ControllerError.
         """
         total = {"stranger": self.hosts.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self._embedded().values())
@@ -411,9 +412,9 @@ def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
 def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostAddresses]:
     """Ask a running switch for its ports, and find the UDP addresses at both ends of each.
 
-    Returns the attachment with the usable ports, the switch with its ends, and the workers' ends. An address
-    that neither the switch nor the user gives is a base port plus the port's number. Raises BadRun if the
-    switch has none of the requested ports.
+    Returns the attachment with the usable ports, the addresses at the switch, and the workers' addresses. If
+    neither the switch nor the user gives an address, its UDP port is a base port plus the switch port's
+    number. Raises BadRun if the switch has none of the requested ports.
     """
     told = ports_of(attached.address, attached.tls)
     bases = (attached.udp_base or UDP_BASE, attached.worker_base or WORKER_BASE)
@@ -446,7 +447,7 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
 def _start(
     spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
-    """Start all switches at once, on sockets that exist before, so that each port knows its peer."""
+    """Open the sockets of all ports, so that each port knows its peer; then start all switches at once."""
     switches: dict[str, EmbeddedSwitch] = {}
     shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {

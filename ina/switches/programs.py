@@ -54,9 +54,11 @@ def choice(
 ) -> tuple[ProgramBundle | None, SwitchInfo]:
     """Return the program that a running switch must have, and what jobs are offered on it.
 
-    The program is None if none was requested: the switch keeps its running program. Instead of a program of
-    p4src the switch may run another one that offers the same to jobs, but not instead of a program from a
-    file. Raises as `settled`.
+    The program is None if none was requested: the switch keeps its running program. If a program of p4src was
+    requested, the switch may run another program on which the same jobs can run; the second value then
+    describes that program. A program from a file must itself run on the switch.
+
+    Raises the errors of `settled`.
     """
     running = None if attached.replace_program else _running(controller)
     if running is not None and spec.program is None:
@@ -72,7 +74,7 @@ def choice(
 
 
 def load(spec: FabricSpec, attached: Attachment, controller: SwitchSession) -> None:
-    """Load the program that `choice` returns on a running switch. Raises as `settled`, and OtherProgram."""
+    """Load the program of `choice` on a running switch. Raises the errors of `settled`, and OtherProgram."""
     wanted, _ = choice(spec, attached, controller)
     if wanted is not None:
         controller.load(wanted, replace=attached.replace_program, similar=not is_file(wanted.name))

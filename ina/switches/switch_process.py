@@ -16,7 +16,7 @@ ANSWER_S = 5.0
 ASK_S = 0.5
 """Interval of requests for statistics, whose answers also show that the switch's process lives."""
 PATIENCE_S = 3.0
-"""Silence after which the process counts as stuck, and is killed, before workers give up."""
+"""Time without an answer, in seconds, after which the process is killed: before workers give up."""
 
 
 class EmbeddedSwitch(ServerProcess):
@@ -62,14 +62,14 @@ class EmbeddedSwitch(ServerProcess):
             self.ready()
 
     def add_port(self, number: int, spec: str, impairments: str) -> None:
-        """Open one more port; a restart opens it, too.
+        """Open one more port, now and after each restart of the switch.
 
         Args:
             number: Number of the port.
             spec: Kind of the port: "shm", or "udp::PEER", where PEER is the UDP port of the peer.
             impairments: Faults of the port, as for ``ina switch --impair``; "": none.
 
-        Raises ProcessFailed if it could not be opened, or the process does not answer.
+        Raises ProcessFailed if the port could not be opened, or the process does not answer.
         """
         kind, *peer = spec.split("::")
         opens = f"{kind}:0:{peer[0]}" if peer else kind
@@ -118,7 +118,7 @@ class EmbeddedSwitch(ServerProcess):
         return self._stuck or super().ended()
 
     def _silence(self) -> str | None:
-        """Return a text if the process has been silent for `PATIENCE_S`, else None; ask it for statistics."""
+        """Ask the process for statistics; return a text if it was silent for `PATIENCE_S`, else None."""
         if not self._turn.acquire(blocking=False):
             return None  # a request is pending
         try:
@@ -159,7 +159,7 @@ class EmbeddedSwitch(ServerProcess):
         return sum(port["rx_stranger"] for port in self.statistics().values())
 
     def stop(self) -> None:
-        """End the process, by a kill if it does not end when asked, and remove the folders of its sockets."""
+        """Terminate the process, or kill it if it does not end, and remove the folders of its sockets."""
         super().stop()
         if not self.started:
             return

@@ -31,7 +31,7 @@ from ina.switches.programs import bundle
 
 CAPTURE_BYTES = 10**9
 LEASE_S = 60.0
-"""Time after which the switches' jobs of a killed run may be removed."""
+"""Time after which the jobs of a run that was killed may be removed from the switches, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class TestbedSwitch:
     pid: int
 
     def ended(self) -> str | None:
-        """Return a text that says so if the process has ended; None while it runs."""
+        """Return a message that the process has ended; None while it runs."""
         return None if _runs(self.pid) else f"switch {self.name} (process {self.pid}) has ended"
 
 
@@ -52,7 +52,8 @@ class TestbedSwitch:
 def hosts_for(state: State, workers: int) -> Iterator[list[str]]:
     """Reserve a testbed's host for each worker inside the context, spread evenly over the racks.
 
-    Other processes do not get these hosts meanwhile. Yields their names. Raises BadSpec if too few are free.
+    Other processes cannot reserve these hosts meanwhile. Yields the names of the hosts. Raises BadSpec if too
+    few hosts are free.
     """
     with contextlib.ExitStack() as stack:
         with (state.folder / ".hosts.lock").open("w") as choosing:
@@ -79,7 +80,10 @@ def _choose(state: State, workers: int, stack: contextlib.ExitStack) -> list[str
 
 
 def program_of(state: State) -> ProgramBundle:
-    """Return the program of a testbed, compiled for its kind of switches. Raises as `programs.bundle`."""
+    """Return the program of a testbed, compiled for its kind of switches.
+
+    Raises the errors of `programs.bundle`.
+    """
     program = state.program
     return target_of(program).compiled(program, state.folder) or bundle(program.name, program.lanes)
 
@@ -141,7 +145,10 @@ class LiveRunner(Protocol):
     """Makes a topology of real switch and host processes."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement, Unsupported for these arguments."""
+        """Raise MissingRequirement if this machine lacks a requirement.
+
+        Raises Unsupported if the switches of `program.target` do not support the topology or the program.
+        """
 
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
@@ -152,14 +159,14 @@ class LiveRunner(Protocol):
             name: Name of the testbed.
             topology: Switches, hosts and links.
             program: The switches' program.
-            on_step: Called with a description of each step before it.
+            on_step: Called before each step, with a description of the step.
 
         Raises NetnsError and the errors of `open_fabric`.
         """
 
 
 class Loopback:
-    """Embedded switches as processes of this user, with frames in UDP datagrams over loopback; no root."""
+    """Embedded switches as processes of this user, with frames in UDP datagrams over loopback."""
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise Unsupported for BMv2, which needs network interfaces."""
@@ -187,7 +194,10 @@ class Testbed:
         self._up, self._find = up, find
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise MissingRequirement if this machine lacks a requirement, Unsupported for these arguments."""
+        """Raise MissingRequirement if this machine lacks a requirement.
+
+        Raises Unsupported if the switches of `program.target` do not support the topology or the program.
+        """
         netns.check_here()
         self._find()
         target = netns.TARGETS[program.target]

@@ -14,7 +14,7 @@ MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
 
 
 def has_slow_links(topology: Topology) -> bool:
-    """Return whether a link is so slow that workers must adapt their time-outs to it."""
+    """Return whether a link is so slow that workers must adapt their time-outs to its speed."""
     return any(0 < link.rate_bps < SLOW_BPS for link in topology.links)
 
 

@@ -66,7 +66,7 @@ def test_a_counter_of_ones_own_is_read_by_the_end_of_its_name(attached: Attached
     assert everything["4"] == {"packets": 0, "bytes": 0}
     assert metrics(attached, "counters", "ways", "--index", "2-3")["cells"] == 2
     shown = read(attached, "counters", "ways").stdout
-    assert f"{5 - len(of)} of 5 are zero and left out; --all shows them" in shown
+    assert f"{5 - len(of)} of 5 cells are zero and left out; --all shows them" in shown
 
 
 def test_cells_of_outcomes_have_the_names_of_outcomes(attached: Attached) -> None:

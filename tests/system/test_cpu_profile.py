@@ -58,7 +58,8 @@ def test_a_job_that_ends_too_soon_says_how_far_it_came() -> None:
     assert done.returncode == 1
     said = " ".join(done.stderr.split())
     assert re.search(
-        r"ended after 4 marked iterations, 1\d are needed so far: the program ended before all was measured",
+        r"ended after 4 iterations; want 1\d for this measurement: "
+        r"the program ended before the last measurement",
         said,
     )
 

@@ -36,8 +36,9 @@ def advise(
         Declared(
             min=1,
             max=1000,
-            help="Compare on this many variations of the jobs: the file itself, and variations with random "
-            "lengths (0.8 to 1.25 times the file's) and gaps between arrivals (0.5 to 1.5 times).",
+            help="Compare on this many variations of the jobs. The first one is the file itself. The others "
+            "multiply the lengths of jobs by random factors from 0.8 to 1.25, and the gaps between "
+            "arrivals by factors from 0.5 to 1.5.",
         ),
     ] = 5,
     leaders: Annotated[
@@ -83,7 +84,7 @@ def advise(
 
 
 class _Advice:
-    """Simulations of one file of jobs on one cluster; each is run once."""
+    """Simulations of one file of jobs on one cluster; their results are kept, so that none runs twice."""
 
     def __init__(self, jobs: Sequence[Job], topology: Topology, processes: int) -> None:
         self._jobs = jobs
@@ -94,9 +95,10 @@ class _Advice:
     def compare(
         self, candidates: Sequence[PolicyChoice], variations: int, leaders: int
     ) -> list[ChoiceSummary]:
-        """Simulate the candidates, and return summaries over the variations.
+        """Simulate all candidates on the file, and the best of them on the variations.
 
-        They are of the best candidates on the file, as many as `leaders`, of the simplest, and the default.
+        Returns a summary over the variations for each of the `leaders` best candidates on the file, for the
+        simplest combination, and for the default combination.
         """
         self._simulate([(each, 0) for each in candidates], "combinations on the file")
         first = sorted(
@@ -119,9 +121,10 @@ class _Advice:
         self._found |= zip(wanted, self._run(tasks, what), strict=True)
 
     def limits(self, choice: PolicyChoice, variations: int) -> dict[str, tuple[float, float]]:
-        """Return missed deadlines and mean completion time with the cluster as it is, and with larger ones.
+        """Return missed deadlines and mean completion time, in seconds, on this cluster and on larger ones.
 
-        Keys are "nothing more", and what a larger cluster has. `compare` must have summarized `choice`.
+        The keys are "nothing more" for this cluster, and the added resource, such as "one more server", for
+        a larger one. `compare` must have summarized `choice`.
         """
         topologies = larger(self._topology)
         keys = [(name, number) for name in topologies for number in range(variations)]
@@ -177,7 +180,7 @@ def _verdict(best: ChoiceSummary, default: PolicyChoice, limits: dict[str, tuple
         advice += f", {best.missed:.1f} of {best.deadlines} deadlines missed." if best.deadlines else "."
     fewer, sooner = base[0] - more[helps][0], 1 - more[helps][1] / base[1] if base[1] else 0.0
     if fewer <= 0 and sooner < 0.01:
-        return f"{advice}\nNothing limits it: more servers, links or slots would gain less than 1 %."
+        return f"{advice}\nNo resource is short: more servers, links or slots would gain less than 1 %."
     return f"{advice}\nWould help most: {helps} ({sooner:.1%} less time, {fewer:.1f} fewer missed deadlines)."
 
 

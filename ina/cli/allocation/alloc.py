@@ -39,7 +39,7 @@ class AllocSettings(common.Deciding):
     reading: common.Reading = "measured"
     now: Annotated[
         float,
-        Declared(metavar="SECONDS", help="Decide as at this time, in seconds on the deadlines' clock."),
+        Declared(metavar="SECONDS", help="Divide the slots for this time, on the clock of the deadlines."),
     ] = 0.0
     margin: common.Margin = 0.05
 
@@ -120,7 +120,10 @@ def decide(inputs: common.Inputs, name: str, asked: AllocSettings) -> Allocator:
 
 
 def divided(allocator: Allocator) -> tuple[MemoryProblem, Division]:
-    """Return the allocator's last division of slots, and the problem it solves: jobs on several servers."""
+    """Return the problem that the allocator solved last, and its division of slots.
+
+    The problem has only the jobs on several servers: other jobs use no switch memory.
+    """
     assert allocator.problem is not None
     assert allocator.division is not None
     return allocator.problem, allocator.division

@@ -68,7 +68,7 @@ class AllocationFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding(AllocationFiles):
-    """Options of commands that decide for jobs: explain one job, or draw the decision."""
+    """Options that explain or draw the decisions of a command about the jobs in a file."""
 
     explain: Annotated[
         str | None,
@@ -87,7 +87,7 @@ class Deciding(AllocationFiles):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing(Deciding):
-    """Options of commands whose policies draw at random, and whose result is written for the next command."""
+    """Options of commands whose policies use random numbers, and which can write the resulting jobs."""
 
     seed: Annotated[
         int, Declared(min=0, help="Seed the random numbers; the same seed gives the same result.")
@@ -173,10 +173,10 @@ def decided(inputs: Inputs, settings: AllocationSettings, *, placed: bool) -> Al
     Args:
         inputs: Jobs and cluster.
         settings: The policies, with their parameters.
-        placed: Whether all jobs must have servers in the file; without it, the policy places the others.
+        placed: Whether all jobs must have servers in the file; if not, the policy places the jobs without.
 
-    Returns the allocator, which has the result. Raises Failure if the file gives a server more jobs than it
-    has GPUs for; BadSpec.
+    Returns the allocator, which has the result. Raises Failure if the jobs of a server in the file need more
+    GPUs than the server has; BadSpec.
     """
     there = inputs.jobs if placed else tuple(job for job in inputs.jobs if job.servers)
     for job in there:

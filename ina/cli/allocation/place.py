@@ -156,7 +156,8 @@ class RouteSettings(common.Drawing):
         Declared(
             min=1,
             max=10_000,
-            help="Round this many times at random with policy grid, and keep the best trees.",
+            help="With policy grid: round its solution to trees at random this many times, and keep the "
+            "best trees.",
         ),
     ] = 8
 

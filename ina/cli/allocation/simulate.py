@@ -75,8 +75,8 @@ class ClusterSimulation(common.Deciding):
         float,
         Declared(
             metavar="SECONDS",
-            help="Divide switch memory again at this interval, besides at starts and ends of jobs; 0: at "
-            "starts and ends alone.",
+            help="Divide switch memory again at this interval, besides at starts and ends of jobs; 0: only "
+            "at starts and ends.",
         ),
     ] = 60.0
     margin: common.Margin = 0.05
@@ -162,7 +162,7 @@ def simulate(asked: ClusterSimulation) -> Reply:
 def _tasks(
     asked: ClusterSimulation, chosen: Mapping[str, Sequence[str]], given: common.Inputs
 ) -> list[NetworkTask]:
-    """Return a task for each combination of policies, in their order. Raises Failure."""
+    """Return a task for each combination of policies, in the order of the options. Raises Failure."""
     around = NetworkSettings(
         reading=asked.reading,
         period_s=asked.period,

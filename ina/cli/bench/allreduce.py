@@ -47,8 +47,8 @@ class AllreduceSettings:
     collective: Annotated[
         Operation,
         Declared(
-            help="Measure this collective. Where each rank has a shard, --size is the sum of all ranks, "
-            "rounded down to whole shards."
+            help="Measure this collective. If each rank has a shard, --size is the size of all shards "
+            "together, rounded down so that all shards are equal."
         ),
     ] = Operation.ALLREDUCE
     dtype: Annotated[
@@ -100,7 +100,7 @@ class AllreduceSettings:
 
     @property
     def blocks(self) -> list[Block]:
-        """The encodings with fewer bits (block16, block8, block4) that are measured, too."""
+        """Encodings to measure besides 32-bit values: some of block16, block8 and block4."""
         asked: dict[Block, bool] = {"block16": self.block16, "block8": self.block8, "block4": self.block4}
         return [name for name, wanted in asked.items() if wanted]
 
@@ -139,9 +139,9 @@ class AllreduceSettings:
 def allreduce(asked: AllreduceSettings) -> Reply:
     """Measure allreduce, or another collective, through sockets and a switch process on loopback.
 
-    Times are medians over the iterations. Processor times are of all ranks together, and of the switch. Each
-    allreduce has the same name, as a gradient has, and the same values, so that its exponents are known
-    beforehand.
+    Times are medians over the iterations. Processor times are of all ranks together, and of the switch. All
+    iterations sum the same values under the same name, as training does with a gradient: the exponents are
+    known from the iteration before.
 
     Examples:
         ina bench allreduce -np 4 --size 64MB --baseline gloo

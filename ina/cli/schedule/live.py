@@ -80,8 +80,8 @@ class LiveSettings:
         Declared(
             parser=Path,  # the file need not exist: the value may name a topology
             metavar="FILE",
-            help="Allocate servers, trees and slots of a network to jobs: a file or a topology as for 'ina "
-            "cluster simulate'. Ignores --gpus. Default: no network.",
+            help="Allocate servers, trees and slots of this network to jobs, instead of --gpus. Give a file, "
+            "or a topology as for 'ina cluster simulate'. Default: no network.",
         ),
     ] = None
     on_cluster: NetworkPolicies
@@ -90,8 +90,8 @@ class LiveSettings:
         Declared(
             metavar="PACKETS",
             min=2,
-            help="Allocate this many slots of the switch to each job, one packet each. "
-            "With --cluster: as many as the memory policy decides.",
+            help="Allocate this many slots of the switch to each job; a slot sums one packet. "
+            "With --cluster, the memory policy decides the number.",
         ),
     ] = 256
     rate_bps: options.Rate = 0.0
@@ -189,7 +189,7 @@ def submitted(
     Args:
         submissions: The jobs as schedulers see them.
         path: The file of the jobs.
-        network: The network for which jobs get servers and trees; None: there is none.
+        network: The network for which jobs get servers and trees; None: no network.
         specs: The jobs by name, as they are run.
     """
     jobs: Sequence[Job] = [spec.job for spec in specs.values()]

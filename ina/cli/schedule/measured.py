@@ -46,7 +46,7 @@ from ina.service.live import grouped
 from ina.switches.fabric import SwitchFabric, open_fabric
 
 MEMORY_GB = (20.83, 62.5, 125.0, 187.5, 250.0)
-"""Memory sizes of a profile, as in Synergy's published profiles."""
+"""Memory sizes of a profile, in GB: the same as in Synergy's published profiles."""
 
 SERVER_GPUS = 8
 
@@ -162,7 +162,7 @@ def _end(group: GroupRun) -> str | None:
     if not group.over.is_set():
         return None
     (end,) = group.runs
-    return str(end.failure() or "the program ended before all was measured: give it more work")
+    return str(end.failure() or "the program ended before the last measurement: run more iterations")
 
 
 def _by_cpus(measured: list[CpuMeasurement], profile: ModelProfile) -> list[Listing | str]:
@@ -195,11 +195,11 @@ Members = tuple[str, ...]
 
 MOST = len(turns.STAGES)
 SLOTS = 128
-"""Slots of each job. A worker's window is half of them, so that a port with a rate can queue the packets."""
+"""Number of slots of each job. A worker's window is half as large: a port with limited rate can queue it."""
 LEAST_RATE_BPS = 1e6
-"""Least rate of ports; with less, sums take so long that workers time out."""
+"""Minimum rate of ports, in bits per second; at lower rates, sums take so long that workers time out."""
 LEAST_ITERATIONS = 5
-"""Least number of iterations of a job, three of which are not counted (`ina.bench.interleave.steady`)."""
+"""Minimum number of iterations of a job, three of which are not counted (`ina.bench.interleave.steady`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,9 +260,9 @@ class InterleaveSettings:
 def interleave(asked: InterleaveSettings) -> Reply:
     """Run groups of training jobs in turns, and compare the speed-up with the prediction.
 
-    First runs each job alone: from its stage times follow the best order of stages, the efficiency gamma and
-    the predicted speed-up of every group. Then runs each group, with a barrier after every turn and gradients
-    summed in the switch.
+    First runs each job alone, and computes the best order of stages, the efficiency gamma and the predicted
+    speed-up of every group from the jobs' stage times. Then runs each group, with a barrier after every turn
+    and gradients summed in the switch.
 
     Reads bypass the page cache. No GPU is needed: one core stands for it, and another core preprocesses.
 

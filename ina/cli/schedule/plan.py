@@ -151,8 +151,9 @@ def explanations(
 ) -> dict[str, list[str]]:
     """Return, by job, the sentences that explain the decision about the job.
 
-    They are the policy's notes, the resources that the job requests and gets, for Lucid the path through its
-    packing tree, and, with a model, the terms of the expected duration.
+    First come the policy's notes, then the resources that the job requests and gets. For policies of the
+    family lucid, the path through the packing tree follows. With a model, the last sentences are the terms of
+    the expected duration.
 
     Args:
         policy: Name of the policy.
@@ -332,12 +333,12 @@ def policies(
 
 
 def _policies(listed: Mapping[str, Family], *, everything: bool, whole: bool) -> Iterator[Listing | str]:
-    """Yield the policies of these families.
+    """Yield lines about the policies of these families: the main policies, or all of them.
 
     Args:
-        listed: The families.
-        everything: List all policies, for --all; otherwise, without `whole`, the main ones.
-        whole: List all policies, because the user has named the families.
+        listed: The families, by name.
+        everything: Whether --all is given, which lists all policies.
+        whole: Whether the user has named the families, which also lists all policies.
     """
     shown = 0
     for kind, of in listed.items():

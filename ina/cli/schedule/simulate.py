@@ -435,7 +435,7 @@ def tune(asked: TuneSettings) -> Reply:
 
 
 def _choices(texts: list[str], policy: str) -> dict[str, list[float]]:
-    """Return the values to try by setting, from texts ``NAME=1,2,3``. Raises BadSpec for invalid ones."""
+    """Return the values to try for each setting, from texts ``NAME=1,2,3``. Raises BadSpec."""
     found: dict[str, list[float]] = {}
     for text in texts:
         name, _, values = text.partition("=")

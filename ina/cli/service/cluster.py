@@ -84,8 +84,9 @@ def quota(
     """Show, set or remove quotas and reservations of tenants.
 
     Jobs above a quota wait, and 'ina explain' says so. Submissions above a limit per minute are refused, with
-    the time after which to submit again. Setting one value replaces all: without --gpus or --per-minute there
-    is no such limit, without --reserved no reservation. Only operators may set and remove quotas.
+    the time after which to submit again. A command with --gpus, --reserved or --per-minute replaces the whole
+    quota: GPUs and submissions that it does not limit are unlimited, and without --reserved no GPUs are
+    reserved. Only operators may set and remove quotas.
 
     Examples:
         ina quota --controller http://127.0.0.1:9580
@@ -147,7 +148,7 @@ def reallocate(
     shown = [each for each in found["jobs"] if each["changed"] or job]
     same = len(found["jobs"]) - len(shown)
     if not shown:
-        return Reply({**found}, [f"no slots have changed, of {plural(same, 'job')}"])
+        return Reply({**found}, [f"all slots are unchanged: {plural(same, 'job')}"])
     columns = ("job", "before", "now", "why")
     cells = [
         [plain(each["job"]), _shown(each["before"]), _shown(each["after"]), plain(each["why"])]

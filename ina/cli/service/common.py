@@ -24,7 +24,8 @@ JobName = Annotated[
     Declared(
         argument=True,
         metavar="JOB",
-        help="Give the job's name, or its id or number as in 'ina jobs'. Operators: or TENANT/NAME.",
+        help="Give the job's name, or its id or number as in 'ina jobs'. Operators can also give "
+        "TENANT/NAME.",
     ),
 ]
 
@@ -65,9 +66,9 @@ class ControllerOptions:
 
     @contextmanager
     def connect(self, token: str = "") -> Iterator[Client]:
-        """Connect to the controller inside the context; `token`: instead of the token of the options.
+        """Connect to the controller inside the context. If `token` is given, it replaces the options' token.
 
-        Raises Failure, also if the controller refuses a request inside the context.
+        Raises Failure if there is no connection, or if the controller refuses a request inside the context.
         """
         try:
             from ina.service.client import Client
@@ -85,7 +86,7 @@ class ControllerOptions:
             yield client
 
     def _token(self) -> str:
-        """Return the token from a file or a variable: other users could see the value of an option."""
+        """Return the token from a file or the environment; other users could see the value of an option."""
         if self.token_file is None:
             return os.environ.get("INA_CONTROLLER_TOKEN", "").strip()
         return self.token_file.read_text(encoding="utf-8").strip()
@@ -103,7 +104,8 @@ class JobOptions:
         Declared(
             metavar="NAME",
             rich_help_panel=JOB,
-            help="Give the job this name. Default: the program's name, or 'admitted', and a random number.",
+            help="Give the job this name. Default: a random number after the program's name, or, with 'ina "
+            "admit', after 'admitted'.",
         ),
     ] = None
     deadline: Annotated[
@@ -180,7 +182,7 @@ _COLUMNS = ("job", "tenant", "state", "workers", "done", "left", "deadline", "sl
 
 
 def rows(jobs: Sequence[JobView], now_s: float) -> tuple[list[str], list[list[str]]]:
-    """Return the columns of a table of jobs, and its rows; without the column of tenants if none has one."""
+    """Return columns and rows of a table of jobs; without the column for tenants if no job has a tenant."""
     found = [list(_COLUMNS), *(_row(job, now_s) for job in jobs)]
     if not any(job["tenant"] for job in jobs):
         for line in found:

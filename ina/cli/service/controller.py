@@ -33,7 +33,7 @@ class ControllerSettings:
         Declared(
             metavar="NAME",
             help="Use the servers and switches of this testbed ('ina topo up', program shared). Default: the "
-            "only one.",
+            "only testbed that is up.",
         ),
     ] = None
     cluster: Annotated[
@@ -49,7 +49,8 @@ class ControllerSettings:
         str,
         Declared(
             metavar="NAME",
-            help="With --cluster: load this program, whose jobs share slots, into switches without one.",
+            help="With --cluster: load this program, whose jobs must share slots, into switches without a "
+            "program.",
         ),
     ] = "shared"
     lanes: Annotated[
@@ -90,8 +91,8 @@ class ControllerSettings:
         str,
         Declared(
             metavar="ADDRESS",
-            help="Serve clients at HOST:PORT (port 0: any free port), or unix:PATH. Where other machines can "
-            "reach it, TLS and tokens are needed.",
+            help="Serve clients at HOST:PORT (port 0: any free port), or unix:PATH. An address that other "
+            "machines can reach needs TLS and tokens.",
         ),
     ] = "127.0.0.1:9580"
     tls_cert: Annotated[
@@ -107,8 +108,8 @@ class ControllerSettings:
         str | None,
         Declared(
             metavar="NAME",
-            help="Schedule jobs by this policy of 'ina schedule policies'. Default: up to 32 servers joint, "
-            "which also places jobs and chooses trees; with more servers, or --placement, edf.",
+            help="Schedule jobs by this policy of 'ina schedule policies'. Default: joint, which also "
+            "places jobs and chooses trees; edf on a cluster of more than 32 servers, or with --placement.",
         ),
     ] = None
     placement: Annotated[
@@ -168,8 +169,8 @@ class ControllerSettings:
         str,
         Declared(
             metavar="NAME",
-            help="With --executor slurm: request one of this Slurm licence for each slot of a job's own. "
-            "Default: none.",
+            help="With --executor slurm: request this Slurm licence once for each slot that belongs to "
+            "the job alone. Default: no licence.",
         ),
     ] = ""
     pass_env: Annotated[
@@ -177,8 +178,8 @@ class ControllerSettings:
         Declared(
             metavar="NAME",
             help="Pass this environment variable on to the commands of jobs, besides those that "
-            "docs/explanations/security-controller.md lists; give it several times for several, or a pattern "
-            "such as 'HF_*'.",
+            "docs/explanations/security-controller.md lists. NAME may be a pattern such as 'HF_*'. "
+            "Repeatable.",
         ),
     ] = None
     keep_jobs: Annotated[
@@ -192,7 +193,7 @@ class ControllerSettings:
     ] = 10_000
     keep_days: Annotated[
         float,
-        Declared(metavar="DAYS", help="Keep jobs for this long after their end, the latest --keep-jobs."),
+        Declared(metavar="DAYS", help="List a job up to this long after its end; see --keep-jobs."),
     ] = 30.0
     take_over: Annotated[
         bool,

@@ -31,7 +31,7 @@ from ina.service.tokens import Tokens
 def serve(asked: ControllerSettings, folder: Path) -> None:
     """Run the controller with checked settings and the state in `folder` until a signal arrives.
 
-    Raises Interrupted then.
+    Raises Interrupted when a signal has arrived.
     """
     address = Address.parse(asked.listen)
     engine = EngineChoice(asked.launched, asked.licence, asked.launch_with, tuple(asked.pass_env or ()))  # type: ignore[arg-type]  # checked

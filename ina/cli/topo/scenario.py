@@ -107,8 +107,8 @@ def _step(name: str, text: str, quiet: bool) -> None:
 def _show(scenario: Scenario, outcome: Outcome, found: list[CheckResult]) -> None:
     times = ", ".join(f"{job.name} {seconds(job.iteration_s)}" for job in outcome.jobs)
     table(
-        f"{scenario.name} on {outcome.runner}, {outcome.target}: {seconds(outcome.elapsed_s)} in all, an"
-        f" iteration of {times}",
+        f"{scenario.name} on {outcome.runner}, {outcome.target}: {seconds(outcome.elapsed_s)} in all;"
+        f" time per iteration: {times}",
         ["", "check", "found"],
         [["good" if verdict.good else "FAILED", verdict.check, verdict.found] for verdict in found],
     )

@@ -45,7 +45,7 @@ class TargetKind(StrEnum):
 TargetOption = Annotated[
     TargetKind,
     Declared(
-        help="Use embedded switches (embedded), or simple_switch_grpc (bmv2), which needs p4c, with the "
+        help="Use embedded switches (embedded), or simple_switch_grpc (bmv2). bmv2 needs p4c, and uses the "
         "kernel's netem for delay and loss."
     ),
 ]
@@ -53,7 +53,7 @@ TargetOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestbedProgram:
-    """Options for the program of a testbed's switches, and for captures at their ports."""
+    """Options for the program of a testbed's switches, and for captures at the ports of the switches."""
 
     program: options.Program = "exclusive"
     lanes: Annotated[
@@ -112,8 +112,8 @@ class UpSettings:
         Path | None,
         Declared(
             metavar="FILE",
-            help="Load this .p4 file, as --program FILE does. A program without aggregation gets table "
-            "entries for forwarding, if it has the tables of the included programs.",
+            help="Load this .p4 file; same as --program FILE. Table entries for ordinary forwarding are "
+            "written if the program has the table InaIngress.forwarding.bridge, as ina's programs have.",
         ),
     ] = None
     runner: Annotated[
