@@ -114,7 +114,7 @@ def test_registers_are_listed_and_read(attached: Attached) -> None:
             "--index 0: InaEgress.marking.seen has no numbered cells; it counts for the entries of table"
             " InaEgress.marking.watched",
         ),
-        (("registers", "--all"), 2, "--all needs a name"),
+        (("registers", "--all"), 2, "--all needs a NAME"),
     ],
 )
 def test_what_is_not_there_is_said(

@@ -182,7 +182,7 @@ def test_jobs_of_a_file_and_of_options_take_slots_by_their_priority(tmp_path: Pa
     assert list(report["jobs"]) == ["mine"]
     assert report["setup"]["jobs"]["mine"]["priority"] == 7
     assert "give --seed to 'ina topo up'" in bad("run", name, "--seed", 1, "--", "true", status=2)
-    assert "and with --name" in bad("run", name, "--jobs", jobs, "--name", "x", status=2)
+    assert "and --name" in bad("run", name, "--jobs", jobs, "--name", "x", status=2)
     good("down", name)
 
 

@@ -211,7 +211,7 @@ def test_a_killed_state_with_its_log_goes_on(killed: Path) -> None:
 
 def test_an_empty_file_beside_runs_is_no_new_state_even_without_a_witness(tmp_path: Path) -> None:
     (tmp_path / "runs" / "4").mkdir(parents=True)
-    with pytest.raises(StoreError, match="runs 4 are there"):
+    with pytest.raises(StoreError, match="runs 4 are still there"):
         Store(tmp_path)
 
 

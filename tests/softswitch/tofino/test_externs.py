@@ -720,7 +720,10 @@ def test_egress_is_told_of_the_queue_and_the_length() -> None:
     ("parts", "message"),
     [
         ({"ingress": "tm.no_such_field = 1;"}, "no_such_field"),
-        ({"ingress_locals": "MathUnit<bit<32>>(MathOp_t.SQR, 0) square;"}, "0 for 'factor'"),
+        (
+            {"ingress_locals": "MathUnit<bit<32>>(MathOp_t.SQR, 0) square;"},
+            "0 does not fit parameter 'factor'",
+        ),
         ({"ingress_locals": "MathUnit<bit<64>>(MathOp_t.SQR, 1) square;"}, "a math unit of bit<64>"),
         ({"ingress_deparser": "hdr.ethernet.src = meta.unused;"}, "bit<8>"),
         ({"egress_start": "transition nowhere;"}, "unknown state 'nowhere'"),
