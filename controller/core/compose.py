@@ -20,7 +20,7 @@ from controller.vocabulary.errors import plural
 
 
 LEAST_S = 1e-6
-"""Least time of an iteration, seconds."""
+"""Minimum duration of an iteration, in seconds."""
 
 
 def submission_of(job: Job, topology: Topology) -> Submission:
@@ -44,7 +44,7 @@ def submission_of(job: Job, topology: Topology) -> Submission:
 
 
 def _has_room(job: Job, topology: Topology) -> bool:
-    """Return whether all servers together have room for a job; stop at the first servers that suffice."""
+    """Return whether all servers together have room for a job; stop counting once there is enough room."""
     missing = job.workers
     for server in topology.servers:
         missing -= server.gpus // job.gpus_per_worker

@@ -1,4 +1,4 @@
-"""Rows to P4Runtime entities and back, by the names in a P4Info. No I/O."""
+"""Convert table entries to P4Runtime messages and back, by the names in a P4Info. No I/O."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Codec:
 
     @property
     def program(self) -> ProgramInfo:
-        """Objects of the program."""
+        """The tables, actions, counters and registers of the program."""
         return self._objects
 
     # ------------------------------------------------------------------ encode

@@ -21,7 +21,8 @@ FRAME_BYTES = 70
 
 
 FEW_SERVERS = 32
-"""Most servers with which `joint` decides within a second, and a simulation with it takes seconds."""
+"""Maximum number of servers with which `joint` decides within a second, and a simulation with `joint` takes
+seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ the smallest hole that is large enough. If the holes outside the shared region e
 slots, or a job fits only into several of them, the switch is packed again, so that fragmentation stays
 bounded. O(n log n) per switch.
 
-`preemptive` is ESA's preemption (2022): a packet of higher priority takes the slot of one of lower priority,
-which over many packets is as if the most urgent job had as many slots as its slowest link keeps busy, the
-next job as many of the remaining ones, and so on; slots that are left are shared.
+`preemptive` models ESA's preemption (2022): a packet of higher priority takes the slot of a packet of lower
+priority. Averaged over many packets, the most urgent job then has as many slots as its slowest link keeps
+busy, the next job has as many of the remaining slots, and so on. Slots that are left are shared.
 
 >>> from controller.vocabulary import fabrics
 >>> job = Job(

@@ -27,7 +27,7 @@ from controller.policies.memory.regions import region_size
 from controller.vocabulary import Job, Switch
 
 _MOST = 2.0**62
-"""Upper limit of the packets in flight of a job, for a job that no link limits."""
+"""Maximum number of packets in flight of a job that no link limits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ MARGIN = 0.5
 STOPS = 8
 """Number of starts for which time is left before a deadline: until a job is urgent, it may be preempted."""
 SURE = 2.0
-"""A deadline is ignored if it could be met only with an error this many times the error of ended jobs."""
+"""A deadline is ignored if the job would miss it even with the fraction exp(-`SURE` · e) of its remaining
+time; e is the error of reported durations."""
 LUCK = 1.2816
 """The 90th percentile of the standard normal distribution: a few ended jobs may have been right by luck, so
 the upper 90 % confidence limit of their error is used."""

@@ -53,8 +53,8 @@ COMPOSITIONS = 3000
 """Number of compositions of groups whose rounds are cached; beyond that the cache is emptied."""
 
 MOST = 512
-"""Most jobs of one size to consider, or twice the number that fits if that is more: the work grows with the
-square of this number."""
+"""Maximum number of jobs of one size to consider, because the work grows with the square of this number. If
+twice the number of jobs that fit is larger, that many are considered."""
 
 STARTS = 0.01
 """Ratio of mean start time to mean time alone from which on all jobs run alone."""
@@ -85,7 +85,7 @@ class Weave:
 
     name = "weave-s"
     members = len(RESOURCES)
-    """Most jobs in a group."""
+    """Maximum number of jobs in a group."""
 
     def __init__(self, speed: SpeedModel, options: PaperOptions = DEFAULT) -> None:
         self._options = options
@@ -126,7 +126,7 @@ class Weave:
         return Decision(place(self._drafts(found, looked), view))
 
     def _meet(self, job: JobState, now_s: float) -> None:
-        """Measure a job that has arrived."""
+        """Record a job that has arrived, with its measured stage times."""
         measured, draft = self._profiler.measure(job.spec), interleaved((job,))
         spec = job.spec if measured == profile(job.spec) else replace(job.spec, stages_s=measured)
         self._entries[job.order] = _Entry(

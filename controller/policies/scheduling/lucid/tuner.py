@@ -40,8 +40,8 @@ def tune_settings(
 
     Each round tries every choice of every setting, with the best values so far of all other settings; a round
     without a gain ends the search. No settings are replayed twice. There are at most rounds · Σ choices
-    replays, compared with Π choices for all combinations; like any descent, the search can miss a combination
-    that pays only as a whole.
+    replays, compared with Π choices for all combinations. Like any descent, the search can miss a combination
+    that is better only as a whole.
 
     Args:
         choices: The values to try for each setting.

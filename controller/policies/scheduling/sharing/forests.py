@@ -122,7 +122,7 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
 Rows = Sequence[Sequence[float]]
 
 LEAF = 2
-"""Fewest samples in a leaf of a tree."""
+"""Minimum number of samples in a leaf of a tree."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -211,7 +211,7 @@ SIZES = (2, 4, 8)
 """Default GPU counts of the multi-GPU jobs on which forests are trained."""
 
 MOST_DRAWS = 50
-"""Most groups drawn for each wanted group: some do not fit into memory."""
+"""Maximum number of groups drawn for each group wanted: some groups do not fit into memory."""
 
 
 class Model(Enum):

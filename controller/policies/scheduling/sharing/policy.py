@@ -217,7 +217,8 @@ class SharingPolicy:
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
         """Start jobs of one level on shared GPUs, in their order; return the jobs that cannot share.
 
-        After a kind and size has found no partner, it is not tried again: O(starts x loads x placed jobs).
+        Once no partner was found for a job, other jobs of its kind and size are not tried: O(starts x loads x
+        placed jobs).
         """
         if self._packer is None:
             return jobs
