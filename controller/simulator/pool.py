@@ -27,7 +27,7 @@ Report = Callable[[int, float], None]
 """Function that is called with a task's position and the fraction of its jobs that have ended."""
 
 STEPS = 100
-"""Most reports of a task."""
+"""Maximum number of progress reports of a task."""
 
 
 class RayMissing(SchedulingError):

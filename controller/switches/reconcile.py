@@ -45,7 +45,7 @@ from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)
 MOST_ENTRIES = 32 * COLUMNS
-"""Most entries in one request; all counters of a job fit into one request."""
+"""Maximum number of entries in one request; all counters of a job fit into one request."""
 
 Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
@@ -68,7 +68,7 @@ class SwitchState:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The same kind of update of some entries, in unspecified order."""
+    """Some entries, and the kind of update to apply to each of them, in unspecified order."""
 
     kind: Kind
     entries: tuple[Entry, ...]

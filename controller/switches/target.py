@@ -102,7 +102,11 @@ Kind = Literal["INSERT", "MODIFY", "DELETE"]
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table: entries that it has room for, kind of match (``exact``, …) by field, names of its actions."""
+    """A table of a program.
+
+    `size` is the number of entries that it has room for, `keys` has the kind of match (``exact``, …) of each
+    field, and `actions` the names of its actions.
+    """
 
     size: int
     keys: Mapping[str, str]
@@ -111,10 +115,10 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
-    """The objects of a program by name, with their sizes.
+    """The tables, counters, registers and actions of a program, by name.
 
-    `counters` (indirect ones) and `registers` have numbers of cells, `actions` the bits of each parameter.
-    `cookie` identifies a running program; 0: not asked for, or none.
+    `counters` (indirect ones) and `registers` have numbers of cells; `actions` has the number of bits of each
+    parameter. `cookie` identifies a running program; 0: it has none, or was not asked for it.
     """
 
     tables: Mapping[str, TableInfo]
@@ -124,8 +128,8 @@ class ProgramInfo:
     cookie: int = 0
     architecture: str = "v1model"
     physical: ProgramInfo | None = None
-    """For one of our Tofino programs, the program with its own names, before
-    `controller.switches.tofino_rows.as_seen` renamed its objects; else None."""
+    """For a Tofino program of ours, its description with the names in its own source; the other fields have
+    the names of the v1model programs (`controller.switches.tofino_rows.as_seen`). None for other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +152,14 @@ class Target(Protocol):
 
     @property
     def restarts(self) -> int:
-        """Number of observed restarts of the switch; only a turn can reveal a restart."""
+        """Number of observed restarts of the switch; a restart is noticed only when a `turn` begins."""
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
+        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+
+        Valid only within `turn`.
+        """
 
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""
@@ -173,10 +180,10 @@ class Target(Protocol):
         """Return True if the switch runs this program."""
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
-        """Make the switch run this program; return False if it did already.
+        """Make the switch run this program; return False if it already runs it.
 
-        Before another program is replaced, `replacing` is called with its objects and the number of entries
-        in its tables; if it raises, that program stays.
+        Before another program is replaced, `replacing` is called with its description and the number of
+        entries in its tables; if `replacing` raises an error, that program stays.
         """
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
@@ -187,7 +194,7 @@ class Target(Protocol):
         """
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
-        """Read all entries of these tables but the defaults, and all multicast groups."""
+        """Read all entries of these tables except default entries, and all multicast groups."""
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
         """Read the entry of a table with this match; None if there is none."""

@@ -23,9 +23,9 @@ from controller.vocabulary.errors import BadSpec
 FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
 MAX_SHOWN = 20
-"""Most names that an error lists."""
+"""Maximum number of names that an error lists."""
 MAX_LENGTH = 60
-"""Most characters of a value that an error shows."""
+"""Maximum number of characters of a value that an error shows."""
 
 Where = tuple[str | int, ...]
 """The path of a value in a document: keys of tables and positions in lists."""
@@ -133,7 +133,10 @@ def _between(value: object, least: float, most: float) -> bool:
 
 
 def check_text(check: Check, **schema: Any) -> Check:
-    """Attach a JSON Schema to a check, and return the check, which may accept more values than the schema."""
+    """Attach a JSON Schema to a check, and return the check.
+
+    The check may accept values that the schema does not allow.
+    """
     setattr(check, "schema", schema)  # noqa: B010 - of a function
     return check
 
@@ -413,7 +416,8 @@ _WORDS: Mapping[str, object] = {
     **dict.fromkeys(("null", "Null", "NULL", "~", ""), None),
 }
 MAX_VALUES = 5_000_000
-"""Most values of a YAML file: a few lines with aliases of aliases can stand for any number of values."""
+"""Maximum number of values of a YAML file: a few lines with aliases of aliases can stand for any number of
+values."""
 
 
 def yaml_module(what: str) -> Any:

@@ -43,7 +43,8 @@ MAX_ITERATIONS = _BYTES = 1 << 50
 MACHINES = "machines"
 """Commands for several machines: ``admit --cluster``, ``run --hosts``, ``doctor``, ``fallback --serve``."""
 LIVE = "schedule live --cluster"
-"""This command also decides on trees and slots; ``schedule live`` without a cluster has one switch."""
+"""The command ``schedule live`` with a cluster, which also decides on trees and slots. Without a cluster,
+``schedule live`` has one switch."""
 ALLOCATION = ("alloc", "place", "route", "cluster simulate", LIVE)
 TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)

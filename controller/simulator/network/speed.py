@@ -34,7 +34,7 @@ from controller.vocabulary import Job
 
 
 WINDOW = 128
-"""Packets in flight: before a tensor, up to `WINDOW` packets only announce its packets' exponents."""
+"""Default of `NetworkSettings.window`, in packets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class NetworkSettings(AllocationSettings):
     """Settings of the network's model, beside the allocation policies' settings.
 
     Attributes:
-        window: Packets in flight of a worker. With each tensor, this many further packets are sent, at most
-            as many as it has, which announce exponents; 0: none.
+        window: Packets in flight of a worker. Before each tensor, a worker sends this many packets that only
+            announce exponents, or as many as the tensor has if these are fewer; 0: none.
         resent: Fraction of a full link's capacity that is retransmissions, for each job after the first:
             queues make round trips longer, and late packets count as lost.
-        tensors: Most tensors of a job; further layers are merged.
+        tensors: Maximum number of tensors of a job; further layers are merged.
     """
 
     window: int = WINDOW
@@ -115,7 +115,7 @@ class NetworkSpeed:
         ]
 
     def _solve(self, now_s: float, jobs: Sequence[Job], phases: Sequence[Phases]) -> Sequence[float]:
-        """Return the seconds per iteration of each job."""
+        """Return the seconds per iteration of each job that result from contention."""
         work = Work(
             np.array([each.ready_s[0] for each in phases]),
             np.array([each.compute_s - each.ready_s[0] for each in phases]),
@@ -159,7 +159,7 @@ class NetworkSpeed:
 
     @property
     def _announced_bits(self) -> float:
-        """Bits sent in addition with each tensor, at most as many as the tensor has."""
+        """Bits that announce the exponents of a tensor, at most as many as the tensor has."""
         payload = min(switch.payload_bytes for switch in self._allocator.topology.switches)
         return self._settings.window * payload * 8.0
 
