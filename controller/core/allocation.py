@@ -363,8 +363,8 @@ class Allocation:
     def _drop(self, name: str) -> None:
         """Remove a job's servers, tree and slots.
 
-        If no other job uses the job's set of GPU numbers, forget which servers these numbers stand for, even
-        if the scheduler has already given the numbers to another group.
+        If the job was the last one on its set of GPU numbers, these numbers stand for no servers from now on.
+        That is so even if the scheduler has already given the numbers to another group.
         """
         self.allocator.stop(name)
         del self._states[name]

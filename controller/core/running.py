@@ -39,7 +39,7 @@ def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[
 
 
 def only(group: Group, jobs: Collection[JobState]) -> Group:
-    """Return the group with these of its members."""
+    """Return the group without the members that are not in `jobs`."""
     kept = [at for at, job in enumerate(group.jobs) if job in jobs]
     return Group(
         tuple(group.jobs[at] for at in kept),
@@ -252,7 +252,7 @@ def together(group: Group) -> bool:
 
 
 def _restarts(old: Group, new: Group) -> bool:
-    """Return whether a job must restart when its group changes."""
+    """Return whether a job must restart when its group changes from `old` to `new`."""
     if old.gpus != new.gpus:
         return True
     was, is_ = together(old), together(new)

@@ -18,7 +18,7 @@ remaining service). Each gets the place with which most GPUs of the cluster comp
 servers that no continuing job uses, or servers of jobs later in the order. So a job with an urgent deadline
 gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
 when a better one is free. No GPUs are reserved, and no slots are granted: GPUs that are left are offered to
-each further job, to the last.
+all further jobs in turn.
 
 A job's urgency is computed from the best rate that the job could have alone in this cluster: where no switch
 sums, or links are slow, its deadline is urgent earlier, and a deadline that cannot be met takes nothing from

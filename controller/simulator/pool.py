@@ -139,7 +139,10 @@ def _fetch(ray: Any, done: Any) -> SimulationOutcome:
 
 
 def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] | None:
-    """Return a `Progress` that reports the fraction of ended jobs whenever it has grown by a step."""
+    """Return a `Progress` that reports the fraction of ended jobs of task `number`, at most `STEPS` times.
+
+    It reports whenever the fraction has grown by 1 / `STEPS`.
+    """
     if report is None:
         return None
     shown = -1

@@ -581,7 +581,7 @@ class Fleet:
     # ------------------------------------------------------------------ ordinary traffic
 
     def bridge(self, mac: str, ports: Mapping[str, int]) -> None:
-        """Make switches send ordinary frames for a MAC address out of the port that `ports` has for each.
+        """Make switches send ordinary frames for a MAC address out of a port; `ports` has the port by switch.
 
         Raises SwitchError.
         """

@@ -69,7 +69,10 @@ class Downlink:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A job for admission to `root` and all switches below it; for the other fields see `Part`."""
+    """A job and the switches to which it is admitted: `root`, and all switches below it.
+
+    For fields without a description see `Part`.
+    """
 
     root: Branch
     slots: int = 0

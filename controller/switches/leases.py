@@ -139,7 +139,7 @@ class _WatchedLease:
 
     @property
     def expired(self) -> bool:
-        """True if the job has no holder any more."""
+        """Whether the lease has expired: the job has no holder any more."""
         return self.ended or self.for_s >= self.length_s
 
 

@@ -322,7 +322,7 @@ class SwitchSession:
     # ------------------------------------------------------------------ jobs
 
     def jobs(self) -> dict[int, Admission]:
-        """Read the jobs that the switch serves now, of all controllers."""
+        """Read all jobs that the switch serves now, also jobs of other controllers."""
         return self._contents().jobs
 
     def renew(self, admission: Admission, registration: Registration) -> None:

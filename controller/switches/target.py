@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lpm:
-    """The first `prefix_len` bits of `value`."""
+    """A longest-prefix match: a field's first `prefix_len` bits must equal the first bits of `value`."""
 
     value: int
     prefix_len: int
@@ -32,7 +32,7 @@ class Lpm:
 
 @dataclass(frozen=True, slots=True)
 class Ternary:
-    """The bits of `value` where `mask` has ones."""
+    """A ternary match: a field must equal `value` in the bits where `mask` has ones."""
 
     value: int
     mask: int
@@ -40,7 +40,7 @@ class Ternary:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`low` to `high`, both included."""
+    """A range match: a field must lie between `low` and `high`, both included."""
 
     low: int
     high: int
@@ -76,7 +76,7 @@ class MulticastGroup:
 
 @dataclass(frozen=True, slots=True)
 class CounterCell:
-    """One cell of an indirect counter."""
+    """One cell of an indirect counter, with the packets and bytes that it has counted."""
 
     counter: str
     index: int

@@ -404,7 +404,10 @@ FABRIC: Mapping[str, FileKey] = {
     "slots": FileKey(whole(0, MAX_SLOTS), "aggregator slots of each switch", "8192", _NETWORK),
     "lanes": FileKey(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
     "rtt_s": FileKey(
-        number(0, 1e3, "seconds", above=True), "seconds until a slot is free again", "20e-6", ALLOCATION
+        number(0, 1e3, "seconds", above=True),
+        "seconds from a packet's departure until its slot is free",
+        "20e-6",
+        ALLOCATION,
     ),
     "programmable": FileKey(_PART, "fraction of the switches that sum, drawn at random", "1", _NETWORK),
     "seed": FileKey(whole(0, 1 << 31), "seed of this random choice", "0", _NETWORK),

@@ -18,7 +18,7 @@ from typing import Literal
 from controller.vocabulary.errors import BadSpec
 
 MAX_PORT = 510
-"""v1model's port numbers are bit<9>, and 511 means drop."""
+"""Highest port number: v1model's port numbers are bit<9>, and 511 means drop."""
 
 Role = Literal["worker", "fallback", "traffic"]
 """Use of a server: jobs' workers, a fallback server, or ordinary traffic beside the jobs."""

@@ -63,7 +63,7 @@ def _bound(state: FlowState, job: Job, rate_bps: float) -> list[str]:
     better = steady_state(_faster(state.topology, number // 2), state.jobs).rate_bps(job)
     gain_s = (job.iteration_at_s(rate_bps) - job.iteration_at_s(better)) * job.iterations
     lines.append(
-        f"A tenth more rate of this link would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end the job"
+        f"10 % more capacity of this link would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end the job"
         f" {gain_s:.4g} s earlier."
     )
     return lines

@@ -249,7 +249,7 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
         return None
     there = ", ".join(job.name for job in running if short in job.servers)
     return (
-        f"servers: {there} need {-free[short]} GPUs more than the server {short!r},"
+        f"servers: {there} need {-free[short]} more GPUs of server {short!r},"
         f" which has {topology.server[short].gpus}"
     )
 

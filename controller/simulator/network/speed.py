@@ -88,15 +88,15 @@ class NetworkSpeed:
         self._found: Sequence[float] = ()
 
     def alone_s(self, job: Submission) -> float:
-        """Return the seconds per iteration alone by the family's model."""
+        """Return the seconds per iteration of a job that runs alone, by the speed model of its family."""
         return self._inner.alone_s(job)
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the members' seconds per iteration by the family's model; `contend` corrects them."""
+        """Return the members' seconds per iteration without the network, by their family's speed model."""
         return self._inner.iteration_s(group)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the members' costs of a start, in seconds, by the family's model."""
+        """Return the members' costs of a start, in seconds, by the speed model of their family."""
         return self._inner.restart_s(group)
 
     def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
