@@ -117,7 +117,7 @@ class OtherProgram(ProgramMismatch):
 
 
 class UnknownName(ControllerError):
-    """The program has no object of that name."""
+    """The program has no table, action or counter of that name."""
 
 
 class SwitchError(ControllerError):

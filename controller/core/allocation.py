@@ -104,13 +104,13 @@ class Outages:
 
 
 class AllocationWatcher(Protocol):
-    """An object that is notified of each allocation."""
+    """Interface of objects that are notified when jobs are placed and memory is divided."""
 
     def on_placed(self, now_s: float, job: Job) -> None:
         """Record that a job has servers and a tree from now on."""
 
     def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
-        """Record a division of memory, valid from now on, among the jobs of the problem."""
+        """Record a division of memory among the jobs of `problem`, which is valid from `now_s` on."""
 
 
 class Allocation:
@@ -253,9 +253,9 @@ class Allocation:
         return Place(job.servers, job.tree, job.fallback, division.regions[name], standing, in_flight)
 
     def check(self, decision: Decision) -> None:
-        """Check a scheduler's decision, and record the places that it wants for jobs.
+        """Check a scheduler's decision, and record the servers that it chose for jobs.
 
-        Raises BadDecision if the network or the kind of placement does not allow it.
+        Raises BadDecision if the network or the placement setting does not allow the decision.
         """
         shared = next((group for group in decision.groups if group.neighbours), None)
         if shared is not None and not self.own_places:

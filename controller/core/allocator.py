@@ -141,7 +141,10 @@ class Allocator:
         self._policies, self._settings = policies, settings
 
     def change(self, topology: Topology) -> None:
-        """Replace the cluster from now on; call `set_outages` next, which gives jobs trees in it."""
+        """Replace the cluster from now on.
+
+        Call `set_outages` next, which gives jobs trees in the new cluster.
+        """
         self.whole = goodput(topology, self._settings.frame_bytes)
 
     @property
@@ -248,7 +251,7 @@ class Allocator:
 
     @property
     def owners(self) -> list[Job]:
-        """The placed jobs whose GPUs are counted as taken: all but guests (`add`)."""
+        """The placed jobs whose GPUs are counted as taken: all placed jobs except guests (see `add`)."""
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
@@ -333,7 +336,10 @@ class Allocator:
         self._sums.pop(name, None)
 
     def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the jobs with trees from the routing policy; a job for which it has none keeps its tree."""
+        """Return the jobs with trees from the routing policy.
+
+        A job for which the policy has no tree keeps its own.
+        """
         method = self._policies.routing
         crossing = [job for job in jobs if len(job.hosts) > 1]
         if method is None or not crossing:
@@ -449,7 +455,7 @@ class Allocator:
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: Job) -> float:
-        """Return the seconds that a tensor of a job takes in addition to its transmission: a round trip."""
+        """Return the seconds that each tensor of a job takes beside its transmission: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)
 

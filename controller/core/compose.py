@@ -74,7 +74,7 @@ def network_policies(
     settings: AllocationSettings,
     scheduler_settings: tuple[tuple[str, float], ...] = (),
 ) -> NetworkPolicies:
-    """Return new policies, given by name, for one core on this cluster: scheduler and allocation.
+    """Return a scheduler and an allocation with new policies, given by name, for one core on this cluster.
 
     Args:
         topology: Servers, switches and links.
@@ -118,7 +118,10 @@ def setup_of(
 
 
 def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:
-    """Return the servers as the scheduler sees them: one large server, unless it chooses servers itself."""
+    """Return the servers as the scheduler sees them.
+
+    It sees one large server, unless it chooses servers itself.
+    """
     if settings.placement == SCHEDULER:
         return Cluster.of(topology)
     return Cluster((Server("all", topology.gpus),), topology)

@@ -290,9 +290,9 @@ class Core:
     def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
         """Replace the cluster from now on; return its differences from the previous one.
 
-        Unaffected jobs continue where they are. Jobs that cannot keep their places return to the queue, jobs
-        whose trees have lost a switch or a link get other trees, and jobs for which there is no room at all
-        fail; they can be retried.
+        Unaffected jobs continue where they are. Jobs that cannot keep their places return to the queue. Jobs
+        whose trees have lost a switch or a link get other trees. Jobs for which there is no room at all fail;
+        they can be retried.
 
         Args:
             topology: Servers, switches and links.
@@ -488,7 +488,7 @@ class Core:
     def _close(
         self, job: JobState, outcome: Outcome, reason: str, now_s: float, done_s: float | None = None
     ) -> None:
-        """Mark a job as over, since `done_s` if its workers ended before now."""
+        """Mark a job as over: from `done_s` on if its workers ended at that time, else from now on."""
         name = job.spec.name
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
@@ -828,7 +828,7 @@ class Core:
 def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
     """Return the policy's decision.
 
-    Raises BadDecision if it wants to be woken now or earlier, and for errors that `verify` finds.
+    Raises BadDecision if the policy wants to be woken now or earlier, and for errors found with `verify`.
     """
     decision = policy.decide(view)
     if verify:

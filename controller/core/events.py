@@ -150,7 +150,7 @@ class Reallocated(_EventBase, frozen=True):
 
 
 class Tick(_EventBase, frozen=True):
-    """The time is `at_s`: decide, if a decision is due."""
+    """The time has advanced to `at_s`: the core decides, if a decision is due."""
 
 
 Event = (

@@ -342,11 +342,11 @@ class P4RuntimeClient:
             ) from error
 
     def read(self, entities: Sequence[Any]) -> list[Any]:
-        """Read the entities that the given ones select. Raises Refused."""
+        """Read all entities that match one of `entities`; unset fields match everything. Raises Refused."""
         return entities_of(self.read_bytes(entities))
 
     def read_bytes(self, entities: Sequence[Any]) -> tuple[bytes, ...]:
-        """Read the entities that the given ones select, still encoded (`entities_of`). Raises Refused."""
+        """Read entities as `read` does, and return them still encoded (`entities_of`). Raises Refused."""
         self._make_sure()
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
         try:

@@ -20,8 +20,8 @@ _UDP, _PEER = "udp:", " peer "
 class PortEnds:
     """The UDP addresses of a port's link, as ``host:port``: the switch's (`udp`), the other end's (`peer`).
 
-    Both are "" for a port that does not use UDP, `peer` also for one without a fixed peer. `up` is whether
-    the link works, as far as the switch can see.
+    Both are "" for a port that does not use UDP. `peer` is also "" for a port without a fixed peer. `up` is
+    whether the link works, as far as the switch can see.
     """
 
     udp: str = ""

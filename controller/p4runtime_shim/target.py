@@ -152,7 +152,7 @@ class P4RuntimeTarget:
 
     @property
     def codec(self) -> Codec:
-        """Names and ids of the loaded program. Raises NoProgram if there is none."""
+        """The codec for the loaded program, with its names and ids. Raises NoProgram if there is none."""
         if self._codec is None and self.program() is None:
             raise NoProgram(f"the switch at {self.address} has no program loaded")
         assert self._codec is not None

@@ -61,7 +61,7 @@ class Setting:
     whole: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raise BadSpec for a value out of range, or one that is not whole; `name` is the setting's."""
+        """Raise BadSpec if `value` is out of range or has to be whole and is not; `name` is for the error."""
         if not self.least <= value <= self.most:
             raise BadSpec(f"setting {name}={value:g}: want {self.least:g} to {self.most:g}")
         if self.whole and value != int(value):

@@ -117,8 +117,8 @@ def on_servers(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> J
 SLOWED = 1.02
 """A running job stays where it is if its iteration takes at most this factor times as long as alone."""
 CLOSE = 0.02
-"""Difference in worth that does not justify a move, as a fraction of a job's GPUs: the first place within
-this difference of the best one is chosen, and a job's present place comes first."""
+"""Difference in worth, as a fraction of a job's GPUs, that does not justify a move. Of the places within this
+difference of the best place, the first one is chosen; a job's present place comes first."""
 PAYS = 4
 """Minimum saving for which other places are tried for a running job, as a multiple of the time of a job
 start."""
@@ -175,7 +175,8 @@ class Joint:
     def _placed(self, view: View, network: NetworkView) -> Decision:
         """Return the decision that gives each job in turn the place of highest worth beside the running jobs.
 
-        Running jobs are the jobs placed before it, and continuing jobs after it that still have their GPUs.
+        For each job, the running jobs are the jobs placed before it, and the continuing jobs after it that
+        still have their GPUs.
         """
         now_s = view.now_s
         order = sorted(view.jobs.values(), key=lambda job: (*self.rank(job, now_s), job.order))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 FRAME_BYTES = 70
-"""Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
+"""Bytes of the Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
 
 
 FEW_SERVERS = 32

@@ -369,7 +369,7 @@ class Fleet:
             yield observed
 
     def _apply_actions(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
-        """Apply actions within `_turns`, and return them; counters of `fresh` switches are still zero.
+        """Apply actions, and return them; call within `_turns`. Counters of `fresh` switches are still zero.
 
         Jobs are admitted last and together, which takes a few requests instead of several for each job.
         """

@@ -68,7 +68,7 @@ def decode_registration(metadata: bytes) -> Registration | None:
 
 
 Row = TableEntry | MulticastGroup
-"""A row of a job on a switch."""
+"""A row of a job on a switch: a table entry, or a multicast group."""
 
 Key = int | tuple[str, tuple[tuple[str, object], ...]]
 """Unique key of a row on its switch: a group's number, or an entry's table and match."""
@@ -85,7 +85,7 @@ def key_of(row: Row) -> Key:
 
 
 def job_row(admission: Admission) -> TableEntry:
-    """Make the row that admits the job's packets."""
+    """Make the job's entry in the job table, which admits the job's packets."""
     return TableEntry(
         names.JOB,
         {names.JOB_KEY: admission.job},

@@ -383,7 +383,7 @@ class TreeAdmission:
 
     switches: Mapping[str, Admission]
     beside: Member | None = None
-    """The worker beside the fallback server (`Deployment.beside`), of which no switch knows; None: there is
+    """The worker beside the fallback server (`Deployment.beside`), which no switch knows. None: there is
     none, or the job was read from the switches."""
 
     @property

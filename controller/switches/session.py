@@ -448,7 +448,7 @@ class SwitchSession:
     # ------------------------------------------------------------------ ordinary traffic
 
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
-        """Write entries of `controller.switches.forwarding`, replacing those with the same match.
+        """Write entries of `controller.switches.forwarding`; replace entries that have the same match.
 
         Raises SwitchError; UnknownName; ValueError for a wrong value. Entries before the failing one stay.
         """

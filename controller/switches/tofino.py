@@ -172,7 +172,10 @@ class TofinoTarget:
         return NEIGHBOUR in self._physical.tables
 
     def _update(self, job: int, *, opens: bool) -> None:
-        """Update the program's own tables from a job's stored rows; `opens`: it has just been admitted."""
+        """Update the program's own tables from a job's stored rows.
+
+        `opens`: whether the job has just been admitted.
+        """
         jobs = parse(self.read(TABLES), job_groups=range(0)).jobs
         admission = jobs.get(job)
         if admission is None:

@@ -148,7 +148,7 @@ def json_schema(check: Check) -> Mapping[str, Any]:
 
 
 def whole(least: int, most: int) -> Check:
-    """Return the check for a whole number; 1e3 is one, true is not."""
+    """Return the check that a value is a whole number from `least` to `most`; 1e3 is whole, true is not."""
 
     def check(value: object) -> str | None:
         good = _between(value, least, most) and value == int(value)  # type: ignore[call-overload]
@@ -158,13 +158,13 @@ def whole(least: int, most: int) -> Check:
 
 
 def number(least: float, most: float, unit: str = "a number", *, above: bool = False) -> Check:
-    """Return the check for a finite number.
+    """Return the check that a value is a finite number from `least` to `most`.
 
     Args:
         least: The lowest valid value.
         most: The highest valid value.
         unit: The wanted quantity, for the error message, such as "seconds".
-        above: `least` itself is not valid.
+        above: Whether `least` itself is invalid.
     """
 
     def check(value: object) -> str | None:
@@ -185,7 +185,7 @@ check_text(flag, type="boolean")
 
 
 def one_of(choices: Collection[str]) -> Check:
-    """Return the check for one of these texts."""
+    """Return the check that a value is one of these texts."""
     wanted = f"want one of {', '.join(map(repr, choices))}"
     return check_text(lambda value: None if value in choices else wanted, enum=[*choices])
 

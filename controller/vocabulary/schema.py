@@ -194,7 +194,8 @@ UNUSUAL: Mapping[str, tuple[float, float, str]] = {
     **dict.fromkeys(("rate_bps", "trunk_bps"), (1e6, MAX_RATE_BPS, "bits per second (100 Gb/s is 100e9)")),
     **dict.fromkeys(("hold_s", "rtt_s", "delay_s", "reorder_s"), (0.0, 1.0, "seconds (20 µs is 20e-6)")),
 }
-"""Keys that are often given in a wrong unit: least and greatest usual value, except 0, and the unit."""
+"""Keys that are often given in a wrong unit, each with the least and the greatest usual value (except 0), and
+the unit."""
 
 _JOBS = tuple(command for command in COMMANDS if command != MACHINES)
 """The commands that read jobs."""

@@ -152,7 +152,7 @@ class _Joins:
         self._known = np.full((0, 0), np.nan)
 
     def gamma(self, stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """Return the gamma of each of `nodes` joined with each of `nodes`, shape (nodes, nodes)."""
+        """Return the gamma of each pair of `nodes`, joined to one group; shape (nodes, nodes)."""
         if len(self._number) > self.MOST:
             self._number.clear()
             self._known = np.full((0, 0), np.nan)

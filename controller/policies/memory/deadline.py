@@ -44,8 +44,8 @@ from controller.vocabulary import Job, Region
 WASTE = 1 / 8
 """Largest fraction of a switch's free slots that may lie in holes outside the shared region."""
 LEAST_IN_FLIGHT = 8
-"""Packets that a job with shared slots may always have in flight, however many jobs share them: a smaller
-window would leave links almost idle, and the fallback server sums packets that find no slot."""
+"""Number of packets that a job with shared slots may always have in flight, however many jobs share them. A
+smaller window would leave links almost idle, and the fallback server sums packets that find no slot."""
 
 
 def deadline(problem: MemoryProblem) -> MemoryDivision:
@@ -189,10 +189,9 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
 def earliest(problem: MemoryProblem) -> MemoryDivision:
     """Grant jobs the slots that their deadlines need, earliest deadline first, and then the remaining slots.
 
-    A simple policy to compare with `deadline`: remaining slots go, in the same order, to jobs with deadlines,
-    as many as their links can use, so that a job that could end early does not hold its slots until its
-    deadline. Jobs that cannot meet their deadline even alone are ended. Raises BadSpec for unplaced and
-    exclusive jobs.
+    A simple policy to compare with `deadline`. Remaining slots go to jobs with deadlines, in the same order,
+    as many as their links can use. So a job that could end early does not hold its slots until its deadline.
+    Jobs that cannot meet their deadline even alone are ended. Raises BadSpec for unplaced and exclusive jobs.
     """
     refuse_exclusive(problem)
     wanted = demands(problem, problem.jobs)

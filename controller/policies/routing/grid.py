@@ -236,7 +236,10 @@ def _picked(
 
 
 def candidates(problem: RoutingProblem, job: Job, rack: str) -> list[str]:
-    """Return the switches that could sum a rack's flows: the root, and others on detours up to `DETOUR`."""
+    """Return the switches that could sum a rack's flows: the root, and switches with a short detour.
+
+    A detour is at most `DETOUR` links longer than the shortest path.
+    """
     topology, root = problem.topology, problem.roots[job.name]
     there, onward = topology.hops(rack), topology.hops(root)
     at = topology.number_of

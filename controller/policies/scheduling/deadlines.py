@@ -46,7 +46,8 @@ LUCK = 1.2816
 """The 90th percentile of the standard normal distribution: a few ended jobs may have been right by luck, so
 the upper 90 % confidence limit of their error is used."""
 UNSEEN = 5.0
-"""Error that is assumed before any job has ended, and the largest one: no reported duration is trusted."""
+"""Error assumed before any job has ended: no reported duration is trusted. It is also the largest error
+assumed."""
 FIRST = 0.5
 """Assumed value of c (see the module's docstring) before jobs have run beside each other."""
 LATEST = 0.2

@@ -39,7 +39,7 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
 
     Returns:
         The nodes all of whose GPUs the group gets, the number of GPUs that it still needs, and the free GPUs
-            of each other node. The group has no place if no node has as many free GPUs as it still needs.
+        of each other node. The group has no place if no node has as many free GPUs as it still needs.
     """
     inside = ([free if node in rack else 0 for node, free in enumerate(room)] for rack in cluster.racks)
     for there in (*inside, room):

@@ -102,7 +102,7 @@ def task(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The compared figures of one simulation."""
+    """The results of one simulation by which policies are compared."""
 
     avg_jct_s: float
     missed: int
@@ -194,7 +194,7 @@ def recommend(summaries: Sequence[ChoiceSummary], usual: PolicyChoice) -> Choice
 
 
 def larger(topology: Topology) -> dict[str, Topology]:
-    """Return the topology with more of one resource, for each resource, by its name."""
+    """Return, by resource, a copy of the topology that has more of this resource."""
     found = {"one more server": _with_server(topology)}
     if (faster := _faster(topology)) != topology:
         found["links twice as fast"] = faster

@@ -63,10 +63,11 @@ _SAME = 1e-9
 
 
 class NetworkSpeed:
-    """`ContendedSpeed` of the jobs to which an `Allocation` has given servers, trees and slots; for one run.
+    """Speed model of jobs that contend for links and slots, for one run.
 
-    Iteration times are averages over time: they are constant until places or slots change. `crowded` has the
-    names of jobs that have shared too few slots for this model (`average.TOO_LONG`).
+    An `Allocation` gives these jobs servers, trees and slots. Iteration times are averages over time: they
+    are constant until places or slots change. `crowded` has the names of jobs that have shared too few slots
+    for this model (`average.TOO_LONG`).
     """
 
     def __init__(

@@ -120,7 +120,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """GPUs for a job, the jobs on them, the gain, and the job's own speed."""
+    """A choice of GPUs for a job: the GPUs, the jobs on them, the gain, and the job's own speed."""
 
     gpus: tuple[int, ...]
     beside: tuple[JobState, ...]
@@ -137,7 +137,7 @@ def best(allowed: Sequence[Packing]) -> Packing:
 
 
 class Packer:
-    """Search for packings, by predicted speeds.
+    """Searches for GPUs that a job may share with other jobs, by predicted speeds.
 
     Args:
         believed: Source of the predicted speeds, usually the forests.

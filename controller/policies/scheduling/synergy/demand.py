@@ -267,7 +267,10 @@ class Demand:
     here: Split = ()
 
     def speed(self, cpus: float, memory_gb: float) -> float:
-        """Return the job's speed with this share per GPU: by the fastest option within it, at least 1."""
+        """Return the job's speed with this share per GPU.
+
+        It is the speed of the fastest option within the share, and at least 1.
+        """
         found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
         return max(found, default=1.0)
 
