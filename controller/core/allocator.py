@@ -291,7 +291,7 @@ class Allocator:
             if at := [server for server in job.hosts if server in down]:
                 lost[name] = f"server {at[0]} is down: {servers[at[0]]}"
             elif len(job.hosts) > 1 and not self.reaches(job.hosts):
-                lost[name] = f"{broken} down: no way is left between its servers"
+                lost[name] = f"{broken} down: no path is left between its servers"
             elif name in self._crossing and not self._stands(job, before):
                 stranded.append(job)
         for job in stranded:
