@@ -706,7 +706,7 @@ class Core:
         found, left_out = with_room(groups, sharing)
         crowded = {job.spec.name for job in left_out}
         for name in sorted(crowded - self._crowded):
-            text = f"{sharing} jobs are on its GPUs, the most allowed"
+            text = f"{sharing} jobs are on its GPUs, which is the maximum"
             self._note("waits", (name,), text, sharing=sharing)
         self._crowded = crowded
         self._logged_waiting |= crowded

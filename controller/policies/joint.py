@@ -252,7 +252,7 @@ class Joint:
 
 
 def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
-    """Return the running groups that get enough GPUs if jobs get `gpus` GPUs in the order of `order`.
+    """Divide `gpus` GPUs among the jobs in the order of `order`; return the running groups that get enough.
 
     The servers of the GPUs are not considered.
     """

@@ -105,8 +105,8 @@ class Fleet:
         self._refused = False
         """Whether the last admission of several jobs failed; if so, the next jobs are admitted one by one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
-        """By switch, counter row and generation: the last counts of the job, and how many packets the switch
-        had received before."""
+        """By switch, counter row and generation: the last counts of the job, and the number of packets that
+        the switch had received when they were read."""
 
     # ------------------------------------------------------------------ its switches
 
@@ -291,8 +291,8 @@ class Fleet:
             desired: All jobs that should be there, as `admit` returned them, or with other slots. Of a job
                 that is moving, the region to which it moves is the desired one.
             program: The program for switches that have none.
-            may_remove: Whether another job that is there is removed; by default a job without a lease, or
-                whose lease was seen to expire.
+            may_remove: Function that returns whether a job that is not desired may be removed; by default, if
+                it has no lease, or its lease was seen to expire.
             revisions: Revisions of the switches that report one, read just before. A switch with the same
                 revision as when it needed no action is not read again.
             doubtful: Switches that seem to hang: they get 1 s to answer. A switch that did not answer the

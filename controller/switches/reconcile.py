@@ -154,8 +154,8 @@ def reconcile(
             moves is the desired one. A registration is written with its job and renewed by its holder: only
             its presence is compared.
         observed: By switch, the rows that are there; switches that are only in `desired` are skipped.
-        may_remove: Whether an undesired job, or a job whose id a desired one needs, is removed; by default
-            if it has no lease.
+        may_remove: Function that returns whether an undesired job, or a job whose id a desired job needs, may
+            be removed; by default, if it has no lease.
 
     Raises:
         BadJob: a switch cannot hold the desired jobs: two jobs have one id, generation, counter row or

@@ -54,7 +54,10 @@ def tune_settings(
     """
     for name, values in choices.items():
         if name not in start or not values:
-            raise BadSpec(f"setting '{name}' has {len(values)} choices, and it {_is(name in start)} in use")
+            raise BadSpec(
+                f"setting '{name}' has {len(values)} choices, and it {_is(name in start)} in use; want 1"
+                " choice or more, and a setting in use"
+            )
     if not 0 <= min_gain < 1:
         raise BadSpec(f"a minimal gain of {min_gain}; want a fraction of the cost, from 0 to below 1")
     trials: list[Trial] = []
