@@ -324,7 +324,7 @@ class P4RuntimeClient:
     # ------------------------------------------------------------------ entities
 
     def write(self, kind: Kind, entities: Iterable[Any]) -> None:
-        """Apply the same kind of update to some entities, in unspecified order.
+        """Insert, modify or delete entities, as `kind` says, in unspecified order.
 
         Raises Refused if any of them failed; the others took effect.
         """

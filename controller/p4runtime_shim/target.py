@@ -114,7 +114,7 @@ class P4RuntimeTarget:
         return True
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries. Raises Refused and UnknownName."""
+        """Insert, modify or delete entries, as `kind` says. Raises Refused and UnknownName."""
         self._client.write(kind, list(map(self.codec.encode, entries)))
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:

@@ -97,7 +97,7 @@ Entry = TableEntry | MulticastGroup | CounterCell | RegisterCell
 
 
 Kind = Literal["INSERT", "MODIFY", "DELETE"]
-"""Kind of update of an entry."""
+"""How an update changes an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Target(Protocol):
         """
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries, in unspecified order.
+        """Insert, modify or delete entries, as `kind` says, in unspecified order.
 
         Raises Refused if any of them failed; the others took effect. UnknownName, with nothing written, if
         the program has no such table, field, action, parameter or counter.

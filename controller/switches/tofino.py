@@ -117,7 +117,7 @@ class TofinoTarget:
         return anew
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries.
+        """Insert, modify or delete entries, as `kind` says.
 
         Raises Refused; UnknownName; BadJob for a job that programs for Tofino cannot serve.
         """

@@ -99,7 +99,10 @@ def divided(
 
 
 def _parts(problem: MemoryProblem, sharing: Sequence[Job], rest: Mapping[str, Region]) -> dict[str, int]:
-    """Return how many packets each of the jobs that share slots may have in flight: an equal part of them."""
+    """Return the number of packets that each job with shared slots may have in flight, by job.
+
+    It is an equal part of the number of these slots.
+    """
     at = Counter(switch for job in sharing for switch in problem.switches[job.name])
     return {
         job.name: max(LEAST_IN_FLIGHT, min(rest[switch].size // at[switch] for switch in where))
