@@ -241,8 +241,7 @@ class Joint:
         return next(option for option, value in zip(options, values, strict=True) if value >= enough)
 
     def _pays(self, job: JobState, now_s: float) -> bool:
-        """Return whether a running job could save the time of `PAYS` job starts on the best place in the
-        cluster."""
+        """Return whether a running job could save the time of `PAYS` starts on the cluster's best place."""
         alone_s = self.alone_s(job)
         slower_s = job.iteration_s - alone_s
         several_s = PAYS * job.spec.restart_s
