@@ -1,4 +1,4 @@
-"""Control of switches that aggregate: admission of jobs, their memory, ordinary forwarding."""
+"""Control switches that aggregate: admit jobs, assign them slots, and set up ordinary forwarding."""
 
 from __future__ import annotations
 
@@ -82,11 +82,12 @@ _MODULES = (
     "p4runtime_shim.tls",
     "p4runtime_shim.target",
 )
-"""Modules that are searched for a public name, quick ones first: few commands need gRPC, which comes last."""
+"""Modules in which `__getattr__` looks for a public name. Modules that import quickly come first; the modules
+that need gRPC, which few commands use, come last."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on its first use: importing all of them takes longer than many commands run."""
+    """Import a public name when it is first used: importing all names takes longer than many commands run."""
     if name in __all__:
         for module in _MODULES:
             found = getattr(importlib.import_module(f"controller.{module}"), name, None)

@@ -117,7 +117,7 @@ class OtherProgram(ProgramMismatch):
 
 
 class UnknownName(ControllerError):
-    """The program has no object of that name."""
+    """The program has no table, action or counter of that name."""
 
 
 class SwitchError(ControllerError):
@@ -142,7 +142,7 @@ class NotPrimary(SwitchError):
 
 @dataclass(frozen=True, slots=True)
 class UpdateError:
-    """Failure of one update of a batch: its position, the name of the gRPC code, the switch's message."""
+    """The failure of one update of a batch: its position, the name of its gRPC code, the switch's message."""
 
     position: int
     code: str

@@ -13,14 +13,15 @@ from types import FrameType
 def delay_interrupts(numbers: Collection[int] = (signal.SIGINT,), *, blocked: bool = True) -> Iterator[None]:
     """Delay these signals until the block has ended; the block should be short.
 
-    Ctrl-C in a terminal reaches all its processes, also child processes that are still importing modules;
-    their parent stops them instead. Blocking a signal in this thread is not enough: another thread, such as
-    a progress bar's or NumPy's, may get it, and Python then runs its handler in the main thread. So the
-    handlers are replaced, too, by one that only records the signal.
+    Ctrl-C in a terminal sends SIGINT to all processes started from it, including child processes that are
+    still importing modules. Here the parent process stops its children instead. Blocking a signal in this
+    thread is not enough: another thread, such as a progress bar's or NumPy's, may get the signal, and Python
+    then runs its handler in the main thread. So the signals' handlers are also replaced, by a handler that
+    only records the signal.
 
     Args:
         numbers: Numbers of the signals. The handler of a signal is replaced only if it is a Python function.
-        blocked: Block the signals, too. Processes that are started in the block then never get them.
+        blocked: Whether to block the signals, too. Processes started in the block then never get them.
     """
     came: list[int] = []
     before = {}

@@ -29,7 +29,7 @@ class WaterfillFlows(ctypes.Structure):
 
 @functools.cache
 def library_path() -> Path:
-    """Return the path of the compiled library: here `build` and an installation put it."""
+    """Return the path at which `build` and an installation put the compiled library."""
     return Path(__file__).parent / f"_decide{EXTENSION_SUFFIXES[0]}"
 
 

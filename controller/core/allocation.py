@@ -66,7 +66,8 @@ class Outages:
     def unavailable_gpus(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
         """Return the unavailable GPUs that no running group uses.
 
-        Where numbers are only counted, GPUs in `before`, the result of the last call, are chosen first.
+        If GPUs are only counted (`own_places` is false), GPUs in `before` are chosen first; `before` is the
+        result of the previous call.
         """
         used = {gpu for group in groups for gpu in group.gpus}
         if self.own_places:
@@ -85,7 +86,11 @@ class Outages:
         return server not in self.servers
 
     def _had(self, used: Collection[int]) -> int:
-        """Return the number of GPUs in use plus the number of free GPUs that can be reached."""
+        """Return the number of GPUs in use plus the number of free GPUs on reachable servers.
+
+        Args:
+            used: Numbers of the GPUs in use.
+        """
         allocator = self._allocator
         assert allocator is not None
         reached = {name for name in allocator.topology.server if allocator.reaches([name])}
@@ -99,13 +104,13 @@ class Outages:
 
 
 class AllocationWatcher(Protocol):
-    """An object that is notified of each allocation."""
+    """Interface of objects that are notified when jobs are placed and memory is divided."""
 
     def on_placed(self, now_s: float, job: Job) -> None:
         """Record that a job has servers and a tree from now on."""
 
     def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
-        """Record a division of memory, valid from now on, among the jobs of the problem."""
+        """Record a division of memory among the jobs of `problem`, which is valid from `now_s` on."""
 
 
 class Allocation:
@@ -118,7 +123,7 @@ class Allocation:
     """
 
     def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
-        """Start without jobs; `servers` are the servers as the scheduler sees them."""
+        """Create an allocation without jobs; `servers` are the servers as the scheduler sees them."""
         self.allocator = allocator
         self.changes = 0
         self.watchers: list[AllocationWatcher] = []
@@ -187,7 +192,7 @@ class Allocation:
         return self.allocator.topology
 
     def job(self, name: str) -> Job:
-        """Return the network properties of a job: as submitted, or as measured since then."""
+        """Return the network properties of a job: the measured values, or else the submitted ones."""
         return self._jobs[name]
 
     def placed(self, name: str) -> Job | None:
@@ -197,7 +202,7 @@ class Allocation:
     def measure(
         self, name: str, compute_s: float | None, model_bytes: int | None, hold_s: float | None
     ) -> None:
-        """Correct the network properties of a job; the next division of memory follows them.
+        """Replace network properties of a job by measured ones; the next division of memory uses them.
 
         Args:
             name: The job's name.
@@ -216,7 +221,10 @@ class Allocation:
         self.allocator.measure(job)
 
     def newly_late(self) -> list[str]:
-        """Return the jobs that were found late since the last call: they miss their deadlines, but go on."""
+        """Return the jobs that were found to be late since the last call.
+
+        A late job misses its deadline, but is not ended because of it.
+        """
         found, self._reported_late = self.allocator.late.keys() - self._reported_late, {*self.allocator.late}
         return sorted(found)
 
@@ -225,15 +233,15 @@ class Allocation:
         self._jobs.pop(name, None)
 
     def has_servers(self, name: str) -> bool:
-        """Return whether a running job has servers; without them it waits for room."""
+        """Return whether a running job has servers; without servers, it waits until there is room."""
         return name in self._of
 
     def state(self, name: str) -> JobState:
-        """Return the state of a job that has servers."""
+        """Return the scheduling state of a job that has servers."""
         return self._states[name]
 
     def place(self, name: str) -> Place:
-        """Return the place of a job that has servers."""
+        """Return the servers, tree and slots of a job that has servers."""
         allocator = self.allocator
         job = allocator.placed[name]
         if not allocator.crosses(name):
@@ -245,9 +253,9 @@ class Allocation:
         return Place(job.servers, job.tree, job.fallback, division.regions[name], standing, in_flight)
 
     def check(self, decision: Decision) -> None:
-        """Check a scheduler's decision, and record the places that it wants for jobs.
+        """Check a scheduler's decision, and record the servers that it chose for jobs.
 
-        Raises BadDecision if the network or the kind of placement does not allow it.
+        Raises BadDecision if the network or the placement setting does not allow the decision.
         """
         shared = next((group for group in decision.groups if group.neighbours), None)
         if shared is not None and not self.own_places:
@@ -330,11 +338,14 @@ class Allocation:
         self._drop(name)
 
     def release(self, moved: Iterable[JobState]) -> None:
-        """Release the servers of these jobs, unless they still run there."""
+        """Release the servers of the jobs in `moved`, except of jobs that still run on the same GPUs."""
         self._moved |= self._release_places(moved)
 
     def _release_places(self, moved: Iterable[JobState]) -> bool:
-        """Release the servers of jobs that stopped or moved; return whether one of them used the network."""
+        """Release the servers of the jobs in `moved` that stopped or changed their GPUs.
+
+        Returns whether one of these jobs used the network.
+        """
         here = {job.spec.name: job.group.gpus for job in moved if job.group is not None}
         crossed = False
         for name in {job.spec.name for job in moved} & self._of.keys():
@@ -344,7 +355,7 @@ class Allocation:
         return crossed
 
     def _have(self, job: JobState, gpus: tuple[int, ...]) -> None:
-        """Record that a job has the servers of its GPUs."""
+        """Record that a job runs on the servers of its GPUs."""
         self._of[job.spec.name] = gpus
         self._states[job.spec.name] = job
         self._users[gpus] = self._users.get(gpus, 0) + 1
@@ -352,8 +363,8 @@ class Allocation:
     def _drop(self, name: str) -> None:
         """Remove a job's servers, tree and slots.
 
-        When the last job on a set of GPU numbers leaves, the numbers stand for no servers any more, even if
-        the scheduler has given them to another group already.
+        If the job was the last one on its set of GPU numbers, these numbers stand for no servers from now on.
+        That is so even if the scheduler has already given the numbers to another group.
         """
         self.allocator.stop(name)
         del self._states[name]

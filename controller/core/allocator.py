@@ -130,7 +130,8 @@ class Allocator:
         self.problem: memory.MemoryProblem | None = None
         self.division: memory.MemoryDivision | None = None
         self.late: dict[str, float] = {}
-        """By job that the last division found late, and that goes on: when it would end if it ran alone."""
+        """Jobs that cannot meet their deadlines by the last division, but are not ended: by job, the time at
+        which the job would end if it ran alone, in seconds."""
         self.rerouted: list[str] = []
         """Names of the jobs that got another tree in the last `set_outages`."""
         self._count_anew()
@@ -140,7 +141,10 @@ class Allocator:
         self._policies, self._settings = policies, settings
 
     def change(self, topology: Topology) -> None:
-        """Replace the cluster from now on; call `set_outages` next, which gives jobs trees in it."""
+        """Replace the cluster from now on.
+
+        Call `set_outages` next, which gives jobs trees in the new cluster.
+        """
         self.whole = goodput(topology, self._settings.frame_bytes)
 
     @property
@@ -149,7 +153,7 @@ class Allocator:
         return self._up or self.whole
 
     def start(self, batch: Sequence[Job]) -> set[str]:
-        """Place jobs beside the running ones; return the names of the jobs that got servers."""
+        """Place the jobs in `batch` beside the running jobs; return the names of the jobs placed."""
         if not batch:
             return set()
         for job in batch:
@@ -200,7 +204,10 @@ class Allocator:
         return replace(placed, tree=tree_of(self.topology, placed))
 
     def add(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
-        """Place a job on these servers; the GPUs of a `guest` are not counted as taken."""
+        """Place a job on these servers.
+
+        A `guest` shares the GPUs of another job: its GPUs are not counted as taken.
+        """
         self._sums[job.name] = job.aggregate
         settled = self._settled(job, servers, self._reached())
         if guest:
@@ -215,7 +222,7 @@ class Allocator:
         self._count(job)
 
     def _count(self, job: Job) -> None:
-        """Count a placed job's GPUs and traffic, which the placement of other jobs has to consider."""
+        """Count a placed job's GPUs and traffic, which matter for the placement of other jobs."""
         name = job.name
         reached = self.reaches(job.hosts)
         if not reached:
@@ -230,7 +237,7 @@ class Allocator:
         self._there[name] = job if job.aggregate == sums else replace(job, aggregate=sums)
 
     def _take(self, job: Job | None, sign: int) -> None:
-        """Count the GPUs of a job as taken, or (`sign` -1) as free again."""
+        """Count the GPUs of `job` as taken if `sign` is +1, or as free again if it is -1; ignore None."""
         if job is not None:
             for server in job.servers:
                 self._free[server] -= sign * job.gpus_per_worker
@@ -244,7 +251,7 @@ class Allocator:
 
     @property
     def owners(self) -> list[Job]:
-        """The placed jobs whose GPUs are counted as taken: all but guests (`add`)."""
+        """The placed jobs whose GPUs are counted as taken: all placed jobs except guests (see `add`)."""
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
@@ -262,9 +269,10 @@ class Allocator:
     def set_outages(
         self, servers: Mapping[str, str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
     ) -> dict[str, str]:
-        """Set which servers (with the reasons), switches and links are down; jobs that start avoid them.
+        """Set which servers, switches and links are down; jobs that start from now on avoid them.
 
-        Jobs whose trees use a switch or a link that is down get other trees (`rerouted`).
+        `servers` has the reason for each server. Jobs whose trees use a switch or a link that is down get
+        other trees (`rerouted`).
 
         Returns:
             The reason, by job, for each job that cannot continue where it is: one of its servers is down, or
@@ -283,7 +291,7 @@ class Allocator:
             if at := [server for server in job.hosts if server in down]:
                 lost[name] = f"server {at[0]} is down: {servers[at[0]]}"
             elif len(job.hosts) > 1 and not self.reaches(job.hosts):
-                lost[name] = f"{broken} down: no way is left between its servers"
+                lost[name] = f"{broken} down: no path is left between its servers"
             elif name in self._crossing and not self._stands(job, before):
                 stranded.append(job)
         for job in stranded:
@@ -291,10 +299,11 @@ class Allocator:
         return lost
 
     def _stands(self, job: Job, before: Topology) -> bool:
-        """Return whether a job can keep its tree: it and the path to its fallback server are up.
+        """Return whether a job can keep its tree: the tree, and the path to its fallback server, must be up.
 
-        The job's rows determine the first link of that path, which must stay the same; ordinary forwarding
-        serves the rest. `before` is the part of the cluster that was up until now.
+        The job's table entries determine the first link of this path, so that this link must stay the same.
+        Ordinary forwarding finds the rest of the path. `before` is the part of the cluster that was up until
+        now.
         """
         assert self._up is not None
         assert job.tree is not None
@@ -307,18 +316,18 @@ class Allocator:
         return job.fallback in up.server and _leaves(up, job) == _leaves(before, job)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
-        """Give a job another tree over its servers; ignore the present trees of the jobs in `stranded`."""
+        """Give a job another tree over its servers, as if the jobs in `stranded` had no trees."""
         there = [each for each in self._reached() if each.name not in stranded]
         free = replace(job, fallback=None, tree=None)
         self._keep(self._routed([self._settled(free, job.servers, there)])[0])
         self.rerouted.append(job.name)
 
     def crosses(self, name: str) -> bool:
-        """Return whether a job has servers, and uses the network."""
+        """Return whether a job has servers and uses the network."""
         return name in self._crossing
 
     def stop(self, name: str) -> None:
-        """Remove a job."""
+        """Remove a job with its servers, tree and slots."""
         self.placed.pop(name, None)
         self._take(self._there.pop(name, None), -1)
         self._apart.discard(name)
@@ -327,7 +336,10 @@ class Allocator:
         self._sums.pop(name, None)
 
     def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return the jobs with trees from the routing policy; a job for which it has none keeps its tree."""
+        """Return the jobs with trees from the routing policy.
+
+        A job for which the policy has no tree keeps its own.
+        """
         method = self._policies.routing
         crossing = [job for job in jobs if len(job.hosts) > 1]
         if method is None or not crossing:
@@ -348,7 +360,11 @@ class Allocator:
         return list(self._crossing.values())
 
     def measure(self, job: Job) -> None:
-        """Correct the properties of a placed job: computing, bytes and the time that it holds slots."""
+        """Copy the properties of `job` that can be measured to the placed job of the same name.
+
+        These are the compute time, overlap, skew, layer sizes and slot hold time. A job that is not placed is
+        ignored.
+        """
         for known in (self.placed, self._crossing):
             if job.name in known:
                 known[job.name] = replace(
@@ -363,9 +379,9 @@ class Allocator:
             self._count(self.placed[job.name])
 
     def divide(self, now_s: float, left: Mapping[str, float] | None = None) -> list[str]:
-        """Divide the slots again; return the names of the jobs that the policy ends.
+        """Divide the switches' slots among the jobs again; return the names of the jobs that the policy ends.
 
-        `left` has the iterations left, by job; None: each job has all its iterations left.
+        `left` is the number of iterations left, by job; None: each job has all of its iterations left.
         """
         self.late = {}
         jobs = tuple(
@@ -380,7 +396,7 @@ class Allocator:
         return [job.name for job in jobs if standing[job.name] is memory.SlotStatus.ENDED]
 
     def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
-        """Return the regions at switches that are up, and still have that many slots."""
+        """Return the regions that can stay: their switches are up, and have enough slots for them."""
         known = self.topology.switch
         return {
             switch: region
@@ -389,10 +405,11 @@ class Allocator:
         }
 
     def _with_progress(self, job: Job, now_s: float, left: float) -> Job:
-        """Return the job as the memory policy sees it: iterations left, and the deadline less a margin.
+        """Return the job with the iterations left and the deadline that the memory policy gets.
 
-        If the deadline can be met only without the margin, it is passed on unchanged; if it has passed, it is
-        left out. It is left out, too, if it cannot be met and the job goes on then (`Job.on_late`).
+        This deadline is earlier than the job's own by a safety margin. If the job can meet its deadline only
+        without the margin, the policy gets the job's own deadline. The policy gets no deadline if it has
+        passed, or if the job cannot meet it and goes on anyway (`Job.on_late`).
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
         deadline_s = None if due_s is None or due_s <= now_s else due_s - arrival_s
@@ -411,7 +428,7 @@ class Allocator:
         return replace(told, deadline_s=None)
 
     def flows(self) -> JobFlows:
-        """Return the flows of the jobs in `crossing`, in that order, with the slots that limit them."""
+        """Return the flows of the jobs in `crossing`, in that order, with the rates that slots allow."""
         jobs, limits = self.crossing, []
         numbers: dict[tuple[str, Region], int] = {}
         bits: list[float] = []
@@ -438,7 +455,7 @@ class Allocator:
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: Job) -> float:
-        """Return the seconds that a tensor of a job takes in addition to its transmission: a round trip."""
+        """Return the seconds that each tensor of a job takes beside its transmission: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)
 
@@ -446,7 +463,7 @@ class Allocator:
 def _leaves(topology: Topology, job: Job) -> str:
     """Return the node after the root of a job's tree on the path to its fallback server.
 
-    "": the root or the fallback server is not there.
+    Returns "" if the root or the fallback server is not in `topology`.
     """
     assert job.tree is not None
     assert job.fallback is not None

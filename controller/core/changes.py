@@ -17,9 +17,9 @@ from controller.vocabulary.documents import shown
 from controller.vocabulary.errors import plural
 
 _REACHED = ("ip", "mac", "interface", "address")
-"""Properties of a server that its workers and the rows of its switch depend on."""
+"""Properties of a server on which its workers and the table entries of its switch depend."""
 _MEMORY = ("slots", "lanes")
-"""Properties of a switch that the jobs summed there depend on."""
+"""Properties of a switch on which the jobs that are summed there depend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,9 @@ class Changes:
     links: Mapping[frozenset[str], str]
 
     def why_moved(self, job: Job, after: Topology) -> str:
-        """Return why a placed job has to leave its place; "" if it can stay, also if it needs another tree.
+        """Return why a placed job has to leave its place; "" if it can stay.
+
+        A job that only needs another tree can stay.
 
         Args:
             job: The job, with its servers, tree and fallback server.

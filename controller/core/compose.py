@@ -20,7 +20,7 @@ from controller.vocabulary.errors import plural
 
 
 LEAST_S = 1e-6
-"""Least time of an iteration, seconds."""
+"""Minimum duration of an iteration, in seconds."""
 
 
 def submission_of(job: Job, topology: Topology) -> Submission:
@@ -44,7 +44,7 @@ def submission_of(job: Job, topology: Topology) -> Submission:
 
 
 def _has_room(job: Job, topology: Topology) -> bool:
-    """Return whether all servers together have room for a job; stop at the first servers that suffice."""
+    """Return whether all servers together have room for a job; stop counting once there is enough room."""
     missing = job.workers
     for server in topology.servers:
         missing -= server.gpus // job.gpus_per_worker
@@ -74,7 +74,7 @@ def network_policies(
     settings: AllocationSettings,
     scheduler_settings: tuple[tuple[str, float], ...] = (),
 ) -> NetworkPolicies:
-    """Return new policies, given by name, for one core on this cluster: scheduler and allocation.
+    """Return a scheduler and an allocation with new policies, given by name, for one core on this cluster.
 
     Args:
         topology: Servers, switches and links.
@@ -118,7 +118,10 @@ def setup_of(
 
 
 def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:
-    """Return the servers as the scheduler sees them: one large server, unless it chooses servers itself."""
+    """Return the servers as the scheduler sees them.
+
+    It sees one large server, unless it chooses servers itself.
+    """
     if settings.placement == SCHEDULER:
         return Cluster.of(topology)
     return Cluster((Server("all", topology.gpus),), topology)

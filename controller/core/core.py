@@ -67,10 +67,11 @@ class Rules:
     Attributes:
         reported: Whether jobs report their progress, as real jobs do. If not, the speed model predicts it.
         verify: Whether every decision of the scheduling policy is checked.
-        sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
-        retries: How often a failed job returns to the queue, to restart from its last checkpoint.
-        tolerates_failures: Whether a policy that fails to decide is asked again at the next event, while
-            running jobs continue; otherwise its error is raised.
+        sharing: Maximum number of jobs on one GPU at once; further jobs wait. None: no limit.
+        retries: Maximum number of times that a failed job returns to the queue and restarts from its last
+            checkpoint.
+        tolerates_failures: What happens if a policy fails to decide. True: running jobs continue, and the
+            policy is asked again at the next event. False: the policy's error is raised.
     """
 
     reported: bool = False
@@ -289,9 +290,9 @@ class Core:
     def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
         """Replace the cluster from now on; return its differences from the previous one.
 
-        Unaffected jobs continue where they are. Jobs that cannot keep their places return to the queue, jobs
-        whose trees have lost a switch or a link get other trees, and jobs for which there is no room at all
-        fail; they can be retried.
+        Unaffected jobs continue where they are. Jobs that cannot keep their places return to the queue. Jobs
+        whose trees have lost a switch or a link get other trees. Jobs for which there is no room at all fail;
+        they can be retried.
 
         Args:
             topology: Servers, switches and links.
@@ -327,7 +328,7 @@ class Core:
         return changes
 
     def _fail_without_room(self) -> None:
-        """Fail the jobs for which the cluster has not enough GPUs, or lacks a part that they name."""
+        """Fail the jobs that need more GPUs than the cluster has, or a server or switch that it lacks."""
         for name, job in list(self.jobs.items()):
             try:
                 self.check_fits(name)
@@ -336,7 +337,10 @@ class Core:
                 self._close(job, "failed", f"it does not fit the changed cluster: {error}", self.now_s)
 
     def check_fits(self, name: str) -> None:
-        """Raise BadSpec for a submitted job for which the cluster has not enough GPUs or lacks a part."""
+        """Raise BadSpec if the cluster cannot hold a submitted job.
+
+        It cannot if it has too few GPUs, or lacks a server or a switch that the job names.
+        """
         from controller.core.compose import submission_of
         from controller.vocabulary.files import check_job
 
@@ -346,7 +350,7 @@ class Core:
             submission_of(described, self._described)
 
     def _schedule_by(self, setup: Setup) -> None:
-        """Replace the scheduling policy by a new one, to which all jobs are shown as just arrived."""
+        """Replace the scheduling policy; the new policy sees all jobs as just arrived."""
         self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
         self.running.predict_by(setup.speed)
         self._arrived, self._finished = list(self.jobs.values()), []
@@ -484,7 +488,7 @@ class Core:
     def _close(
         self, job: JobState, outcome: Outcome, reason: str, now_s: float, done_s: float | None = None
     ) -> None:
-        """Mark a job as over, since `done_s` if its workers ended before now."""
+        """Mark a job as over: from `done_s` on if its workers ended at that time, else from now on."""
         name = job.spec.name
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
@@ -548,9 +552,9 @@ class Core:
         self._ask_at(now_s)
 
     def _down_under(self, job: JobState) -> str | None:
-        """Return a server of the job's GPUs that is down or has left; None: there is none.
+        """Return a server of the job's GPUs that is down or has left the cluster; None if there is none.
 
-        None, too, if GPU numbers do not denote GPUs of real servers (`Outages.own_places`).
+        Also returns None if GPU numbers do not denote GPUs of real servers (`Outages.own_places`).
         """
         if not self._outages.own_places or job.group is None:
             return None
@@ -564,9 +568,9 @@ class Core:
     # ------------------------------------------------------------------ decisions
 
     def tick(self, now_s: float) -> bool:
-        """Process a `Tick`; return whether the policy was asked.
+        """Process a `Tick`; return whether the scheduling policy was asked for a decision.
 
-        Asks the policy if it is time, and updates the allocation if the running jobs have changed.
+        The policy is asked if a decision is due. The allocation is updated if the running jobs have changed.
         """
         self.now_s = now_s
         ask = now_s >= self._ask_s
@@ -625,16 +629,19 @@ class Core:
         self._changed = True
 
     def _fail_to_decide(self, why: str) -> None:
-        """Keep the running jobs; at the next event, ask the policy again, about the same changes."""
+        """Record that the policy failed to decide.
+
+        The running jobs continue, and the policy is asked at the next event again, about the same changes.
+        """
         self._ask_s = math.inf
         if why != self.policy_failure:
             self.policy_failure = why
             self._note("note", tuple(self.jobs), f"{self._policy.name} cannot decide: {why}")
 
     def _keep(self) -> list[Group]:
-        """Return the groups of running jobs that cannot be started again: the policy does not decide on them.
+        """Return the groups of running jobs that cannot be started again; the policy does not decide on them.
 
-        The policy sees such a job as finished once it runs, and as just arrived if it has to wait again.
+        The policy sees such a job as finished once the job runs, and as just arrived if it has to wait again.
         """
         groups = [group for group in self.running.groups if self._stays(group.jobs[0])]
         kept = {group.jobs[0].spec.name: group.jobs[0] for group in groups}
@@ -650,7 +657,7 @@ class Core:
         return groups
 
     def _stays(self, job: JobState) -> bool:
-        """Return whether a job cannot be started again, and has begun to run on its servers."""
+        """Return whether a job runs on its servers, and could not be started again once stopped."""
         return job.spec.once and (self.allocation is None or self.allocation.has_servers(job.spec.name))
 
     def _without(self, kept: Sequence[Group]) -> Cluster:
@@ -661,9 +668,10 @@ class Core:
         return self._rest
 
     def _alone(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups without jobs that cannot be started again but would share GPUs with other jobs.
+        """Return the groups, without the jobs that must not share GPUs although the policy lets them share.
 
-        If only such jobs would share GPUs, the first one stays: if all waited, none would ever start.
+        Jobs that cannot be started again must not share GPUs with other jobs. If all jobs on a GPU are such
+        jobs, the first one stays: if all of them waited, none would ever start.
         """
         found, alone = [], set[JobState]()
         for group in groups:
@@ -682,9 +690,9 @@ class Core:
         return found
 
     def _on_available_gpus(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:
-        """Return the groups on available GPUs, and log that the jobs of the other groups wait.
+        """Return the groups whose GPUs are all available; log that the jobs of the other groups wait.
 
-        A policy that keeps its own list of GPUs may choose unavailable ones.
+        A policy that keeps its own list of GPUs may choose unavailable GPUs.
         """
         for group in groups:
             for job in group.jobs if not gone.isdisjoint(group.gpus) else ():
@@ -698,14 +706,14 @@ class Core:
         found, left_out = with_room(groups, sharing)
         crowded = {job.spec.name for job in left_out}
         for name in sorted(crowded - self._crowded):
-            text = f"{sharing} jobs are on its GPUs, the most allowed"
+            text = f"{sharing} jobs are on its GPUs, which is the maximum"
             self._note("waits", (name,), text, sharing=sharing)
         self._crowded = crowded
         self._logged_waiting |= crowded
         return found
 
     def _follow(self, now_s: float) -> None:
-        """Give running jobs servers, trees and slots; end the jobs that the memory policy gives up."""
+        """Give running jobs servers, trees and slots; end the jobs that the memory policy ends."""
         allocation = self.allocation
         assert allocation is not None
         self._changed = False
@@ -729,7 +737,10 @@ class Core:
             self._close(job, "missed", why, now_s)
 
     def _goes_alone(self, job: JobState) -> bool:
-        """Return whether a job's speed is its group's by the model: it uses no network, or will report it."""
+        """Return whether a job with servers starts at the speed that the model predicts for its group.
+
+        It does if it uses no network, or if it will report its own speed later.
+        """
         assert self.allocation is not None
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
@@ -747,14 +758,14 @@ class Core:
             self._ask_s = slot_s
 
     def _slot_s(self, at_s: float) -> float:
-        """Return when a decision asked for at `at_s` is due: rounded up to a multiple of the interval."""
+        """Return the time of a decision that is asked for at `at_s`: the next multiple of the interval."""
         step_s = self._interval_s
         return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
 
     # ------------------------------------------------------------------ log
 
     def _runs(self) -> list[Run]:
-        """Return the runs, without the jobs that hold a share of GPUs but have no servers."""
+        """Return the runs, without jobs that hold a share of GPUs but have no servers."""
         absent: list[JobState] = []
         if self.allocation is not None:
             has_servers = self.allocation.has_servers
@@ -817,14 +828,15 @@ class Core:
 def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
     """Return the policy's decision.
 
-    Raises BadDecision if it wants to be woken now or earlier, and for errors that `verify` finds.
+    Raises BadDecision if the policy wants to be woken now or earlier, and for errors found with `verify`.
     """
     decision = policy.decide(view)
     if verify:
         check(decision, view, policy.name)
     if decision.wake_s is not None and decision.wake_s <= view.now_s:
         raise BadDecision(
-            f"{policy.name}, asked at {view.now_s} s, wants to be woken at {decision.wake_s} s: want later"
+            f"{policy.name}, asked at {view.now_s} s, wants to be woken at {decision.wake_s} s:"
+            " want a later time"
         )
     return decision
 

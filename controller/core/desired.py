@@ -38,8 +38,8 @@ class Place:
         tree: The switches that sum its gradients; None: the job uses no network, or the cluster has none.
         fallback: The server that sums packets without a slot; None: none.
         regions: By switch, the job's region of slots there; switches without one are left out.
-        standing: Whether these slots are its own or shared; None: it has got none yet, or uses no network.
-        in_flight: Most packets in flight that the memory policy allows; 0: the job's window is the limit.
+        standing: Whether these slots are its own or shared; None: it has no slots yet, or uses no network.
+        in_flight: Maximum number of packets in flight, set by the memory policy; 0: the job's window.
     """
 
     servers: tuple[str, ...]

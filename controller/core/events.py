@@ -39,9 +39,9 @@ class Submitted(_EventBase, frozen=True):
 
 
 class Progressed(_EventBase, frozen=True):
-    """A running job has `done` iterations behind it, or takes `iteration_s` for each from now on, or both.
+    """A report on a running job: it has completed `done` iterations, takes `iteration_s` for each, or both.
 
-    None: not known. `iteration_s` is infinite if the job cannot continue.
+    A value of None is not known. `iteration_s` is infinite if the job cannot continue.
     """
 
     job: str
@@ -52,8 +52,8 @@ class Progressed(_EventBase, frozen=True):
 class Measured(_EventBase, frozen=True):
     """Measurements of a running job: computing time and gradient bytes of an iteration; None: not measured.
 
-    `hold_s` is the time for which one of its packets holds a slot. From now on the division of memory uses
-    these figures, and not the job's description.
+    `hold_s` is the time for which one of the job's packets holds a slot. From now on the division of memory
+    uses these measurements instead of the job's description.
     """
 
     job: str
@@ -65,8 +65,9 @@ class Measured(_EventBase, frozen=True):
 class Ended(_EventBase, frozen=True):
     """A job ended, successfully or with a failure.
 
-    A failed job that may be retried returns to the queue, unless this is `final`: no process can start its
-    workers again. `done_s` is when its workers ended, if they report it; the event may come later.
+    A failed job that may be retried returns to the queue, unless `final` is true: then no process can start
+    its workers again. `done_s` is the time at which its workers ended, if they report it; the event may come
+    later.
     """
 
     job: str
@@ -149,7 +150,7 @@ class Reallocated(_EventBase, frozen=True):
 
 
 class Tick(_EventBase, frozen=True):
-    """The time is `at_s`: decide, if a decision is due."""
+    """The time has advanced to `at_s`: the core decides, if a decision is due."""
 
 
 Event = (

@@ -27,9 +27,10 @@ Kind = (
     | Literal["ended", "failed", "retried", "cancelled", "interrupted", "missed", "late", "gone", "back"]
     | Literal["measured"]
 )
-"""``missed``: the job was ended because its deadline has passed or cannot be met any more; ``late``: such a
-job goes on as best effort; ``placed``: the job has servers and a tree; ``memory``: it has other slots;
-``gone`` and ``back``: a server, a switch or a link failed or can be used again."""
+"""Kinds of log entries. ``missed``: the job was ended because its deadline has passed or cannot be met any
+more. ``late``: the job cannot meet its deadline, but continues as a best-effort job. ``placed``: the job got
+servers and a tree. ``memory``: the job got different slots. ``gone`` and ``back``: a server, a switch or a
+link failed or can be used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,12 @@ class Log:
         self.entries.append(LogEntry(at_s, event, jobs, text, numbers))
 
     def after(self, number: int) -> list[tuple[int, LogEntry]]:
-        """Return the kept entries with a higher number than `number`, each with its number."""
+        """Return the kept entries whose numbers are higher than `number`, each with its number."""
         begin = bisect_right(self._numbers, number)
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
 
     def keep(self, jobs: Container[str], most: int) -> None:
-        """Keep only entries about these jobs or about none, and of these the latest `most`."""
+        """Forget all entries but the latest `most` of those that name one of `jobs`, or no job at all."""
         kept = [
             (number, entry)
             for number, entry in zip(self._numbers, self.entries, strict=True)
@@ -98,7 +99,7 @@ class Log:
 
 
 MOST_NAMED = 12
-"""Most jobs that the reason for a job's slots lists as sharing these slots."""
+"""Maximum number of jobs named in the reason for a job's slots as jobs that share these slots."""
 
 
 def log_changes(
@@ -167,7 +168,7 @@ def log_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], 
 
 
 def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
-    """Return a text: how far a job was when its deadline passed.
+    """Return a sentence that says how far a job was when its deadline passed.
 
     Args:
         described: The job as submitted.
@@ -187,12 +188,18 @@ def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
 
 
 def late_text(job: Job, estimate_s: float) -> str:
-    """Return a text: why a job that goes on is late. `estimate_s`: when it would be done if it ran alone."""
+    """Return a sentence that says why a job that continues is late.
+
+    `estimate_s` is the time at which the job would end if it ran alone.
+    """
     return f"{_too_late(job, estimate_s)}; it goes on as best effort"
 
 
 def _too_late(job: Job, estimate_s: float) -> str:
-    """Return a text: a job's deadline and when it would be done alone, both counted from its arrival."""
+    """Return a text with a job's deadline and the time at which it would end if it ran alone.
+
+    Both times are counted from the job's arrival; `estimate_s` is on the clock of the core.
+    """
     return (
         f"can no longer meet its deadline, {job.deadline_s:.6g} s after its arrival:"
         f" even alone it would end {estimate_s - job.arrival_s:.6g} s after its arrival"
@@ -200,7 +207,7 @@ def _too_late(job: Job, estimate_s: float) -> str:
 
 
 def place_text(job: Job) -> str:
-    """Return a text: where a job is placed, and which switches sum its gradients."""
+    """Return a sentence that names a job's servers, its tree, and the switches that sum its gradients."""
     text = f"on {', '.join(job.hosts)}"
     if job.tree is None or len(job.hosts) < 2:
         return text
@@ -209,12 +216,15 @@ def place_text(job: Job) -> str:
 
 
 def slots_text(problem: MemoryProblem, division: MemoryDivision, name: str) -> str:
-    """Return a text: why a division gave a job its slots, or ended it, with the numbers that led to that."""
+    """Return a sentence that says why a division gave a job its slots, or ended it, with the numbers used."""
     return division_texts(problem, division, (name,))[name]
 
 
 def division_texts(problem: MemoryProblem, division: MemoryDivision, names: Iterable[str]) -> dict[str, str]:
-    """Return `slots_text` of several jobs, by name; takes O(jobs) for each set of regions that is shared."""
+    """Return the sentence of `slots_text` for each of several jobs, by name.
+
+    O(jobs) for each set of regions that jobs share.
+    """
     jobs = {job.name: job for job in problem.jobs}
     sharing: dict[frozenset[tuple[str, Region]], list[str]] = {}
     found: dict[str, str] = {}
@@ -227,7 +237,10 @@ def division_texts(problem: MemoryProblem, division: MemoryDivision, names: Iter
 
 
 def _of_slots(problem: MemoryProblem, division: MemoryDivision, job: Job, sharing: Sequence[str]) -> str:
-    """Return a text: why a job has its slots. `sharing` names the jobs that share them, itself included."""
+    """Return a sentence that says why a job has its slots.
+
+    `sharing` names the jobs that share these slots, including `job`.
+    """
     name, standing = job.name, division.standing[job.name]
     need = division.demands.get(name)
     if standing is SlotStatus.ENDED:
@@ -293,7 +306,7 @@ class AllocationLogger:
 
 
 def _gpus(run: Run, servers: Cluster | None) -> str:
-    """Return a text: the GPUs of a run by server, or just their number if `servers` is None."""
+    """Return a text that names the GPUs of a run by server, or only counts them if `servers` is None."""
     if servers is None:
         return plural(len(run.gpus), "GPU")
     node_of, found = servers.node_of, dict[int, list[int]]()

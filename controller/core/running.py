@@ -18,9 +18,9 @@ from controller.policies.scheduling.policy import Group, JobState, SpeedModel
 
 
 def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[JobState]]:
-    """Return groups with at most `sharing` jobs on each GPU, and the jobs left out; running jobs come first.
+    """Return groups with at most `sharing` jobs on each GPU, and the jobs left out.
 
-    Groups that lose no member are returned unchanged.
+    Jobs that run already have precedence. Groups that lose no member are returned unchanged.
     """
     jobs_on: dict[int, int] = {}
     kept: dict[int, Group] = {}
@@ -39,7 +39,7 @@ def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[
 
 
 def only(group: Group, jobs: Collection[JobState]) -> Group:
-    """Return the group with these of its members."""
+    """Return the group reduced to its members in `jobs`."""
     kept = [at for at, job in enumerate(group.jobs) if job in jobs]
     return Group(
         tuple(group.jobs[at] for at in kept),
@@ -170,7 +170,7 @@ class RunningGroups:
         return self._held
 
     def _carry_out(self, group: Group, now_s: float) -> None:
-        """Move the members to this group: start them, restart them, or only set their speed."""
+        """Move the members to this group: start or restart them, or only set the speed of running members."""
         speeds = self._speed.iteration_s(group)
         as_one = len(group.jobs) > 1 and together(group)
         costs: Sequence[float] | None = None
@@ -247,12 +247,12 @@ class RunningGroups:
 
 
 def together(group: Group) -> bool:
-    """Return whether the members run in one process, and so start and stop together."""
+    """Return whether the members of a group run in one process, and so start and stop together."""
     return group.fused or bool(group.stage_order)
 
 
 def _restarts(old: Group, new: Group) -> bool:
-    """Return whether a job must restart when its group changes."""
+    """Return whether a job must restart when its group changes from `old` to `new`."""
     if old.gpus != new.gpus:
         return True
     was, is_ = together(old), together(new)

@@ -57,7 +57,10 @@ class Register:
 
 
 class CellReader:
-    """Reads the counters and registers of the switch that a client reaches. Raises NoProgram; SwitchError."""
+    """Reads the counters and registers of the switch to which `client` is connected.
+
+    Raises NoProgram; SwitchError.
+    """
 
     def __init__(self, client: P4RuntimeClient) -> None:
         self._client = client
@@ -146,7 +149,10 @@ class CellReader:
 
 
 def _full(kind: str, name: str, known: Collection[str]) -> str:
-    """Return the full name that is `name`, or the only one that ends with it. Raises UnknownName."""
+    """Return the name in `known` that equals `name`, or else the only one that ends with it.
+
+    `kind` is the kind of object, for the error message. Raises UnknownName.
+    """
     ends = [each for each in known if each == name or each.endswith(f".{name}")]
     if name in ends or len(ends) == 1:
         return name if name in ends else ends[0]

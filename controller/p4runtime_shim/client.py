@@ -43,7 +43,8 @@ HIGHEST_ID = (1 << 128) - 1
 """The highest election id: ids have 128 bits."""
 
 _PAUSE_S = 0.02
-"""Mean pause before another attempt if the switch ended a stream because two claims were equal, seconds."""
+"""Mean pause before another claim of mastership, in seconds, after the switch has ended the stream because
+two controllers claimed the same election id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,10 @@ class ArbitrationStream:
         self._requests.put(p4.StreamMessageRequest(arbitration=update))
 
     def answer(self, timeout_s: float) -> Any:
-        """Wait for the next MasterArbitrationUpdate or `StreamEnded`. Raises queue.Empty."""
+        """Wait for the next MasterArbitrationUpdate or `StreamEnded`.
+
+        Raises queue.Empty if neither comes within `timeout_s`.
+        """
         return self._answers.get(timeout=max(0.0, timeout_s))
 
     def release(self) -> None:
@@ -125,7 +129,10 @@ def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> Arb
 
 
 def _claim(stream: ArbitrationStream, address: str, deadline: float) -> bool:
-    """Wait for mastership: return True once the stream has it, False if a new stream has to be opened."""
+    """Wait for mastership; return True once `stream` has it, or False if a new stream has to be opened.
+
+    Waits until `deadline`, a time of `time.monotonic`.
+    """
     stream.ask(None)
     holder: int | None = None
     answered = False
@@ -161,22 +168,23 @@ _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 _MAX_MESSAGE = 64 << 20
-"""Longest accepted answer, bytes: one answer may have all entries of a table."""
+"""Maximum length of an answer in bytes: one answer may have all entries of a table."""
 
 _LOOK_S = 1.0
 """Time to wait for a connection before its failure is diagnosed, seconds."""
 
 _SILENT_S = 1.0
-"""Time-out of the short request that is sent first to a switch that missed its last time-out, seconds."""
+"""Time-out, in seconds, of a request that checks whether a switch answers again after a time-out."""
 
 
 class P4RuntimeClient:
     """A client for one device of a P4Runtime server at ``host:port`` or ``unix:path``.
 
     Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`. After a time-out,
-    further calls wait only 1 s for a first answer, until one comes. Raises Unreachable if the server cannot
-    be reached within `timeout_s`; TlsFailure, a subclass, as soon as TLS turns out to be the reason. Without
-    `at_once`, the first call connects.
+    each call first sends a short request and waits only 1 s for its answer, until the switch answers again.
+    Raises Unreachable if the server cannot be reached within `timeout_s`; TlsFailure, a subclass, as soon as
+    TLS turns out to be the reason. With `at_once`, the client connects when it is created; otherwise its
+    first call does.
     """
 
     def __init__(
@@ -197,7 +205,8 @@ class P4RuntimeClient:
         self._last_id: int | None = None
         self._ids_grow = False
         self.restarts = 0
-        """Number of restarts of the switch, observed by election ids that it has forgotten."""
+        """Number of restarts of the switch that were observed: after a restart it has forgotten all election
+        ids."""
         self.undisturbed = False
         """Whether no other controller has been primary between the last two `mastership` blocks."""
         options = [
@@ -227,7 +236,7 @@ class P4RuntimeClient:
             raise
 
     def _reach(self, tls: Tls | None) -> None:
-        """Wait until the server answers. Raises Unreachable."""
+        """Wait until the server answers; `tls` is for the diagnosis of a failure. Raises Unreachable."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -256,7 +265,10 @@ class P4RuntimeClient:
         self._silent = True
 
     def _make_sure(self) -> None:
-        """Check by a short request that a switch that missed a time-out answers again. Raises Unreachable."""
+        """If the switch missed a time-out, send a short request to check that it answers again.
+
+        Raises Unreachable.
+        """
         if not self._silent:
             return
         try:
@@ -312,7 +324,7 @@ class P4RuntimeClient:
     # ------------------------------------------------------------------ entities
 
     def write(self, kind: Kind, entities: Iterable[Any]) -> None:
-        """Apply the same kind of update to some entities, in unspecified order.
+        """Insert, modify or delete entities, as `kind` says, in unspecified order.
 
         Raises Refused if any of them failed; the others took effect.
         """
@@ -330,11 +342,11 @@ class P4RuntimeClient:
             ) from error
 
     def read(self, entities: Sequence[Any]) -> list[Any]:
-        """Read the entities that the given ones select. Raises Refused."""
+        """Read all entities that match one of `entities`; unset fields match everything. Raises Refused."""
         return entities_of(self.read_bytes(entities))
 
     def read_bytes(self, entities: Sequence[Any]) -> tuple[bytes, ...]:
-        """Read the entities that the given ones select, still encoded (`entities_of`). Raises Refused."""
+        """Read entities as `read` does, and return them still encoded (`entities_of`). Raises Refused."""
         self._make_sure()
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
         try:

@@ -1,4 +1,4 @@
-"""Rows to P4Runtime entities and back, by the names in a P4Info. No I/O."""
+"""Convert table entries to P4Runtime messages and back, by the names in a P4Info. No I/O."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Codec:
 
     @property
     def program(self) -> ProgramInfo:
-        """Objects of the program."""
+        """The tables, actions, counters and registers of the program."""
         return self._objects
 
     # ------------------------------------------------------------------ encode
@@ -75,23 +75,23 @@ class Codec:
                 assert_never(entry)
 
     def all_rows(self, table: str) -> Any:
-        """Return the entity that reads every entry of a table but its default."""
+        """Return the entity with which to read all entries of a table except its default entry."""
         return p4.Entity(table_entry=p4.TableEntry(table_id=self._table_id(table)))
 
     def every_row(self) -> Any:
-        """Return the entity that reads every entry of every table but the defaults."""
+        """Return the entity with which to read all entries of all tables except the default entries."""
         return p4.Entity(table_entry=p4.TableEntry())
 
     def row(self, table: str, match: Mapping[str, Match]) -> Any:
-        """Return the entity that reads the entry of a table with this match."""
+        """Return the entity with which to read the entry of a table that has this match."""
         return p4.Entity(table_entry=self._encode_match(table, match))
 
     def all_groups(self) -> Any:
-        """Return the entity that reads every multicast group."""
+        """Return the entity with which to read all multicast groups."""
         return _replication(p4.MulticastGroupEntry())
 
     def cell(self, counter: str, index: int) -> Any:
-        """Return the entity that reads one cell of a counter."""
+        """Return the entity with which to read one cell of a counter."""
         return self.encode(CounterCell(counter, index))
 
     # ------------------------------------------------------------------ decode

@@ -1,4 +1,4 @@
-"""Reports of a running switch on its ports and its changes, read by gNMI at its P4Runtime address."""
+"""The state of a running switch, read by gNMI at its P4Runtime address: its ports, and its revision."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _UDP, _PEER = "udp:", " peer "
 class PortEnds:
     """The UDP addresses of a port's link, as ``host:port``: the switch's (`udp`), the other end's (`peer`).
 
-    Both are "" for a port that does not use UDP, `peer` also for one without a fixed peer. `up` is whether
-    the link works, as far as the switch can see.
+    Both are "" for a port that does not use UDP. `peer` is also "" for a port without a fixed peer. `up` is
+    whether the link works, as far as the switch can see.
     """
 
     udp: str = ""
@@ -56,12 +56,12 @@ def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None
 
 @dataclass(frozen=True, slots=True)
 class SwitchReport:
-    """A switch's report of its state.
+    """The state of a switch, as the switch reports it.
 
     Attributes:
         ports: Its ports by number.
-        revision: Its revision; None: it reports none.
-        packets: Packets that its ports have received; None: it reports none.
+        revision: The version of its program and entries; None: it reports none.
+        packets: Number of packets that its ports have received; None: not reported.
     """
 
     ports: Mapping[int, PortEnds]
@@ -95,7 +95,7 @@ class SwitchWatch:
 
 
 class _PortQuery:
-    """A connection to a switch, and its last answer."""
+    """A connection to a switch, with the last answer received over it."""
 
     def __init__(self, address: str) -> None:
         from p4src.messages import gnmi  # imported here: only runs on attached switches need it

@@ -27,7 +27,7 @@ _log = logging.getLogger("controller")
 
 @dataclass(frozen=True, slots=True)
 class _LastAnswer:
-    """A switch's last answer to a read: as bytes, as rows, and the row of each encoded entity."""
+    """A switch's last answer to a read: the encoded answers, the entries in them, and each entity decoded."""
 
     codec: Codec | None = None
     answers: tuple[bytes, ...] = ()
@@ -60,7 +60,10 @@ class P4RuntimeTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since our last turn, by election ids."""
+        """Whether no other controller has been primary since our last `turn`, as far as election ids show.
+
+        Valid only within `turn`.
+        """
         return self._client.undisturbed
 
     def program(self) -> ProgramInfo | None:
@@ -94,7 +97,10 @@ class P4RuntimeTarget:
         return same
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
-        """Make the switch run this program; return False if it did already."""
+        """Make the switch run this program; return False if it already runs it.
+
+        `replacing` is called before another program is replaced; see `Target.load`.
+        """
         if self.runs(bundle):
             return False
         loaded = self._client.p4info()
@@ -108,11 +114,11 @@ class P4RuntimeTarget:
         return True
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries. Raises Refused and UnknownName."""
+        """Insert, modify or delete entries, as `kind` says. Raises Refused and UnknownName."""
         self._client.write(kind, list(map(self.codec.encode, entries)))
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
-        """Read all entries of these tables but the defaults, and all multicast groups."""
+        """Read all entries of these tables except default entries, and all multicast groups."""
         codec, tables = self.codec, tuple(tables)
         answers = self._client.read_bytes([*map(codec.all_rows, tables), codec.all_groups()])
         last = self._answers.get(tables, _LastAnswer())
@@ -146,7 +152,7 @@ class P4RuntimeTarget:
 
     @property
     def codec(self) -> Codec:
-        """Names and ids of the loaded program. Raises NoProgram if there is none."""
+        """The codec for the loaded program, with its names and ids. Raises NoProgram if there is none."""
         if self._codec is None and self.program() is None:
             raise NoProgram(f"the switch at {self.address} has no program loaded")
         assert self._codec is not None

@@ -1,4 +1,4 @@
-"""TLS towards a switch: the files that it needs, and the diagnosis of failed connections."""
+"""TLS for connections to switches: the files that it needs, and the diagnosis of failed connections."""
 
 from __future__ import annotations
 

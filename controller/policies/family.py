@@ -23,9 +23,10 @@ class SimulationConfig:
     Attributes:
         cluster: The servers.
         matrix: File of sensitivity matrices (`scheduling.synergy.matrix_csv`); None: synthetic ones.
-        profiles: File of configurations' measured usage (`scheduling.lucid.measured`); None: synthetic data.
-        pairs: File of measured pairs of these configurations or, for the family `sharing`, Gavel's file of
-            measured pairs; None: synthetic pairs.
+        profiles: File with the measured GPU usage of training configurations (`scheduling.lucid.measured`);
+            None: synthetic data.
+        pairs: File with the measured speeds of pairs of these configurations on one GPU or, for the family
+            `sharing`, Gavel's file of such pairs; None: synthetic pairs.
         seed: Seed of synthetic data and of training.
         estimates: File of jobs' expected durations (`controller.simulator.estimates`); None: each job's own.
         settings: Name and value of each setting that differs from its family's default.
@@ -60,7 +61,7 @@ class Setting:
     whole: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raise BadSpec for a value out of range, or one that is not whole; `name` is the setting's."""
+        """Raise BadSpec if `value` is out of range or has to be whole and is not; `name` is for the error."""
         if not self.least <= value <= self.most:
             raise BadSpec(f"setting {name}={value:g}: want {self.least:g} to {self.most:g}")
         if self.whole and value != int(value):

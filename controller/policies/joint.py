@@ -18,7 +18,7 @@ remaining service). Each gets the place with which most GPUs of the cluster comp
 servers that no continuing job uses, or servers of jobs later in the order. So a job with an urgent deadline
 gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
 when a better one is free. No GPUs are reserved, and no slots are granted: GPUs that are left are offered to
-each further job, to the last.
+all further jobs in turn.
 
 A job's urgency is computed from the best rate that the job could have alone in this cluster: where no switch
 sums, or links are slow, its deadline is urgent earlier, and a deadline that cannot be met takes nothing from
@@ -50,7 +50,8 @@ from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 from controller.vocabulary import Cluster, Job, Topology, Tree
 
 WAYS = 1
-"""Number of other switches between racks over which each tree is tried."""
+"""Number of alternatives to each tree of shortest paths; each alternative leads over another switch between
+the racks."""
 
 
 def with_candidate_trees(topology: Topology, job: Job) -> list[Job]:
@@ -73,9 +74,10 @@ def _tree(topology: Topology, job: Job, root: str, parents: dict[str, str]) -> T
 
 
 def _detours(topology: Topology, racks: Sequence[str], root: str, straight: Tree) -> Iterator[dict[str, str]]:
-    """Yield the parents of each tree over a switch without servers that `straight` does not use.
+    """Yield alternatives to the tree `straight`, each over a switch that `straight` does not use.
 
-    Only the nearest `WAYS` of these switches are tried, so that no tree takes a long detour.
+    Such a switch has no servers. Only the `WAYS` nearest ones are tried, so that no tree takes a long detour.
+    An alternative is given as the parent of each of its nodes.
     """
     if all(rack == root for rack in racks):
         return
@@ -113,12 +115,13 @@ def on_servers(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> J
 
 
 SLOWED = 1.02
-"""A running job whose iteration takes at most this factor of its time alone keeps its place."""
+"""A running job stays where it is if its iteration takes at most this factor times as long as alone."""
 CLOSE = 0.02
-"""Difference in worth that does not justify a move, as a fraction of a job's GPUs: the first place within
-this difference of the best one is chosen, and a job's present place comes first."""
+"""Difference in worth, as a fraction of a job's GPUs, that does not justify a move. Of the places within this
+difference of the best place, the first one is chosen; a job's present place comes first."""
 PAYS = 4
-"""Other places are tried for a running job only if a move could save the time of this many job starts."""
+"""Minimum saving for which other places are tried for a running job, as a multiple of the time of a job
+start."""
 STARTS = 2
 """Number of job starts that a preemption costs: the new job's, and later the preempted job's second start."""
 
@@ -172,7 +175,8 @@ class Joint:
     def _placed(self, view: View, network: NetworkView) -> Decision:
         """Return the decision that gives each job in turn the place of highest worth beside the running jobs.
 
-        Running jobs are the jobs placed before it, and continuing jobs after it that still have their GPUs.
+        For each job, the running jobs are the jobs placed before it, and the continuing jobs after it that
+        still have their GPUs.
         """
         now_s = view.now_s
         order = sorted(view.jobs.values(), key=lambda job: (*self.rank(job, now_s), job.order))
@@ -237,7 +241,7 @@ class Joint:
         return next(option for option, value in zip(options, values, strict=True) if value >= enough)
 
     def _pays(self, job: JobState, now_s: float) -> bool:
-        """Return whether the best place of the cluster could save a running job the time of `PAYS` starts."""
+        """Return whether a running job could save the time of `PAYS` starts on the cluster's best place."""
         alone_s = self.alone_s(job)
         slower_s = job.iteration_s - alone_s
         several_s = PAYS * job.spec.restart_s
@@ -248,7 +252,10 @@ class Joint:
 
 
 def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
-    """Return the running groups that get enough GPUs if jobs get GPUs in this order, on whichever servers."""
+    """Divide `gpus` GPUs among the jobs in the order of `order`; return the running groups that get enough.
+
+    The servers of the GPUs are not considered.
+    """
     found: list[Group] = []
     for job in order:
         if job.spec.gpus <= gpus:
@@ -259,7 +266,10 @@ def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
 
 
 def _servers(problem: PlacementProblem, job: Job) -> Sequence[str] | None:
-    """Return each worker's server: those that a job names, or else the best; None if they are not free."""
+    """Return each worker's server: the servers that the job names, or else the best ones.
+
+    Returns None if too few GPUs are free there.
+    """
     if not job.servers:
         return locality_on_fast_links(problem, job)
     needs = Counter(job.servers)
@@ -268,7 +278,7 @@ def _servers(problem: PlacementProblem, job: Job) -> Sequence[str] | None:
 
 
 def _slower_here(topology: Topology, job: Job) -> float:
-    """Return the factor by which a job's iteration is longer on its best place than on the fastest links."""
+    """Return the ratio of a job's iteration time on its best place here to the time on the fastest links."""
     free = {server.name: server.gpus for server in topology.servers}
     problem = PlacementProblem(topology, (), random.Random(0))
     vars(problem)["free"] = free
@@ -304,7 +314,7 @@ class _Room:
         return all(gpu in self._gpus.get(self._name_of[gpu], ()) for gpu in gpus)
 
     def at(self, job: JobState, place: Job) -> tuple[str, ...]:
-        """Return the server of each worker of a running job."""
+        """Return the server of each worker of a running job, from the numbers of its GPUs."""
         assert job.group is not None
         return tuple(self._name_of[gpu] for gpu in job.group.gpus)[:: place.gpus_per_worker]
 

@@ -51,8 +51,8 @@ class _ByName(Mapping[str, Found]):
     """Objects of modules by name, imported on first use: importing all takes longer than a short simulation.
 
     Args:
-        places: Each object's place by the object's name: ``module:attribute``, with the module below
-            `controller.policies`.
+        places: By the object's name, where the object is defined: ``module:attribute``, with the name of the
+            module relative to `controller.policies`.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:
@@ -117,7 +117,7 @@ _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "memory": (MEMORIES, "ina.memory"),
     "routing": (ROUTINGS, "ina.routing"),
 }
-"""The built-in policies and the group of entry points, by kind of policy."""
+"""By kind of policy, the built-in policies, and the group of entry points for policies in packages."""
 
 
 def find(kind: str, name: str) -> Any:

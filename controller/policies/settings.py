@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 FRAME_BYTES = 70
-"""Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
+"""Bytes of the Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
 
 
 FEW_SERVERS = 32
-"""Most servers with which `joint` decides within a second, and a simulation with it takes seconds."""
+"""Maximum number of servers with which `joint` decides within a second, and a simulation with `joint` takes
+seconds."""
 
 
 @dataclass(frozen=True, slots=True)

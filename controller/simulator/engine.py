@@ -78,14 +78,15 @@ DECISIONS = 2_000
 """Number of decisions in a row, without an arrival or an end, after which progress is checked."""
 
 LEAST_SPEED = 1e-3
-"""Seconds of work per second that count as progress: jobs that share GPUs run at a tenth of their speed."""
+"""Minimum progress in seconds of work per second: even jobs that share GPUs run at a tenth of their speed."""
 
 LEAST_PART = 1e-9
-"""Least fraction of the remaining work done in `DECISIONS` decisions; with less, all work takes 10¹²."""
+"""Minimum fraction of the remaining work that is done in `DECISIONS` decisions; at a slower pace, all work
+takes more than 10¹² decisions."""
 
 
 class ProgressWatch:
-    """Counter of decisions that raises Stuck when they have no effect."""
+    """Counter of decisions; raises Stuck if many decisions in a row bring no progress."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy

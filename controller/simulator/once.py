@@ -90,7 +90,7 @@ def stage_names(group: Group) -> list[str]:
 
 
 def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
-    """Return sentences for each job, by its name."""
+    """Return sentences about each job of a plan, by job: its service, its group, or why it waits."""
     jobs = [*(job for each in plan.groups for job in each.group.jobs), *plan.waiting]
     ranked = sorted(jobs, key=lambda job: (service(job), job.order))
     place = {job.order: number for number, job in enumerate(ranked, 1)}
@@ -116,7 +116,7 @@ def service(job: JobState) -> float:
 
 
 def together(each: PlannedGroup, number: int) -> list[str]:
-    """Return the speed of member `number` of a group, and the group's utilisation of each resource."""
+    """Return sentences about member `number` of a group: its speed, and the use of each resource."""
     job, its_s = each.group.jobs[number], each.iteration_s[number]
     if len(each.group.jobs) == 1 and not each.group.neighbours:
         return ["has its GPUs for itself"]
@@ -128,7 +128,7 @@ def together(each: PlannedGroup, number: int) -> list[str]:
 
 
 def busy(each: PlannedGroup) -> str:
-    """Return the busy time of each resource of a group in a round."""
+    """Return a sentence that says for which part of a round a group keeps each resource busy."""
     round_s = max(span.end_s for span in each.spans)
     used = [sum(stages) for stages in zip(*profiles(each.group), strict=True)]
     shares = ", ".join(f"{name} {use / round_s:.0%}" for name, use in zip(RESOURCES, used, strict=True))
@@ -136,7 +136,7 @@ def busy(each: PlannedGroup) -> str:
 
 
 def waits(job: JobState, running: Sequence[JobState], slots: FreeGpus) -> str:
-    """Return the reason why a job waits while `slots` are free."""
+    """Return a sentence that says why a job waits although `slots` are free."""
     less = sum(service(other) < service(job) for other in running)
     before = sum(other.order < job.order for other in running)
     return (

@@ -59,10 +59,10 @@ def means(
 
 
 LABEL, TITLE = 32, 100
-"""Most characters of a job's label, and of a title."""
+"""Maximum numbers of characters of a job's label, and of a title."""
 
 MOST_PANELS = 50
-"""Most panels below each other: the size of pictures is limited."""
+"""Maximum number of panels below each other: the size of pictures is limited."""
 
 
 def draw_jcts(jcts_s: Mapping[str, Sequence[float]], path: Path) -> None:
@@ -83,8 +83,8 @@ def draw_jcts(jcts_s: Mapping[str, Sequence[float]], path: Path) -> None:
 def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> None:
     """Draw the queue, and the utilisation of each resource, over the time of each policy's run.
 
-    `curves` come with the end of the run in seconds. Resources that no job has a profile for are left out.
-    Raises PlotsMissing.
+    `curves` has, by policy, the curves of a run and the time in seconds at which the run ended. Resources
+    for which no job has a profile are left out. Raises PlotsMissing.
     """
     used = [name for name in RESOURCES if any(any(c.busy[name]) for c, _ in curves.values())]
     figure, (queue, given, *panels) = new_figure(2 + len(used))
@@ -133,6 +133,9 @@ def draw_timelines(groups: Mapping[str, PlannedGroup], path: Path) -> None:
 
 
 def _plain(text: str, most: int) -> str:
-    """Return a name as a label: short, and neither a formula (a dollar sign) nor hidden (an underscore)."""
+    """Return a name as a label of at most `most` characters that Matplotlib shows as it is written.
+
+    Otherwise a dollar sign would begin a formula, and an underscore at the beginning would hide the label.
+    """
     text = text if len(text) <= most else f"{text[: most - 1]}…"
     return "\N{ZERO WIDTH SPACE}" * text.startswith("_") + text.replace("$", r"\$")

@@ -27,7 +27,7 @@ Report = Callable[[int, float], None]
 """Function that is called with a task's position and the fraction of its jobs that have ended."""
 
 STEPS = 100
-"""Most reports of a task."""
+"""Maximum number of progress reports of a task."""
 
 
 class RayMissing(SchedulingError):
@@ -139,7 +139,10 @@ def _fetch(ray: Any, done: Any) -> SimulationOutcome:
 
 
 def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] | None:
-    """Return a `Progress` that reports the fraction of ended jobs whenever it has grown by a step."""
+    """Return a `Progress` that reports the fraction of ended jobs of task `number`, at most `STEPS` times.
+
+    It reports whenever the fraction has grown by 1 / `STEPS`.
+    """
     if report is None:
         return None
     shown = -1

@@ -64,7 +64,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Samples over time: equally long arrays; `busy` per resource as a fraction of the cluster."""
+    """Samples over time, as arrays of equal length; `busy` has the busy fraction of each resource."""
 
     time_s: Sequence[float]
     queue: Sequence[float]

@@ -87,10 +87,10 @@ def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Itera
 
 
 MOST_JOBS = 1_000_000
-"""Most jobs that can be generated: all are kept in memory."""
+"""Maximum number of jobs that can be generated: all are kept in memory."""
 
 LEAST_LOAD = 1e-6
-"""Least load; the largest is its inverse. Outside this range, times of submission are rounded too much."""
+"""Minimum load; the maximum is its inverse. At other loads, rounding changes times of submission too much."""
 
 LARGEST_SEED = 2**32 - 1
 """Largest seed that all random generators accept, including scikit-learn's."""
@@ -100,7 +100,7 @@ Progress = Callable[[int, int], None]
 
 
 class SimulationFailed(SchedulingError):
-    """A simulation failed; exit code 2 means because of its inputs. The error can be pickled."""
+    """A simulation failed; `exit_code` is 2 if its inputs are the reason, else 1. Can be pickled."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message, exit_code)
@@ -118,8 +118,8 @@ class Source:
         trace: The file; None: jobs are generated.
         format: Format of the file; "": detected from its first line.
         count: Number of generated jobs.
-        load: Offered load of generated jobs, as a multiple of the cluster's capacity; a trace's jobs arrive
-            this many times as fast.
+        load: For generated jobs, the offered load as a multiple of the cluster's capacity. For a trace, the
+            factor by which jobs arrive faster than in the file.
         seed: Seed of generated jobs.
         kind: The family of policies that generated jobs are for (`kind_for`).
     """
@@ -209,9 +209,9 @@ def kind_for(policies: Iterable[str]) -> str:
 
 
 def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
-    """Return a function that raises for a job whose speed alone these policies' speed models do not know.
+    """Return a function that checks that the speed of a job alone is known, and raises an error if not.
 
-    Raises the errors of `make`.
+    The speed has to be known to the speed model of each of these policies. Raises the errors of `make`.
     """
     # one speed model for each family; user-defined policies may bring their own
     of_families = {name if is_user_defined(name) else family(name): name for name in policies}
@@ -284,7 +284,7 @@ MEASURES = (
 """Metrics that are averaged over seeds."""
 
 MOST_TASKS = 100_000
-"""Most simulations of one sweep: all their outcomes are kept until the end."""
+"""Maximum number of simulations of one sweep: all their outcomes are kept until the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Control of switches: programs and rows, admission of jobs to one or to a tree of them, leases."""
+"""Control of switches: programs, table entries, leases, admission of jobs to one switch or to a tree."""

@@ -1,8 +1,8 @@
 """What a switch program offers to jobs, read from its P4Info: programs are not recognised by their names.
 
-The rows that a controller writes name tables, match fields, actions and parameters, so sample rows are
-compared with the program's. A program may have further objects. Registers, which no controller reads or
-writes, show what slots can do:
+The entries that a controller writes name tables, match fields, actions and parameters. So sample entries are
+compared with the tables and actions of the program, which may have others, too. Registers, which no
+controller reads or writes, show what slots can do:
 
 ================  =======================================================  =================================
 feature           P4Info has                                               meaning
@@ -94,7 +94,10 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
 
 
 def missing(program: ProgramInfo, rows: Iterable[Entry]) -> list[str]:
-    """Return the names of the parts that a program lacks for these rows; none if it can hold all of them."""
+    """Return the names of the tables, fields, actions and parameters that a program lacks for these entries.
+
+    The result is empty if the program can hold all of them.
+    """
     found = (each for row in rows if isinstance(row, TableEntry) for each in _missing_for(program, row))
     return list(dict.fromkeys(found))
 

@@ -58,7 +58,7 @@ class ReconcileReport:
 
     @property
     def done(self) -> bool:
-        """True if nothing waits and no switch was skipped."""
+        """Whether nothing has to wait and no switch was skipped."""
         return not self.waiting and not self.left_out
 
     def __str__(self) -> str:
@@ -100,13 +100,13 @@ class Fleet:
         self._unchanged: dict[str, _UnchangedSwitch] = {}
         """The switches that needed no action when they were compared last."""
         self._known_jobs: dict[str, dict[int, Admission]] | None = None
-        """By switch and job id: the jobs desired at the last comparison, updated by this fleet's admissions
-        and removals; None: the switches may hold other jobs."""
+        """The jobs desired at the last comparison, by switch and job id, with the jobs that this fleet has
+        admitted and removed since. None: the switches may hold other jobs."""
         self._refused = False
         """Whether the last admission of several jobs failed; if so, the next jobs are admitted one by one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
-        """By switch, counter row and generation: the last counts of the job, and how many packets the switch
-        had received before."""
+        """By switch, counter row and generation: the last counts of the job, and the number of packets that
+        the switch had received when they were read."""
 
     # ------------------------------------------------------------------ its switches
 
@@ -226,7 +226,7 @@ class Fleet:
             raise [*gone, *failed][-1]
 
     def _clear(self, observed: Mapping[str, SwitchState], goes: Callable[[Admission], bool]) -> list[Action]:
-        """Remove the jobs for which `goes` is true, and rows that belong to no job, within turns."""
+        """Remove the jobs for which `goes` is true, and rows that belong to no job; call within `_turns`."""
         return self._apply_actions(reconcile({}, observed, may_remove=goes).actions)
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
@@ -236,7 +236,7 @@ class Fleet:
                 self.controllers[name].renew(on_switch, registration)
 
     def check(self, admission: TreeAdmission) -> None:
-        """Make sure that all switches of a job still have it. Raises what `SwitchSession.check` raises."""
+        """Check that all switches of a job still have it. Raises the errors of `SwitchSession.check`."""
         for name, on_switch in admission.switches.items():
             with switch_in_errors(name):
                 self.controllers[name].check(on_switch)
@@ -258,9 +258,9 @@ class Fleet:
         return swept
 
     def lease_wait_s(self) -> float | None:
-        """Return the seconds after which each lease has been renewed or has expired; None: each has already.
+        """Return the seconds after which the state of every lease is known: renewed, or expired.
 
-        Call `sweep` repeatedly until then.
+        Returns None if it is known already. Call `sweep` repeatedly until then.
         """
         found = (controller.leases.lease_wait_s() for controller in self.controllers.values())
         return max((wait_s for wait_s in found if wait_s is not None), default=None)
@@ -283,16 +283,16 @@ class Fleet:
     ) -> ReconcileReport:
         """Make the switches hold these jobs and no others: read, decide, write, report.
 
-        If there is nothing to do, nothing is written, and no turn is taken. A switch that cannot be reached,
-        or does not serve such jobs, is skipped, and the report says why. Call this again after an error
-        (earlier writes stay), and while a step waits.
+        If there is nothing to do, nothing is written, and other controllers are not blocked. A switch that
+        cannot be reached, or does not serve such jobs, is skipped, and the report says why. Call this again
+        after an error (earlier writes stay), and while a step waits.
 
         Args:
             desired: All jobs that should be there, as `admit` returned them, or with other slots. Of a job
                 that is moving, the region to which it moves is the desired one.
             program: The program for switches that have none.
-            may_remove: Whether another job that is there is removed; by default a job without a lease, or
-                whose lease was seen to expire.
+            may_remove: Function that returns whether a job that is not desired may be removed; by default, if
+                it has no lease, or its lease was seen to expire.
             revisions: Revisions of the switches that report one, read just before. A switch with the same
                 revision as when it needed no action is not read again.
             doubtful: Switches that seem to hang: they get 1 s to answer. A switch that did not answer the
@@ -369,7 +369,7 @@ class Fleet:
             yield observed
 
     def _apply_actions(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
-        """Apply actions within turns, and return them; counters of `fresh` switches are still zero.
+        """Apply actions, and return them; call within `_turns`. Counters of `fresh` switches are still zero.
 
         Jobs are admitted last and together, which takes a few requests instead of several for each job.
         """
@@ -581,7 +581,7 @@ class Fleet:
     # ------------------------------------------------------------------ ordinary traffic
 
     def bridge(self, mac: str, ports: Mapping[str, int]) -> None:
-        """Make switches send ordinary frames for a MAC address out of the port that `ports` has for each.
+        """Make switches send ordinary frames for a MAC address out of a port; `ports` has the port by switch.
 
         Raises SwitchError.
         """
@@ -609,7 +609,10 @@ def _load_all(
     left_out: dict[str, str],
     done: list[Action],
 ) -> dict[str, SwitchState]:
-    """Load a program on switches, and read these: in parallel, because loading takes time."""
+    """Load a program on several switches in parallel, because loading takes time; then read the switches.
+
+    Switches on which this fails are added to `left_out`, and the loads to `done`.
+    """
 
     def load(controller: SwitchSession) -> tuple[bool, SwitchState]:
         return controller.load(program), controller.observe()

@@ -68,7 +68,7 @@ def decode_registration(metadata: bytes) -> Registration | None:
 
 
 Row = TableEntry | MulticastGroup
-"""A row of a job on a switch."""
+"""A row of a job on a switch: a table entry, or a multicast group."""
 
 Key = int | tuple[str, tuple[tuple[str, object], ...]]
 """Unique key of a row on its switch: a group's number, or an entry's table and match."""
@@ -85,7 +85,7 @@ def key_of(row: Row) -> Key:
 
 
 def job_row(admission: Admission) -> TableEntry:
-    """Make the row that admits the job's packets."""
+    """Make the job's entry in the job table, which admits the job's packets."""
     return TableEntry(
         names.JOB,
         {names.JOB_KEY: admission.job},
@@ -125,9 +125,10 @@ def change_row(admission: Admission) -> TableEntry:
 
 
 def supporting_rows(admission: Admission) -> tuple[Row, ...]:
-    """Make the job's other rows: members by port, their addresses by bit, the uplink, the multicast group.
+    """Make the job's rows in other tables than the job table, and its multicast group.
 
-    Raises BadJob for an invalid address; ValueError for a member or an uplink without a port.
+    The rows are: members by port, their addresses by bit, and the uplink. Raises BadJob for an invalid
+    address; ValueError for a member or an uplink without a port.
     """
     rows: list[Row] = []
     replicas = []
@@ -304,7 +305,10 @@ def _admission(job: int, row: TableEntry, found: _JobRows) -> Admission:
 
 
 def _port(rows: Iterable[TableEntry], bit: int) -> tuple[int | None, int, range]:
-    """Return the port of a contribution bit, all bits of that port, and the nodes behind it."""
+    """Return the port at which packets with a contribution bit enter, all bits of this port, and its nodes.
+
+    These nodes are the nodes of the tree behind the port.
+    """
     for row in rows:
         if row.params["bitmap"] & bit:
             first, count = row.params["first_node"], row.params["node_count"]
@@ -360,23 +364,26 @@ class RowCache:
         self._rows: dict[Key, Row] | None = None
         """These rows with all writes since then; None: nothing was written since then."""
         self.in_turn = False
-        """Whether the controller has its turn at the switch."""
+        """Whether this controller is now the only one that may write to the switch (`Target.turn`)."""
         self._in_doubt = False
 
     def begin(self, *, undisturbed: bool) -> None:
-        """Begin a turn; `undisturbed`: no other controller has had a turn since this controller's last."""
+        """Begin a turn, in which no other controller writes to the switch (`Target.turn`).
+
+        `undisturbed`: no other controller has had a turn since this controller's previous turn.
+        """
         self.in_turn, self._in_doubt = True, False
         if not undisturbed:
             self._read = self._rows = None
 
     def end(self) -> None:
-        """End the turn."""
+        """End the turn: other controllers may write to the switch from now on."""
         self.in_turn = False
 
     def rows(self) -> list[Row] | None:
-        """Return the rows if they are known and this is a turn; None: they have to be read.
+        """Return the rows if they are known for certain; None: they have to be read.
 
-        Outside a turn, other controllers may be writing.
+        Outside a turn they are not certain, because other controllers may be writing.
         """
         if self._read is None or not self.in_turn:
             return None

@@ -26,9 +26,10 @@ NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
 
 
 BESIDE_FAN_IN = 2
-"""Children of a root that is at a fallback server: the worker beside it, and the uppermost switch."""
+"""Number of children of a tree's root that is at a fallback server: a worker on the same machine, and the
+uppermost switch."""
 BESIDE_WORKER, BESIDE_SWITCH = 0b01, 0b10
-"""Contribution bits of these two children."""
+"""Contribution bits of this worker and of this switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,10 @@ class Downlink:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A job for admission to `root` and all switches below it; for the other fields see `Part`."""
+    """A job and the switches to which it is admitted: `root`, and all switches below it.
+
+    For fields without a description see `Part`.
+    """
 
     root: Branch
     slots: int = 0
@@ -127,7 +131,7 @@ class _Node:
 
 
 class _Layout:
-    """One run of `lay_out`: properties common to all switches, and the next free node id."""
+    """One run of `lay_out`: the properties that all switches have in common, and the next free node id."""
 
     def __init__(self, deployment: Deployment, max_members: int) -> None:
         self._deployment = deployment
@@ -137,10 +141,10 @@ class _Layout:
         self._next_id = 0
 
     def above_all(self) -> Uplink | None:
-        """Return the uplink of the uppermost switch to node 0 at the fallback server; None: it is a switch.
+        """Return the uplink of the uppermost switch if the tree's root is at the fallback server, else None.
 
-        Node 0 is at the server if a worker is there (`Deployment.beside`). Raises BadJob if the uppermost
-        switch then only forwards, or the job has no fallback server.
+        The root is there if a worker runs on the fallback server's machine (`Deployment.beside`); it is node
+        0. Raises BadJob if the uppermost switch then only forwards, or the job has no fallback server.
         """
         if self._deployment.beside is None:
             return None
@@ -214,7 +218,7 @@ def _ranks(switch: Branch) -> range:
 
 
 def _bits(switch: Branch) -> int:
-    """Return the number of contributions from a switch's children."""
+    """Return the number of contributions that a switch receives from its children."""
     below = (_bits(link.child) if link.child.transit else 1 for link in switch.links)
     return len(switch.members) + sum(below)
 
@@ -247,9 +251,10 @@ def fallback_udp_port(topology: Topology, server: str) -> int:
 def split_off_beside(
     members: dict[str, list[Member]], server: str, topology: Topology
 ) -> tuple[dict[str, list[Member]], Member | None]:
-    """Split off the worker on the fallback server's machine; return the other workers, and this one or None.
+    """Separate the worker on the fallback server's machine from the other workers.
 
-    The machine is at one port of a switch, which is the fallback server's (`Deployment.beside`).
+    The machine has one port at a switch, which the fallback server uses (`Deployment.beside`). Returns the
+    other workers by switch, and the worker on this machine; None: there is none.
 
     Raises:
         BadSpec: no other worker is left for a switch to sum.
@@ -378,7 +383,7 @@ class TreeAdmission:
 
     switches: Mapping[str, Admission]
     beside: Member | None = None
-    """The worker beside the fallback server (`Deployment.beside`), of which no switch knows; None: there is
+    """The worker beside the fallback server (`Deployment.beside`), which no switch knows. None: there is
     none, or the job was read from the switches."""
 
     @property
@@ -398,7 +403,7 @@ class TreeAdmission:
 
     @property
     def window(self) -> int:
-        """Most packets in flight of a worker."""
+        """Maximum number of packets of a worker in flight."""
         return self._any.window
 
     @property

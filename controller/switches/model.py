@@ -152,7 +152,8 @@ class Uplink:
 
     `port` is the switch's own port for it; None: the controller chooses a port. The parent is node `node` of
     the tree, which sums `fan_in` contributions; `bitmap` has the contribution bit of this switch's sums, none
-    if it only forwards its members' packets. For a fallback server these three are 0.
+    if it only forwards its members' packets. For a fallback server, `node`, `fan_in` and
+    `bitmap` are 0.
     """
 
     port: int | None
@@ -220,15 +221,16 @@ class Part:
         return sum(m.bitmap.bit_count() for m in self.members)
 
     def packets_under_way(self) -> int:
-        """Most packets in flight of a worker, if the region does not limit them further."""
+        """Return the maximum number of packets of a worker in flight, unless the region allows fewer."""
         return self.slots // 2 if self.window is None else self.window
 
 
 @dataclass(frozen=True, slots=True)
 class RegionChange:
-    """A shared job's move to another `region`, which begins some packets after the switch has got its row.
+    """A shared job's move to another `region` of slots.
 
-    `number` distinguishes this move from earlier ones of the same counter row: its high bits are the job's
+    The job begins to use the new region some packets after the switch has got the table entry for the move.
+    `number` distinguishes this move from earlier moves of the same counter row: its high bits are the job's
     generation, its low 32 bits the switch's settled count (p4src/include/addressing.p4) when the move began.
     """
 
@@ -247,7 +249,7 @@ class Registration:
     The switch stores it without reading it, and returns it to all readers of the row. With `lease_s` the
     holder promises to remove the job, and to write this again before that time has passed, each time with one
     more in `renewals` (`controller.switches.leases`); infinite: an earlier version wrote the lease, and other
-    processes do not know its end. `age_s` and `goodput_bps` are as of the last renewal.
+    processes do not know its end. `age_s` and `goodput_bps` are from the last renewal.
     """
 
     holder: str

@@ -209,7 +209,11 @@ def plan(
 
 
 def check_mode(part: Part, info: SwitchInfo) -> None:
-    """Raise ProgramMismatch unless the switch's program serves such jobs; it serves one mode only."""
+    """Raise ProgramMismatch unless the switch's program serves jobs of the part's mode.
+
+    A program serves either shared or exclusive jobs. Also raises it if the part needs preemption, and the
+    program lacks it.
+    """
     if part.mode != info.mode:
         raise ProgramMismatch(
             f"the job is {part.mode}, and {info.title} is for {info.mode} jobs: on one switch either all jobs"

@@ -52,7 +52,10 @@ class ProgramBundle:
 
 
 def objects(p4info: Any) -> ProgramInfo:
-    """Return a P4Info's objects by name; for our Tofino programs, by the v1model programs' names."""
+    """Return the tables, actions, counters and registers of a P4Info, by name.
+
+    A Tofino program of ours is described with the names that the v1model programs have (`as_seen`).
+    """
     actions = {action.preamble.id: action for action in p4info.actions}
     found = ProgramInfo(
         architecture=p4info.pkg_info.arch,

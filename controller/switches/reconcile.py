@@ -45,7 +45,7 @@ from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)
 MOST_ENTRIES = 32 * COLUMNS
-"""Most entries in one request; all counters of a job fit into one request."""
+"""Maximum number of entries in one request; all counters of a job fit into one request."""
 
 Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
@@ -68,7 +68,7 @@ class SwitchState:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The same kind of update of some entries, in unspecified order."""
+    """Some entries, and the kind of update to apply to each of them, in unspecified order."""
 
     kind: Kind
     entries: tuple[Entry, ...]
@@ -154,8 +154,8 @@ def reconcile(
             moves is the desired one. A registration is written with its job and renewed by its holder: only
             its presence is compared.
         observed: By switch, the rows that are there; switches that are only in `desired` are skipped.
-        may_remove: Whether an undesired job, or a job whose id a desired one needs, is removed; by default
-            if it has no lease.
+        may_remove: Function that returns whether an undesired job, or a job whose id a desired job needs, may
+            be removed; by default, if it has no lease.
 
     Raises:
         BadJob: a switch cannot hold the desired jobs: two jobs have one id, generation, counter row or

@@ -64,8 +64,8 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 class SwitchSession:
     """A session with one switch: reads and writes the content of the switch that `target` reaches.
 
-    `clock` returns wall-clock seconds; `rng` draws job ids; `ticks_s`, a clock that does not go back,
-    measures leases. Tests replace these. A turn waits at most `turn_timeout_s` for other controllers, or
+    `clock` returns wall-clock seconds, and `rng` draws job ids. `ticks_s` is a clock that does not go back;
+    it measures leases. Tests replace these. `turn` waits at most `turn_timeout_s` for other controllers, or
     `load_turn_timeout_s` to load the first program of a switch.
     """
 
@@ -94,8 +94,8 @@ class SwitchSession:
         self._row_cache = RowCache((*TABLES, names.CHANGE))
         self._last_generation: int | None = None
         self.owner: Owner | None = None
-        """The owner whose mark the switch gets before the first write; a switch with another owner's mark is
-        not written. None: any switch is written."""
+        """The owner whose mark the switch gets before the first write. A switch that has another owner's mark
+        is not written. None: any switch is written, and none is marked."""
         self._owned = False
         self._kept = ExitStack()
         """The turn of `keep_turn`."""
@@ -125,22 +125,27 @@ class SwitchSession:
         return self._target.address
 
     def turn(self) -> AbstractContextManager[None]:
-        """Be the only controller that writes during the block; a block within another shares its turn.
+        """Be the only controller that writes during the block.
 
-        Raises NotPrimary if another controller stays primary.
+        A block within another block has no effect of its own. Raises NotPrimary if another controller stays
+        primary.
         """
         return self._turn(self._turn_timeout_s)
 
     def keep_turn(self) -> None:
-        """Keep one turn until `close`, which saves elections, for a switch that no other controller reaches.
+        """Be the only controller that writes from now on until `close`: one `turn` for all writes.
 
-        The switch's rows are then read once, and again only after a failed write. Raises NotPrimary.
+        This saves elections, for a switch that no other controller reaches. The switch's rows are then read
+        once, and again only after a failed write. Raises NotPrimary.
         """
         self._kept.enter_context(self.turn())
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
+        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+
+        Valid only within `turn`.
+        """
         return self._target.undisturbed
 
     @contextmanager
@@ -189,7 +194,7 @@ class SwitchSession:
         return row
 
     def _mark(self, owner: Owner, take_over: bool) -> None:
-        """Make sure, within a turn, that the switch has the owner's mark. Raises OtherOwner."""
+        """Make sure that the switch has the owner's mark; call within `turn`. Raises OtherOwner."""
         program = self._target.program()
         if program is None or names.BRIDGE not in program.tables:
             self._owned = program is not None  # it has no place for a mark
@@ -205,10 +210,10 @@ class SwitchSession:
         self._owned = True
 
     def _is_left(self, owner: Owner) -> bool:
-        """Return whether an owner is gone.
+        """Return whether an owner is gone, so that its mark no longer counts.
 
-        A process of our owner is gone unless it is known to run. Another owner is gone if its process is
-        known to have ended, and no job on the switch lacks a lease.
+        Another process of our own owner is gone unless it is known to run. Another owner is gone if its
+        process is known to have ended, and every job on the switch has a lease.
         """
         assert self.owner is not None
         if owner.id == self.owner.id:
@@ -224,7 +229,7 @@ class SwitchSession:
         Args:
             bundle: the program.
             replace: whether another program may be replaced.
-            similar: whether another program may stay if it offers jobs as much (`SwitchInfo.covers`).
+            similar: whether another program may stay if it serves the same jobs (`SwitchInfo.covers`).
 
         Raises OtherProgram if the switch runs another program that may not be replaced, and ProgramMismatch
         if it runs another program that serves jobs. Nothing is changed then.
@@ -238,7 +243,8 @@ class SwitchSession:
             return False
         if similar and not replace and self._covers(bundle):
             _log.warning(
-                "the switch at %s runs another program than '%s', which stays because it offers jobs as much",
+                "the switch at %s runs another program than '%s',"
+                " which stays because it serves the same jobs",
                 self.address,
                 bundle.name,
             )
@@ -297,7 +303,10 @@ class SwitchSession:
 
     @property
     def program(self) -> ProgramInfo:
-        """Objects of the loaded program. Raises NoProgram if there is none."""
+        """The tables, actions, counters and registers of the loaded program.
+
+        Raises NoProgram if there is none.
+        """
         if self._program is None:
             self._program = self._target.program()
             if self._program is None:
@@ -313,7 +322,7 @@ class SwitchSession:
     # ------------------------------------------------------------------ jobs
 
     def jobs(self) -> dict[int, Admission]:
-        """Read the jobs that the switch serves now, of all controllers."""
+        """Read all jobs that the switch serves now, also jobs of other controllers."""
         return self._contents().jobs
 
     def renew(self, admission: Admission, registration: Registration) -> None:
@@ -351,9 +360,10 @@ class SwitchSession:
         return row
 
     def watch_leases(self) -> list[Admission]:
-        """Look at the leases of all jobs; return the jobs with only the properties that the job table has.
+        """Look at the leases of all jobs; return the jobs.
 
-        A lease runs out only while it is watched: call this repeatedly. Raises SwitchError.
+        The jobs have only the properties that are in the job table. A lease can expire only while it is
+        watched: call this repeatedly. Raises SwitchError.
         """
         self.info()
         return [*self._parsed(self._target.read([names.JOB])).jobs.values()]
@@ -365,7 +375,7 @@ class SwitchSession:
         return found
 
     def has_moved(self, moving: Admission) -> bool:
-        """Read whether a job's move to other slots is over, so that no packet needs the old ones."""
+        """Read whether a job's move to other slots is over, so that no packet needs its previous slots."""
         return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
 
     def counters(self, job: int) -> dict[str, int]:
@@ -438,7 +448,7 @@ class SwitchSession:
     # ------------------------------------------------------------------ ordinary traffic
 
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
-        """Write entries of `controller.switches.forwarding`, replacing those with the same match.
+        """Write entries of `controller.switches.forwarding`; replace entries that have the same match.
 
         Raises SwitchError; UnknownName; ValueError for a wrong value. Entries before the failing one stay.
         """
@@ -455,9 +465,10 @@ class SwitchSession:
                     self._write("MODIFY", [entry])
 
     def update_entries(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
-        """Write these entries where missing or different; return the number written. Raises SwitchError.
+        """Write the entries that the switch lacks or has with other content; return how many were written.
 
         Other entries of these tables stay, but entries with the match of an entry in `without` are deleted.
+        Raises SwitchError.
         """
         wanted = list(entries)
         there = self._target.read(sorted({each.table for each in wanted}))
@@ -512,7 +523,7 @@ class SwitchSession:
         return contents
 
     def _read_rows(self) -> list[Row]:
-        """Return the rows of all jobs; within a turn known rows are not read again."""
+        """Return the rows of all jobs; within `turn`, rows that are known are not read again."""
         rows = self._row_cache.rows()
         if rows is None:
             moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
@@ -608,4 +619,4 @@ def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
         found.append(f"its slots are {'' if running.salted else 'not '}salted, as in ATP")
     if running.mode == offers.mode:
         found += [f"it lacks {what}" for each, what in running.lacks.items() if each not in offers.lacks]
-    return "; ".join(found) or "it offers jobs the same, but is compiled from other source"
+    return "; ".join(found) or "it serves the same jobs, but is compiled from other source"

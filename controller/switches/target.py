@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lpm:
-    """The first `prefix_len` bits of `value`."""
+    """A longest-prefix match: a field's first `prefix_len` bits must equal the first bits of `value`."""
 
     value: int
     prefix_len: int
@@ -32,7 +32,7 @@ class Lpm:
 
 @dataclass(frozen=True, slots=True)
 class Ternary:
-    """The bits of `value` where `mask` has ones."""
+    """A ternary match: a field must equal `value` in the bits where `mask` has ones."""
 
     value: int
     mask: int
@@ -40,7 +40,7 @@ class Ternary:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`low` to `high`, both included."""
+    """A range match: a field must lie between `low` and `high`, both included."""
 
     low: int
     high: int
@@ -76,7 +76,7 @@ class MulticastGroup:
 
 @dataclass(frozen=True, slots=True)
 class CounterCell:
-    """One cell of an indirect counter."""
+    """One cell of an indirect counter, with the packets and bytes that it has counted."""
 
     counter: str
     index: int
@@ -97,12 +97,16 @@ Entry = TableEntry | MulticastGroup | CounterCell | RegisterCell
 
 
 Kind = Literal["INSERT", "MODIFY", "DELETE"]
-"""Kind of update of an entry."""
+"""How an update changes an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table: entries that it has room for, kind of match (``exact``, …) by field, names of its actions."""
+    """A table of a program.
+
+    `size` is the number of entries that it has room for, `keys` has the kind of match (``exact``, …) of each
+    field, and `actions` the names of its actions.
+    """
 
     size: int
     keys: Mapping[str, str]
@@ -111,10 +115,10 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
-    """The objects of a program by name, with their sizes.
+    """The tables, counters, registers and actions of a program, by name.
 
-    `counters` (indirect ones) and `registers` have numbers of cells, `actions` the bits of each parameter.
-    `cookie` identifies a running program; 0: not asked for, or none.
+    `counters` (indirect ones) and `registers` have numbers of cells; `actions` has the number of bits of each
+    parameter. `cookie` identifies a running program; 0: it has none, or was not asked for it.
     """
 
     tables: Mapping[str, TableInfo]
@@ -124,8 +128,8 @@ class ProgramInfo:
     cookie: int = 0
     architecture: str = "v1model"
     physical: ProgramInfo | None = None
-    """For one of our Tofino programs, the program with its own names, before
-    `controller.switches.tofino_rows.as_seen` renamed its objects; else None."""
+    """For a Tofino program of ours, its description with the names in its own source; the other fields have
+    the names of the v1model programs (`controller.switches.tofino_rows.as_seen`). None for other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +152,14 @@ class Target(Protocol):
 
     @property
     def restarts(self) -> int:
-        """Number of observed restarts of the switch; only a turn can reveal a restart."""
+        """Number of observed restarts of the switch; a restart is noticed only when a `turn` begins."""
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
+        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+
+        Valid only within `turn`.
+        """
 
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""
@@ -173,21 +180,21 @@ class Target(Protocol):
         """Return True if the switch runs this program."""
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
-        """Make the switch run this program; return False if it did already.
+        """Make the switch run this program; return False if it already runs it.
 
-        Before another program is replaced, `replacing` is called with its objects and the number of entries
-        in its tables; if it raises, that program stays.
+        Before another program is replaced, `replacing` is called with its description and the number of
+        entries in its tables; if `replacing` raises an error, that program stays.
         """
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries, in unspecified order.
+        """Insert, modify or delete entries, as `kind` says, in unspecified order.
 
         Raises Refused if any of them failed; the others took effect. UnknownName, with nothing written, if
         the program has no such table, field, action, parameter or counter.
         """
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
-        """Read all entries of these tables but the defaults, and all multicast groups."""
+        """Read all entries of these tables except default entries, and all multicast groups."""
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
         """Read the entry of a table with this match; None if there is none."""

@@ -62,7 +62,11 @@ _BRIDGE = {
 
 
 class TofinoTarget:
-    """A `Target` in front of another one: translates for our Tofino programs, else passes calls on."""
+    """A `Target` that lets controllers use our Tofino programs like v1model programs.
+
+    It translates calls to the `Target` behind it, whose switch runs the program. If the switch runs another
+    kind of program, calls are passed on unchanged.
+    """
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -77,7 +81,10 @@ class TofinoTarget:
 
     @property
     def undisturbed(self) -> bool:
-        """Within `turn`: whether no other controller has had one since our last turn; False if unknown."""
+        """Whether no other controller can have written since this controller's last `turn`; False if unknown.
+
+        Valid only within `turn`.
+        """
         return self._target.undisturbed
 
     def close(self) -> None:
@@ -110,7 +117,7 @@ class TofinoTarget:
         return anew
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries.
+        """Insert, modify or delete entries, as `kind` says.
 
         Raises Refused; UnknownName; BadJob for a job that programs for Tofino cannot serve.
         """
@@ -134,7 +141,7 @@ class TofinoTarget:
                 self._update(job, opens=kind == "INSERT" and opens)
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
-        """Read all entries of these tables but the defaults, and all multicast groups."""
+        """Read all entries of these tables except default entries, and all multicast groups."""
         if self._physical is None:
             return self._target.read(tables)
         wanted = set(tables)
@@ -165,7 +172,10 @@ class TofinoTarget:
         return NEIGHBOUR in self._physical.tables
 
     def _update(self, job: int, *, opens: bool) -> None:
-        """Update the program's own tables from a job's stored rows; `opens`: it has just been admitted."""
+        """Update the program's own tables from a job's stored rows.
+
+        `opens`: whether the job has just been admitted.
+        """
         jobs = parse(self.read(TABLES), job_groups=range(0)).jobs
         admission = jobs.get(job)
         if admission is None:
@@ -222,7 +232,11 @@ def _key(row: TableEntry) -> tuple[str, tuple[tuple[str, Match], ...], int]:
 
 
 def _kept(entry: Entry) -> Entry:
-    """Return the entry that stores a row of a job; other entries only get the program's own names."""
+    """Convert an entry of the v1model programs to the entry that the Tofino switch stores.
+
+    A job's row becomes the metadata of an entry in the receiver table. A bridge row or a counter cell only
+    gets the names of the Tofino program. Any other entry is returned unchanged.
+    """
     match entry:
         case CounterCell():
             return replace(entry, counter=COUNTER)
@@ -251,7 +265,7 @@ def _kept_match(table: str, match: Mapping[str, Match]) -> dict[str, Match]:
 
 
 def _seen(row: TableEntry) -> TableEntry | None:
-    """Return the row that an entry stores; None if it stores none."""
+    """Return the job's row that `_kept` stored in an entry; None if the entry stores none."""
     kind = row.match.get(KIND_KEY)
     table = _TABLE_OF.get(kind) if row.table == RECEIVER and isinstance(kind, int) else None
     if table is None:

@@ -40,7 +40,7 @@ NEVER_USED = 0xFFFF_FFFF
 """The PSN in a slot that no packet has used yet, in the exclusive program."""
 
 SELF_PORT, SELF_GROUP = 68, 0xFFFF
-"""The port that leads back into the pipeline, and the multicast group of just this port (shared program)."""
+"""The port that leads back into the pipeline, and the multicast group of this port (program shared)."""
 
 GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = range(1, 6)
 RELEASE = 15
@@ -56,7 +56,10 @@ def is_ours(program: ProgramInfo) -> bool:
 
 
 def as_seen(program: ProgramInfo) -> ProgramInfo:
-    """Return a Tofino program of ours with the v1model programs' names, as controllers see it."""
+    """Return the description of a Tofino program with the names that the v1model programs have.
+
+    Controllers see our Tofino programs under these names. Other programs are returned unchanged.
+    """
     if not is_ours(program):
         return program
     jobs = program.tables[EXITS].size // 2
@@ -192,7 +195,10 @@ def _neighbour(
     node: Range = _ANY_NODE,
     priority: int = 1,
 ) -> TableEntry:
-    """Return a row for packets other than contributions: with `passes` they pass, else they go to a slot."""
+    """Return the entry for one kind of packets that are not contributions.
+
+    With `passes`, the packets are forwarded with these parameters; with None, they go to a slot.
+    """
     match = {**_from(admission, port, node=node), KIND_KEY: kind}
     if node == _ANY_NODE:
         del match["hdr.ina.node"]  # a range of everything is left out

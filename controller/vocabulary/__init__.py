@@ -84,11 +84,12 @@ __all__ = [
 ]
 
 _MODULES = ("errors", "job", "topology", "cluster", "catalog", "files")
-"""Modules that are searched for a public name, quick ones first: `files` takes as long as all others."""
+"""Modules in which `__getattr__` looks for a public name. Modules that import quickly come first: `files`
+takes as long as all others together."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on its first use: importing all of them takes longer than many commands run."""
+    """Import a public name when it is first used: importing all names takes longer than many commands run."""
     if name in __all__:
         for module in _MODULES:
             found = getattr(importlib.import_module(f"controller.vocabulary.{module}"), name, None)

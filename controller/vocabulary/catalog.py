@@ -228,7 +228,7 @@ class CatalogEntry:
     sizes: Mapping[str, int]
     """Its sizes in the order in which users type them, with their defaults."""
     make: Callable[..., Topology]
-    """Makes the topology from the sizes, in that order, and from `servers` and `link`."""
+    """Function that makes the topology from the sizes, in this order, and from `servers` and `link`."""
 
 
 CATALOG: Mapping[str, CatalogEntry] = {

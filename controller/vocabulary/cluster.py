@@ -12,7 +12,7 @@ from controller.vocabulary.errors import BadSpec, plural
 from controller.vocabulary.topology import Server, Topology
 
 MOST_GPUS = 1_000_000
-"""Most GPUs of a cluster: schedulers track each of them."""
+"""Maximum number of GPUs of a cluster: schedulers track each of them."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from controller.vocabulary.errors import BadSpec
 FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
 MAX_SHOWN = 20
-"""Most names that an error lists."""
+"""Maximum number of names that an error lists."""
 MAX_LENGTH = 60
-"""Most characters of a value that an error shows."""
+"""Maximum number of characters of a value that an error shows."""
 
 Where = tuple[str | int, ...]
 """The path of a value in a document: keys of tables and positions in lists."""
@@ -133,7 +133,10 @@ def _between(value: object, least: float, most: float) -> bool:
 
 
 def check_text(check: Check, **schema: Any) -> Check:
-    """Attach a JSON Schema to a check, and return the check, which may accept more values than the schema."""
+    """Attach a JSON Schema to a check, and return the check.
+
+    The check may accept values that the schema does not allow.
+    """
     setattr(check, "schema", schema)  # noqa: B010 - of a function
     return check
 
@@ -145,7 +148,7 @@ def json_schema(check: Check) -> Mapping[str, Any]:
 
 
 def whole(least: int, most: int) -> Check:
-    """Return the check for a whole number; 1e3 is one, true is not."""
+    """Return the check that a value is a whole number from `least` to `most`; 1e3 is whole, true is not."""
 
     def check(value: object) -> str | None:
         good = _between(value, least, most) and value == int(value)  # type: ignore[call-overload]
@@ -155,13 +158,13 @@ def whole(least: int, most: int) -> Check:
 
 
 def number(least: float, most: float, unit: str = "a number", *, above: bool = False) -> Check:
-    """Return the check for a finite number.
+    """Return the check that a value is a finite number from `least` to `most`.
 
     Args:
         least: The lowest valid value.
         most: The highest valid value.
         unit: The wanted quantity, for the error message, such as "seconds".
-        above: `least` itself is not valid.
+        above: Whether `least` itself is invalid.
     """
 
     def check(value: object) -> str | None:
@@ -182,7 +185,7 @@ check_text(flag, type="boolean")
 
 
 def one_of(choices: Collection[str]) -> Check:
-    """Return the check for one of these texts."""
+    """Return the check that a value is one of these texts."""
     wanted = f"want one of {', '.join(map(repr, choices))}"
     return check_text(lambda value: None if value in choices else wanted, enum=[*choices])
 
@@ -413,7 +416,8 @@ _WORDS: Mapping[str, object] = {
     **dict.fromkeys(("null", "Null", "NULL", "~", ""), None),
 }
 MAX_VALUES = 5_000_000
-"""Most values of a YAML file: a few lines with aliases of aliases can stand for any number of values."""
+"""Maximum number of values of a YAML file: a few lines with aliases of aliases can stand for any number of
+values."""
 
 
 def yaml_module(what: str) -> Any:

@@ -37,7 +37,7 @@ ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 MAX_PRIORITY: Final = 255
 """Highest priority of a packet: the header has 8 bits for it."""
 MAX_WINDOW: Final = 1 << 16
-"""Most packets of a worker in flight."""
+"""Maximum number of packets of a worker in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,12 @@ class Job:
         restart_s: Seconds lost whenever it is started, moved or regrouped.
         user: Its owner.
         vc: The virtual cluster that it is submitted to.
-        opportunistic: It uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
+        opportunistic: Whether it only uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
         mode: Use of switch memory: a private region, or slots that jobs share.
         slots: Private aggregator slots; None: a share that the command assigns.
         window: Packets that a worker may have in flight; None: the command's default.
         priority: Priority of its packets, 0 to 255, higher is more urgent; None: measured for each tensor.
-        preempt: Its packets may take slots from jobs of lower priority (program shared).
+        preempt: Whether its packets may take slots from jobs of lower priority (program shared).
         congestion: Rule for its workers' windows: one of `CONGESTION`, or a user's own.
         numbers: Encoding of float32 values in its packets.
         hold_s: Measured time that a slot is held, ranks' skew included; None: not measured.
@@ -243,7 +243,9 @@ class Job:
         return tuple(dict.fromkeys(self.servers))
 
     def later(self, iterations: int, arrival_s: float, deadline_s: float | None) -> Job:
-        """Return the job as it is later; values are not checked, as each event needs this for many jobs.
+        """Return a copy of the job with other iterations, arrival and deadline.
+
+        The values are not checked, which saves time: each event needs copies of many jobs.
 
         Args:
             iterations: Iterations left, 1 or more.
@@ -253,7 +255,9 @@ class Job:
         return self._unchecked(iterations=iterations, arrival_s=arrival_s, deadline_s=deadline_s)
 
     def on(self, servers: Sequence[str], fallback: str | None, tree: Tree | None) -> Job:
-        """Return the job at a place; values are not checked, as a policy tries many places.
+        """Return a copy of the job with other servers, fallback server and tree.
+
+        The values are not checked, which saves time: a policy tries many places.
 
         Args:
             servers: The server of each rank.

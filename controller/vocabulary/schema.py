@@ -43,7 +43,8 @@ MAX_ITERATIONS = _BYTES = 1 << 50
 MACHINES = "machines"
 """Commands for several machines: ``admit --cluster``, ``run --hosts``, ``doctor``, ``fallback --serve``."""
 LIVE = "schedule live --cluster"
-"""This command also decides on trees and slots; ``schedule live`` without a cluster has one switch."""
+"""The command ``schedule live`` with a cluster, which also decides on trees and slots. Without a cluster,
+``schedule live`` has one switch."""
 ALLOCATION = ("alloc", "place", "route", "cluster simulate", LIVE)
 TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
@@ -193,7 +194,8 @@ UNUSUAL: Mapping[str, tuple[float, float, str]] = {
     **dict.fromkeys(("rate_bps", "trunk_bps"), (1e6, MAX_RATE_BPS, "bits per second (100 Gb/s is 100e9)")),
     **dict.fromkeys(("hold_s", "rtt_s", "delay_s", "reorder_s"), (0.0, 1.0, "seconds (20 µs is 20e-6)")),
 }
-"""Keys that are often given in a wrong unit: least and greatest usual value, except 0, and the unit."""
+"""Keys that are often given in a wrong unit, each with the least and the greatest usual value (except 0), and
+the unit."""
 
 _JOBS = tuple(command for command in COMMANDS if command != MACHINES)
 """The commands that read jobs."""
@@ -403,7 +405,10 @@ FABRIC: Mapping[str, FileKey] = {
     "slots": FileKey(whole(0, MAX_SLOTS), "aggregator slots of each switch", "8192", _NETWORK),
     "lanes": FileKey(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
     "rtt_s": FileKey(
-        number(0, 1e3, "seconds", above=True), "seconds until a slot is free again", "20e-6", ALLOCATION
+        number(0, 1e3, "seconds", above=True),
+        "seconds from a packet's departure until its slot is free",
+        "20e-6",
+        ALLOCATION,
     ),
     "programmable": FileKey(_PART, "fraction of the switches that sum, drawn at random", "1", _NETWORK),
     "seed": FileKey(whole(0, 1 << 31), "seed of this random choice", "0", _NETWORK),

@@ -18,7 +18,7 @@ from typing import Literal
 from controller.vocabulary.errors import BadSpec
 
 MAX_PORT = 510
-"""v1model's port numbers are bit<9>, and 511 means drop."""
+"""Highest port number: v1model's port numbers are bit<9>, and 511 means drop."""
 
 Role = Literal["worker", "fallback", "traffic"]
 """Use of a server: jobs' workers, a fallback server, or ordinary traffic beside the jobs."""
@@ -30,20 +30,20 @@ FALLBACK_PORT = 9560
 """TCP port of ``ina fallback --serve`` unless specified otherwise."""
 
 MAX_HOSTS = 65_000
-"""Most servers with addresses by position: 10.0.0.1 to 10.0.253.232."""
+"""Maximum number of servers with addresses by position: 10.0.0.1 to 10.0.253.232."""
 
 MAX_RATE_BPS = 1e15
-"""Greatest rate of a link, bits per second."""
+"""Maximum rate of a link, bits per second."""
 
 MAX_S = 1e12
 """Greatest time, seconds."""
 
 MAX_PARTS = 1_000_000
-"""Most switches, servers or links of a topology."""
+"""Maximum number of switches, servers or links of a topology."""
 
 
 _SHOWN = 20
-"""Most names that an error lists."""
+"""Maximum number of names that an error lists."""
 
 
 def check_size(what: str, *, switches: int, servers: int, links: int) -> None:
@@ -358,7 +358,10 @@ class Topology:
         return {self.root: None, **self._up(self.root)}
 
     def towards(self, root: str) -> Mapping[str, str]:
-        """Return for every other switch its neighbour on a shortest path to `root`; earlier links first."""
+        """Return, for every other switch, its neighbour on a shortest path to `root`.
+
+        Between equally short paths the earlier link decides.
+        """
         if root not in self._towards:
             up = self._up(root)
             self._towards[root] = {node: above for node, above in up.items() if node in self.switch}
@@ -379,9 +382,10 @@ class Topology:
         return self._hops[source]
 
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of links from the nearest start to each switch.
+        """Return the smallest distance of each switch from the nodes in `starts`, in links.
 
-        `starts` has the nodes to start from, each with a number of links to add, in ascending order.
+        `starts` has the nodes to start from, each with a distance to add, in ascending order of this
+        distance.
         """
         found, waiting = dict(starts), deque(starts)
         while waiting:

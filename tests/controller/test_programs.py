@@ -74,7 +74,7 @@ def test_a_copy_of_shared_with_other_eviction_code_is_not_taken_for_shared(
     with connect(empty.address) as controller:
         assert controller.load(edited)
         said = (
-            r"another program than 'shared' \(it offers jobs the same, but is compiled from other source; its"
+            r"another program than 'shared' \(it serves the same jobs, but is compiled from other source; its"
             rf" cookie is {edited.cookie:#x}, not {shared_bundle.cookie:#x}\)"
         )
         with pytest.raises(OtherProgram, match=said):

@@ -126,13 +126,13 @@ def test_a_switch_with_an_edited_program_is_attached_to_if_no_file_is_asked_for(
     run = ("run", "-np", 2, *PATIENT, *attached.options, "--slots", 16)
     assert report(*run, *SUMS)["setup"]["lanes"] == 32, "as many as the switch's program has"
     done = good(*run, "--program", "shared", *SUMS)
-    assert "runs another program than 'shared', which stays because it offers jobs as much" in done.stderr
+    assert "runs another program than 'shared', which stays because it serves the same jobs" in done.stderr
 
 
 def test_a_file_is_asked_for_as_it_is(attached: Attached, copies: Callable[[str], Path]) -> None:
     path = copies("plain") / "shared.p4"
     errors = refused("run", "-np", 2, *LANES, *attached.options, "--slots", 16, "--program", path, *SUMS)
-    assert f"runs another program than '{path}' (it offers jobs the same, but is compiled from" in errors
+    assert f"runs another program than '{path}' (it serves the same jobs, but is compiled from" in errors
     assert errors.endswith("give --replace-program to replace it\n")
 
 

@@ -91,7 +91,8 @@ def _halves(nodes: NDArray[np.int64], places: NDArray[np.float64]) -> list[NDArr
 def _blossom(table: NDArray[np.float64], rows: NDArray[np.int32]) -> Pairs:
     """Return a matching of maximum weight.
 
-    Two nodes have the weight in `table` at their `rows`; 0: no edge. Raises MemoryError.
+    `rows` has each node's row in `table`, and `table` has the weight of each pair of rows; 0: no edge. Raises
+    MemoryError.
     """
     whole = np.rint(table * SCALE)
     partners = np.empty(len(rows), dtype=np.int32)

@@ -49,7 +49,7 @@ def group(
 
     Args:
         profiles: Stage times of each job, in seconds, all of the same length k.
-        members: Most jobs in a group, 1 to k; None: k.
+        members: Maximum number of jobs in a group, 1 to k; None: k.
         worst_order: Whether to interleave as badly as possible (an ablation).
         exact: Whether to match on the full graph, however large.
         matcher: Function to match with, instead of `match`.
@@ -112,7 +112,7 @@ def weights(
     Args:
         stages: Stage times in seconds, shape (jobs, k).
         nodes: Groups of jobs, as positions in `stages`.
-        members: Most jobs in a group; larger unions have weight 0.
+        members: Maximum number of jobs in a group; larger unions have weight 0.
         worst_order: Whether to interleave as badly as possible (an ablation).
 
     Returns:
@@ -138,7 +138,10 @@ def _joins(members: int, worst_order: bool) -> _Joins:
 
 
 class _Joins:
-    """Cache of gammas of joined groups, by their jobs' stage times: these recur, as kinds of jobs are few."""
+    """Cache of gammas of joined groups, with the stage times of the groups' jobs as keys.
+
+    The same stage times recur, because there are few kinds of jobs.
+    """
 
     MOST = 1024
     """Number of different groups beyond which the cache is emptied."""
@@ -149,7 +152,7 @@ class _Joins:
         self._known = np.full((0, 0), np.nan)
 
     def gamma(self, stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """Return the gamma of each of `nodes` joined with each of `nodes`, shape (nodes, nodes)."""
+        """Return the gamma of each pair of `nodes`, joined to one group; shape (nodes, nodes)."""
         if len(self._number) > self.MOST:
             self._number.clear()
             self._known = np.full((0, 0), np.nan)

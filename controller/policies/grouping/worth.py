@@ -79,9 +79,9 @@ def group_by_worth(items: Sequence[Item], rounds: Rounds, gpus: int) -> list[lis
 
 
 def share(worths: Sequence[tuple[int, Floats]], gpus: int) -> list[int]:
-    """Return how many groups of each size give the highest total worth: a knapsack, solved exactly.
+    """Return the number of groups of each size that together have the highest worth: an exact knapsack.
 
-    ``worths[i]`` has, for one size, the GPUs of a group and the total worth of 0, 1, … groups.
+    ``worths[i]`` has, for one size, the GPUs of a group, and an array of the total worth of 0, 1, … groups.
     """
     best = np.zeros(gpus + 1)  # the highest worth, by GPUs that may be used
     choices = []

@@ -1,1 +1,1 @@
-"""Dividing a switch's aggregator slots among jobs."""
+"""Divide a switch's aggregator slots among jobs."""

@@ -9,9 +9,9 @@ the smallest hole that is large enough. If the holes outside the shared region e
 slots, or a job fits only into several of them, the switch is packed again, so that fragmentation stays
 bounded. O(n log n) per switch.
 
-`preemptive` is ESA's preemption (2022): a packet of higher priority takes the slot of one of lower priority,
-which over many packets is as if the most urgent job had as many slots as its slowest link keeps busy, the
-next job as many of the remaining ones, and so on; slots that are left are shared.
+`preemptive` models ESA's preemption (2022): a packet of higher priority takes the slot of a packet of lower
+priority. Averaged over many packets, the most urgent job then has as many slots as its slowest link keeps
+busy, the next job has as many of the remaining slots, and so on. Slots that are left are shared.
 
 >>> from controller.vocabulary import fabrics
 >>> job = Job(
@@ -44,8 +44,8 @@ from controller.vocabulary import Job, Region
 WASTE = 1 / 8
 """Largest fraction of a switch's free slots that may lie in holes outside the shared region."""
 LEAST_IN_FLIGHT = 8
-"""Packets that a job with shared slots may always have in flight, however many jobs share them: a smaller
-window would leave links almost idle, and the fallback server sums packets that find no slot."""
+"""Number of packets that a job with shared slots may always have in flight, however many jobs share them. A
+smaller window would leave links almost idle, and the fallback server sums packets that find no slot."""
 
 
 def deadline(problem: MemoryProblem) -> MemoryDivision:
@@ -99,7 +99,10 @@ def divided(
 
 
 def _parts(problem: MemoryProblem, sharing: Sequence[Job], rest: Mapping[str, Region]) -> dict[str, int]:
-    """Return how many packets each of the jobs that share slots may have in flight: an equal part of them."""
+    """Return the number of packets that each job with shared slots may have in flight, by job.
+
+    It is an equal part of the number of these slots.
+    """
     at = Counter(switch for job in sharing for switch in problem.switches[job.name])
     return {
         job.name: max(LEAST_IN_FLIGHT, min(rest[switch].size // at[switch] for switch in where))
@@ -189,10 +192,9 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
 def earliest(problem: MemoryProblem) -> MemoryDivision:
     """Grant jobs the slots that their deadlines need, earliest deadline first, and then the remaining slots.
 
-    A simple policy to compare with `deadline`: remaining slots go, in the same order, to jobs with deadlines,
-    as many as their links can use, so that a job that could end early does not hold its slots until its
-    deadline. Jobs that cannot meet their deadline even alone are ended. Raises BadSpec for unplaced and
-    exclusive jobs.
+    A simple policy to compare with `deadline`. Remaining slots go to jobs with deadlines, in the same order,
+    as many as their links can use. So a job that could end early does not hold its slots until its deadline.
+    Jobs that cannot meet their deadline even alone are ended. Raises BadSpec for unplaced and exclusive jobs.
     """
     refuse_exclusive(problem)
     wanted = demands(problem, problem.jobs)

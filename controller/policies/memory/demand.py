@@ -27,15 +27,16 @@ from controller.policies.memory.regions import region_size
 from controller.vocabulary import Job, Switch
 
 _MOST = 2.0**62
-"""Upper limit of the packets in flight of a job, for a job that no link limits."""
+"""Maximum number of packets in flight of a job that no link limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineNeed:
-    """The demand of a job with a deadline: `rate_bps` is infinite if no rate is enough.
+    """The demand of a job with a deadline: the rate at which its gradients have to be summed, and times.
 
-    `round_s` is the time for one iteration, `communication_s` the part of it left for gradients, `estimate_s`
-    the earliest time at which the job can end, with a link for itself.
+    `rate_bps` is infinite if no rate is enough. `round_s` is the time for one iteration, and
+    `communication_s` the part of it that is left for gradients. `estimate_s` is the earliest time at which
+    the job can end, if it has a link for itself.
     """
 
     round_s: float

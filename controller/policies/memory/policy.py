@@ -74,7 +74,7 @@ class MemoryDivision:
         regions: Regions by job and switch.
         standing: How each job got its slots.
         demands: The demands of the jobs that have deadlines.
-        parts: Packets that each job with shared slots may have in flight, by job; no entry: no limit.
+        parts: Maximum number of packets in flight of each job with shared slots, by job; no entry: no limit.
     """
 
     regions: Mapping[str, Mapping[str, Region]]
@@ -83,11 +83,11 @@ class MemoryDivision:
     parts: Mapping[str, int] = field(default_factory=dict)
 
     def in_flight(self, job: str) -> int:
-        """Return how many packets a job may have in flight; 0: as many as its window has.
+        """Return the number of packets that a job may have in flight; 0: its window is the only limit.
 
-        A job with slots of its own may have as many as its smallest region has slots. Further packets would
-        find no slot: they would go to the fallback server, whose link other jobs use, too, and the whole
-        window would wait for them.
+        A job with slots of its own may have as many packets in flight as its smallest region has slots.
+        Further packets would find no slot. They would go to the fallback server, whose link other jobs use,
+        too, and the whole window would wait for them.
         """
         if self.standing[job] is SlotStatus.GRANTED:
             return min((region.size for region in self.regions[job].values()), default=0)
@@ -158,7 +158,7 @@ def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mappi
 
 
 def regions_of(problem: MemoryProblem, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
-    """Return the regions at the switches that sum a job, by switch; `regions` has one for each switch."""
+    """Return the regions at the switches that sum a job; `regions` has one region for each switch."""
     return {switch: regions[switch] for switch in problem.switches[job.name]}
 
 

@@ -48,7 +48,7 @@ def gpu_balance(problem: PlacementProblem, job: Job) -> list[str] | None:
 
 
 def least_fragmentation(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Fill the server that fits best; without one, the servers with fewest free GPUs.
+    """Fill the server with the fewest free GPUs that suffice; if none suffices, fill the fullest servers.
 
     That leaves few servers half full.
     """
@@ -94,7 +94,7 @@ def _local(problem: PlacementProblem, free: Mapping[str, int], workers: int) -> 
 
 
 def optimus(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Spread workers evenly over the fewest servers that have room for that, the freest first."""
+    """Spread workers evenly over as few servers as possible; prefer servers with most free GPUs."""
     room = sorted(problem.room(job).items(), key=lambda each: -each[1])
     for count in range(1, min(len(room), job.workers) + 1):
         parts = [job.workers // count + (place < job.workers % count) for place in range(count)]

@@ -13,7 +13,7 @@ from controller.vocabulary.errors import plural
 
 
 def explain(state: FlowState, job: Job) -> list[str]:
-    """Return sentences: where the job is, its rate, what limits it, and the gain of more of that resource."""
+    """Return sentences that say where a job is, its rate, what limits the rate, and how to raise it."""
     count = len(job.hosts)
     racks = dict.fromkeys(state.topology.rack_of[host] for host in job.hosts)
     lines = [
@@ -44,7 +44,10 @@ def explain(state: FlowState, job: Job) -> list[str]:
 
 
 def _bound(state: FlowState, job: Job, rate_bps: float) -> list[str]:
-    """Return sentences: the link that limits a job, other jobs on it, and the gain of a tenth more rate."""
+    """Return sentences that name the link that limits a job, and other jobs on this link.
+
+    They also say how much the job would gain if the link had 10 % more capacity.
+    """
     number = int(state.steady.bound_by[state.jobs.index(job)])
     if number == NONE:
         return []
@@ -60,7 +63,7 @@ def _bound(state: FlowState, job: Job, rate_bps: float) -> list[str]:
     better = steady_state(_faster(state.topology, number // 2), state.jobs).rate_bps(job)
     gain_s = (job.iteration_at_s(rate_bps) - job.iteration_at_s(better)) * job.iterations
     lines.append(
-        f"A tenth more rate of this link would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end the job"
+        f"10 % more capacity of this link would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end the job"
         f" {gain_s:.4g} s earlier."
     )
     return lines
@@ -77,7 +80,7 @@ def _links(state: FlowState, job: Job) -> set[int]:
 
 
 def _faster(topology: Topology, number: int) -> Topology:
-    """Return the cluster with a tenth more rate on one link."""
+    """Return the cluster with 10 % more rate on one link; `number` is one of the link's directions."""
     links = list(topology.links)
     links[number] = links[number].faster(1.1)
     return replace(topology, links=tuple(links))

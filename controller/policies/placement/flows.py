@@ -90,10 +90,11 @@ def steady_state(topology: Topology, jobs: Sequence[Job], *, measured: bool = Fa
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Memory in which jobs sum: the rate of each pool, and the pool that a job uses at a switch.
+    """Pools of switch memory in which jobs sum; by default each switch is one pool.
 
-    `of(job, switch)` returns the number of the pool, and `held(job, switch)` the time for which the job holds
-    a slot, relative to the time assumed by the pool's rate.
+    `rate_bps` has the rate of each pool. `of(job, switch)` returns the number of the pool that a job uses at
+    a switch. `held(job, switch)` returns the time for which the job holds a slot there, relative to the time
+    that the pool's rate assumes.
     """
 
     rate_bps: Sequence[float]
@@ -129,7 +130,7 @@ def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None
 
 
 def _capacities(topology: Topology) -> tuple[Floats, Floats]:
-    """Return the rates of all links' directions and of all switches' memory; kept with the topology."""
+    """Return the rates of all links' directions and of all switches' memory; cached with the topology."""
     known: tuple[Floats, Floats] | None = vars(topology).get("_capacities")
     if known is None:
         link_bps = np.repeat(np.array([link.capacity_bps for link in topology.links], dtype=np.float64), 2)
@@ -142,9 +143,10 @@ _JOB, _PARENT, _POOL, _HELD = (FlowNode._fields.index(name) for name in ("job", 
 
 
 def _grown(topology: Topology, job: Job) -> Floats:
-    """Return the nodes of one job as rows, pools as numbers of switches; cached with the job.
+    """Return an array with a row for each `FlowNode` of a job; cached with the job.
 
-    The same placed jobs are looked up again and again, together with other jobs.
+    Each switch is a pool of its own, numbered like the switches. The cache is useful because the same placed
+    jobs are looked up again and again, together with other jobs.
     """
     known = vars(job).get("_grown")
     if known is None or known[0] is not topology:
@@ -154,7 +156,7 @@ def _grown(topology: Topology, job: Job) -> Floats:
 
 
 def _grow(topology: Topology, job: Job) -> list[FlowNode]:
-    """Return the nodes of one job: the way to its fallback server, its switches, its servers."""
+    """Return the nodes of a job: the path to its fallback server, its switches, and its servers."""
     nodes: list[FlowNode] = []
     tree = tree_of(topology, job)
     way = list(way_to_fallback(topology, job, tree))

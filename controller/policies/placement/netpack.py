@@ -68,9 +68,10 @@ def netpack(problem: PlacementProblem, job: Job) -> list[str] | None:
 
 
 def _candidates(problem: PlacementProblem, room: dict[str, int], workers: int) -> list[list[str]]:
-    """Return placements to compare, on the servers with the fastest links that have room for a job.
+    """Return placements of a job to compare, on the servers with the fastest links that have enough room.
 
-    One slow link slows a job down as a whole, which no sum of values over servers expresses.
+    Servers with slower links are left out: one slow link slows down the whole job, which a sum of values over
+    servers cannot express.
     """
     link_bps = problem.topology.link_bps_of
     for least in sorted({link_bps[name] for name in room}, reverse=True):
@@ -90,12 +91,13 @@ def gain(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> float:
 
 
 def worth(problem: PlacementProblem, placed: Job, *, measured: bool = False) -> float:
-    """Return the average number of GPUs with which a placed job computes, less those that wait because of it.
+    """Return the number of GPUs with which a placed job computes, less those with which other jobs stop.
 
-    Considers only running jobs at the switches of its tree: one water-filling, or two.
+    Both numbers are averages over time. Only running jobs at the switches of the job's tree are considered:
+    the function needs one water-filling, or two.
 
     Args:
-        problem: The cluster and the running jobs; its `values` keep the running jobs' worth without the job.
+        problem: The cluster and the running jobs. Its `values` cache the worth of the running jobs alone.
         placed: The job, with servers and tree.
         measured: See `steady_state`; must be the same in all calls with one problem.
     """
@@ -118,7 +120,10 @@ def worth(problem: PlacementProblem, placed: Job, *, measured: bool = False) -> 
 
 
 def _racks(problem: PlacementProblem, room: dict[str, int], workers: int) -> list[list[_Choice]]:
-    """Return the best servers of the racks with most value: `RACKS`, or more for twice the workers."""
+    """Return the best servers of each of the racks with the highest value for this number of workers.
+
+    There are `RACKS` of these racks, or more until they have room for twice as many workers.
+    """
     racks: dict[str, list[_Choice]] = {}
     flows: dict[str, int] = {}
     for other in problem.running:
@@ -157,7 +162,10 @@ def _value_of(servers: Iterable[_Choice], workers: int) -> float:
 
 
 def _pruned(servers: Iterable[_Choice], workers: int) -> list[_Choice]:
-    """Return the servers of most bandwidth for each number of workers that fit, as many as may be needed."""
+    """Return the servers worth considering: of servers with equal room, the ones with most bandwidth.
+
+    Of servers with equal room, no more are kept than `workers` workers can use.
+    """
     by_room: dict[int, list[_Choice]] = {}
     for each in sorted(servers, key=lambda each: -each.bandwidth):
         same = by_room.setdefault(each.room, [])
@@ -173,7 +181,11 @@ def _values(server: _Choice, workers: int) -> list[float]:
 
 
 def _extend(best: np.ndarray, server: _Choice) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays by number of workers: the best value with `server` included, and its workers."""
+    """Extend the best values by one more server of the dynamic program.
+
+    Returns two arrays by number of workers: the best value if `server` may be used, and the number of workers
+    on `server` in that case.
+    """
     workers = len(best) - 1
     after, taken = best.copy(), np.zeros(workers + 1, dtype=np.int64)
     for k, value in enumerate(_values(server, workers), 1):
@@ -202,7 +214,11 @@ def _best(servers: Sequence[_Choice], workers: int) -> list[str] | None:
 
 
 def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
-    """Return each worker's server; `steps` has the program's choices: a server, and its number of workers."""
+    """Return each worker's server, by tracing back the choices of the dynamic program.
+
+    `steps` has the servers in the order in which they were considered, each with the number of workers chosen
+    for it, by total number of workers.
+    """
     servers: list[str] = []
     for name, taken in reversed(steps):
         count = int(taken[workers - len(servers)])

@@ -249,7 +249,7 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
         return None
     there = ", ".join(job.name for job in running if short in job.servers)
     return (
-        f"servers: {there} need {-free[short]} GPUs more than the server {short!r},"
+        f"servers: {there} need {-free[short]} more GPUs of server {short!r},"
         f" which has {topology.server[short].gpus}"
     )
 
@@ -259,9 +259,9 @@ def choose_fallback(state: FlowState, job: Job) -> str | None:
 
     If some servers have a `fallback_port`, only these are candidates; if none has, all servers are, except
     the job's own. A server with a `fallback_port` that also runs the job's workers is chosen only if there is
-    no other candidate. The fallback server's switch becomes the tree's root, so racks whose switch sums come
-    first, then the racks nearest to the job's servers; in the first rack with candidates, the server whose
-    link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
+    no other candidate. The fallback server's switch becomes the tree's root. So racks whose switch sums are
+    preferred, and of these the racks nearest to the job's servers. In the first rack with candidates, the
+    server whose link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
     O(racks² + servers of the nearest rack).
     """
     topology = state.topology

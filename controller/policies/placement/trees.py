@@ -54,7 +54,7 @@ def best_root(topology: Topology, racks: Collection[str]) -> str:
 
 
 def ways_to(topology: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
-    """Return for each switch the total number of links from it to all `racks`, shape (switches,)."""
+    """Return the total number of links from each switch to all `racks`, shape (switches,)."""
     hops = np.array([topology.hops(rack) for rack in racks], dtype=np.int64)
     found: NDArray[np.int64] = hops.sum(axis=0)
     return found
@@ -72,9 +72,9 @@ def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, s
 
 
 def tidy(topology: Topology, job: Job, tree: Tree) -> Tree:
-    """Return the tree without memory at switches that only one contribution reaches.
+    """Return the tree without sums at switches that receive only one contribution: these just forward it.
 
-    The root keeps its memory, if it has some, because it sends the results.
+    The root keeps summing if it has memory, because it sends the results.
     """
     fan_ins = fan_in(topology, job, tree)
     useful = {name for name in tree.aggregators if fan_ins[name] > 1 or name == tree.root}

@@ -49,7 +49,7 @@ DETOUR = 2
 """Number of links by which a path over a switch may be longer than the shortest path."""
 
 MOST = 200_000
-"""Most variables of a linear program; with more a solver takes hours, or all memory."""
+"""Maximum number of variables of a linear program; with more, a solver takes hours, or all memory."""
 
 FREE = 1e4
 """Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
@@ -58,19 +58,19 @@ PASSES = 3
 """Number of times that each job's tree is drawn anew beside all other jobs' trees."""
 
 SMALL = 6
-"""Most switches of a cluster in which branches are exchanged one by one."""
+"""Maximum number of switches of a cluster in which branches are exchanged one by one."""
 
 FEW = 3
-"""Most jobs whose branches are exchanged one by one."""
+"""Maximum number of jobs whose branches are exchanged one by one."""
 
 MOST_EXCHANGED = 2_000
-"""Most trees of a job, or pairs of trees of two jobs, that are tried at a time."""
+"""Maximum number of trees of a job, or pairs of trees of two jobs, that are tried at a time."""
 
 AROUND = 2
-"""Most switches outside a tree on the new path of an exchanged branch."""
+"""Maximum number of switches outside a tree on the new path of an exchanged branch."""
 
 Shares = Mapping[tuple[str, str], Mapping[str, float]]
-"""By job and rack: the rate that goes to each switch in the linear program, as weights for draws."""
+"""Weights for drawing switches: by job and rack, the rate that goes to each switch in the linear program."""
 
 
 def grid(problem: RoutingProblem) -> dict[str, Tree]:
@@ -120,7 +120,10 @@ def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tr
 
 
 def _exchanged(problem: RoutingProblem, rated: Rated) -> Rated:
-    """Return trees that no exchange of a branch or a sum improves, of one job or of two jobs at once."""
+    """Return trees that no exchange of a branch or a sum improves.
+
+    Exchanges concern one job, or two jobs at once.
+    """
     together = [*((job,) for job in problem.routed), *combinations(problem.routed, 2)]
     at = 0
     while at < len(together):
@@ -133,7 +136,10 @@ def _exchanged(problem: RoutingProblem, rated: Rated) -> Rated:
 
 
 def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
-    """Yield variants of a tree: with sums at one switch more or fewer, or one branch on another way up."""
+    """Yield variants of a tree that differ in one respect.
+
+    One more switch sums, one switch less sums, or one branch reaches the tree on another path.
+    """
     topology, root = problem.topology, tree.root
     for name in tree.switches:
         if topology.switch[name].aggregates:
@@ -150,9 +156,10 @@ def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
 
 
 def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield `way`, extended to each reachable switch of the tree that is not below its start.
+    """Yield all extensions of the path `way` that end at a switch of the tree.
 
-    It is extended over at most `AROUND` switches outside the tree.
+    This switch must not be below the start of `way`. An extension has at most `AROUND` switches outside the
+    tree.
     """
     for above in topology.neighbours[way[-1]]:
         if above not in topology.switch or above in way or _passes(tree, above, way[0]):
@@ -171,9 +178,11 @@ def _passes(tree: Tree, start: str, name: str) -> bool:
 
 
 def _draws(problem: RoutingProblem, shares: Shares | None) -> Iterator[dict[str, Tree]]:
-    """Yield trees straight to the root, over the likeliest switches and over drawn ones.
+    """Yield candidate trees of all jobs, each candidate as the trees by job.
 
-    Their paths are common to all jobs, or drawn for each job.
+    In some candidates, all racks send straight to the root. If there are `shares`, other candidates use the
+    switch with each rack's largest share, or switches drawn in proportion to the shares. The shortest paths
+    between these switches are the same for all jobs, or drawn for each job.
     """
     for spread in (False, True):
         yield _straight(problem, spread=spread)
@@ -227,7 +236,10 @@ def _picked(
 
 
 def candidates(problem: RoutingProblem, job: Job, rack: str) -> list[str]:
-    """Return the switches that could sum a rack's flows: the root, and others on detours up to `DETOUR`."""
+    """Return the switches that could sum a rack's flows: the root, and switches with a short detour.
+
+    A detour is at most `DETOUR` links longer than the shortest path.
+    """
     topology, root = problem.topology, problem.roots[job.name]
     there, onward = topology.hops(rack), topology.hops(root)
     at = topology.number_of
@@ -258,7 +270,7 @@ class _Program:
         return len(self.limits) - 1
 
     def named_row(self, name: object, limit: float) -> int:
-        """Return the row of a resource, which all variables that use the resource share."""
+        """Return the row of a resource; all variables that use this resource share the row."""
         if name not in self._named:
             self._named[name] = self.row(limit)
         return self._named[name]
@@ -268,9 +280,10 @@ class _Program:
 
 
 def relaxed(problem: RoutingProblem) -> Shares:
-    """Return the shares by the relaxed linear program. Rates are in units of the fastest link with a limit.
+    """Solve the relaxed linear program; return the shares of switches.
 
-    Raises BadSpec if scipy is missing, and for jobs whose program is too large.
+    Rates are in units of the fastest link with a limit. Raises BadSpec if scipy is missing, and for jobs
+    whose program is too large.
     """
     program = _Program()
     least = program.variable()

@@ -37,7 +37,10 @@ def srsf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
 
 
 def las(*, quantum_s: float = 360.0) -> RankedPolicy:
-    """Return the policy least attained service first, by time: preemptive; of equal jobs, the earlier."""
+    """Return the policy least attained service first, by time.
+
+    It is preemptive; of jobs with equal service, the one that arrived earlier comes first.
+    """
     return RankedPolicy("las", _attained_s, moves=Preemption.PREEMPT, quantum_s=quantum_s)
 
 

@@ -40,18 +40,20 @@ MARGIN = 0.5
 STOPS = 8
 """Number of starts for which time is left before a deadline: until a job is urgent, it may be preempted."""
 SURE = 2.0
-"""A deadline is ignored if it could be met only with an error this many times the error of ended jobs."""
+"""A deadline is ignored if the job would miss it even with the fraction exp(-`SURE` · e) of its remaining
+time; e is the error of reported durations."""
 LUCK = 1.2816
 """The 90th percentile of the standard normal distribution: a few ended jobs may have been right by luck, so
 the upper 90 % confidence limit of their error is used."""
 UNSEEN = 5.0
-"""Error that is assumed before any job has ended, and the largest one: no reported duration is trusted."""
+"""Error assumed before any job has ended: no reported duration is trusted. It is also the largest error
+assumed."""
 FIRST = 0.5
-"""Assumed value of c before jobs have run beside each other."""
+"""Assumed value of c (see the module's docstring) before jobs have run beside each other."""
 LATEST = 0.2
-"""Weight of running jobs' latest speeds in the moving average that estimates c."""
+"""Weight of running jobs' latest speeds in the moving average of c (see the module's docstring)."""
 LEAST = 0.05
-"""Fraction of the GPUs that other jobs must use before c is learnt from a job's speed."""
+"""Minimum fraction of the GPUs that other jobs must use before their effect on a job's speed is learnt."""
 
 AloneS = Callable[[JobState], float]
 
@@ -67,7 +69,8 @@ class DeadlineUrgency:
     Args:
         estimates: The jobs' reported durations.
         alone_s: Function that returns the seconds per iteration of a job that runs alone.
-        learns: Whether c is learnt; False: c is zero, an ablation.
+        learns: Whether to learn how much jobs slow each other down, c in the module's docstring. False: c is
+            zero, an ablation.
     """
 
     def __init__(
@@ -171,7 +174,7 @@ def _earliest(estimates: DurationEstimates, job: JobState, now_s: float) -> Rank
 class OnTime:
     """Policy that runs urgent jobs first, by deadline, then other jobs, shortest remaining service first.
 
-    `learns=False` is an ablation of `DeadlineUrgency`.
+    `learns` is passed to `DeadlineUrgency`; False is an ablation.
     """
 
     name = "on-time"

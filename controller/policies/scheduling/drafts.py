@@ -1,4 +1,4 @@
-"""Placement of groups: running groups stay on their GPUs, new groups get free GPUs."""
+"""Assigning GPUs to groups: running groups stay on their GPUs, new groups get free GPUs."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ class Draft:
 
 
 def place(drafts: Iterable[Draft], view: View) -> list[Group]:
-    """Return the groups of `drafts`, the most important first, with GPUs, in the same order.
+    """Assign GPUs to groups without GPUs; return the groups that fit, in the order of `drafts`.
 
-    This order decides which groups fit. A group with the same members as a running group stays on its GPUs
-    (the same object is returned). A group that is not fused stays on the GPUs of its first job, even if its
-    other members change. If the holes are then too small for the new groups, all groups are placed again,
-    large ones first, which moves some. Groups that fit neither way are left out.
+    Groups earlier in `drafts` are more important: the order decides which groups fit. A group with the same
+    members as a running group stays on its GPUs (the same object is returned). A group that is not fused
+    stays on the GPUs of its first job, even if its other members change. If the free GPUs are then too
+    scattered for the new groups, all groups are placed again, large ones first, which moves some. Groups that
+    fit neither way are left out.
     """
     counts = FreeGpuCounts(view.cluster)
     kept: list[Draft] = []
@@ -93,7 +94,10 @@ def _beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
 
 
 def _fill(drafts: list[tuple[int, Draft]], slots: FreeGpus, placed: dict[int, Group]) -> bool:
-    """Add the drafts, large ones first, to `placed` with GPUs from `slots`; return whether all fit."""
+    """Assign GPUs in `slots` to the drafts, large ones first; return whether all of them fit.
+
+    The resulting groups are added to `placed`, by the number of each draft.
+    """
     complete = True
     for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):
         gpus = slots.allocate(draft.gpus)

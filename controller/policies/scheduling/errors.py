@@ -3,7 +3,7 @@
 BadSpec            an invalid job, profile, cluster or option (`controller.vocabulary.errors`)
 SchedulingError
 ├── BadTrace       a trace file that cannot be read; file, line and column are in the message
-├── BadInput       profiles, matrices or measurements that a family of policies cannot use, or a job for it
+├── BadInput       data that a family of policies cannot use, or a job that it cannot run
 ├── BadDecision    a policy's decision is impossible: a GPU twice, a job twice, a job that does not exist
 ├── Stuck          jobs wait, nothing runs, and nothing will ever change that
 └── ExtraMissing   a part needs a package that is not installed; the message says how to get it
@@ -31,7 +31,7 @@ class SchedulingError(ControllerError):
 
 
 class BadInput(SchedulingError):
-    """Data that a family of policies cannot use, or a job that it cannot run."""
+    """Data that a family of policies cannot use, or a job that a family of policies cannot run."""
 
     exit_code = 2
 

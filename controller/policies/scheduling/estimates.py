@@ -1,7 +1,7 @@
 """Durations as reported to policies that know durations: the true ones, or the true ones times an error.
 
-Also the error of reported durations, estimated from ended jobs (`EstimateError`), and stage times as a
-profiler measures them (`Profiler`).
+The module also estimates the error of reported durations from ended jobs (`EstimateError`), and has stage
+times as a profiler measures them (`Profiler`).
 """
 
 from __future__ import annotations

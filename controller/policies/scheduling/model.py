@@ -30,13 +30,13 @@ class Submission:
         model: Name of the model that it trains: profiles and speed models look it up.
         restart_s: Seconds lost whenever it is started, moved or regrouped.
         estimate_s: Its estimated run time alone (by a user or a predictor); None: unknown.
-        opportunistic: It uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
+        opportunistic: Whether it only uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
         user: Its owner.
         vc: The virtual cluster that it is submitted to.
         batch: Batch size per GPU; 0 if unknown.
         deadline_s: Deadline, seconds from its arrival; None: no deadline.
         extra: Further columns of a trace, by name, for policies that use them.
-        once: Its workers cannot be started again: no policy stops or moves it once it runs.
+        once: Whether its workers cannot be started again: then no policy stops or moves it once it runs.
     """
 
     name: str

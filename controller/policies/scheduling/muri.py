@@ -28,9 +28,9 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class SizeDrafts:
-    """The groups of the jobs with one number of GPUs, kept until other jobs are first in the queue.
+    """The groups of all jobs with the same number of GPUs; kept until other jobs are first in the queue.
 
-    `orders` are the jobs by order of arrival, `fits` is true if no job has to share, and `groups` has each
+    `orders` has the jobs by order of arrival. `fits` is true if no job has to share GPUs. `groups` has each
     group with the position of its first job.
     """
 

@@ -23,7 +23,7 @@ class PaperOptions(Options):
         "spread of the logarithm of errors in durations (sjf, srtf, srsf, muri-s, weave-s)", 0.0, 0.0, 5.0
     )
     restart_scale: float = option("factor on the cost of restarts", 1.0, 0.0, 1e6)
-    members: int = option("most jobs in a group (muri)", len(RESOURCES), 1, len(RESOURCES))
+    members: int = option("maximum number of jobs in a group (muri)", len(RESOURCES), 1, len(RESOURCES))
     worst_order: bool = option("1: muri interleaves as badly as possible", False)
     in_order: bool = option("1: muri groups neighbours in the queue, instead of the best matches", False)
     short: float = option(

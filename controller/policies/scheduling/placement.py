@@ -14,11 +14,11 @@ from controller.vocabulary import Cluster
 
 
 def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
-    """Return the idle nodes that a group larger than any node takes whole, and how many GPUs are missing.
+    """Return the idle nodes all of whose GPUs a group gets, and how many more GPUs it needs.
 
-    `room` is each node's number of free GPUs, `sizes` of all its GPUs. Nodes are returned as numbers; larger
-    nodes are taken first, and of equal nodes the lowest number. If no other node has room for the missing
-    GPUs, the group has no place.
+    The group is larger than any node. `room` is the number of free GPUs of each node, `sizes` the number of
+    all its GPUs. Nodes are returned as numbers; larger nodes are taken first, and of equal nodes the lowest
+    number. If no other node has room for the GPUs still needed, the group has no place.
 
     >>> across([8, 4, 4, 3], [8, 4, 4, 8], 15)
     ([0, 1], 3)
@@ -33,10 +33,13 @@ def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[i
 
 
 def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int], int, list[int]]:
-    """Return the nodes that a group takes whole, its number of missing GPUs, and each node's room for them.
+    """Return where a group larger than any node can go.
 
-    The group is larger than any node. It gets the first rack that has room for it; if there is none, all
-    nodes count as one rack. The group has no place if no node has room for the missing GPUs.
+    The group gets the first rack that has room for it; if there is none, all nodes count as one rack.
+
+    Returns:
+        The nodes all of whose GPUs the group gets, the number of GPUs that it still needs, and the free GPUs
+        of each other node. The group has no place if no node has as many free GPUs as it still needs.
     """
     inside = ([free if node in rack else 0 for node, free in enumerate(room)] for rack in cluster.racks)
     for there in (*inside, room):

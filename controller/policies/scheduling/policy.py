@@ -251,7 +251,7 @@ class Group:
     """Jobs on one set of GPUs, from one decision to a later one; compared by identity.
 
     Attributes:
-        jobs: The members; one: exclusive use.
+        jobs: The members; a single member has the GPUs for itself.
         gpus: The GPUs' numbers, all of which every member uses.
         cpus: CPUs granted to each member; empty: no limit.
         memory_gb: Memory granted to each member; empty: no limit.

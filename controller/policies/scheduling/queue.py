@@ -124,9 +124,10 @@ def choose_by_rank(
 
 
 def keep_until_repaid(view: View) -> Decision | None:
-    """Return the decision to change nothing until every start has paid off; None if every start has.
+    """Return a decision that changes nothing, until every start has paid off.
 
-    Also returns None when a job has arrived or ended.
+    A start has paid off when the job has worked for as long as the start took. Returns None if every start
+    has paid off, or a job has arrived or ended.
     """
     if view.arrived or view.finished:
         return None

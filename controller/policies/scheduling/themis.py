@@ -78,7 +78,7 @@ class Themis:
         return winners
 
     def _gain(self, job: JobState, now_s: float) -> float:
-        """Return the logarithm of rho without the lease over rho with it."""
+        """Return the logarithm of a ratio: rho without the lease, divided by rho with the lease."""
         with_s = _since_arrival_s(job, now_s) + job.remaining_s(now_s)
         return math.log1p(min(self._lease_s, job.remaining_s(now_s)) / with_s)
 

@@ -53,11 +53,11 @@ COMPOSITIONS = 3000
 """Number of compositions of groups whose rounds are cached; beyond that the cache is emptied."""
 
 MOST = 512
-"""Most jobs of one size to consider, or twice the number that fits if that is more: the work grows with the
-square of this number."""
+"""Maximum number of jobs of one size to consider, because the work grows with the square of this number. If
+twice the number of jobs that fit is larger, that many are considered."""
 
 STARTS = 0.01
-"""Ratio of mean start time to mean time alone from which on all jobs run alone."""
+"""Mean time of a start, as a fraction of the mean run time alone, above which all jobs run alone."""
 
 DEFAULT = PaperOptions()
 
@@ -85,7 +85,7 @@ class Weave:
 
     name = "weave-s"
     members = len(RESOURCES)
-    """Most jobs in a group."""
+    """Maximum number of jobs in a group."""
 
     def __init__(self, speed: SpeedModel, options: PaperOptions = DEFAULT) -> None:
         self._options = options
@@ -126,7 +126,7 @@ class Weave:
         return Decision(place(self._drafts(found, looked), view))
 
     def _meet(self, job: JobState, now_s: float) -> None:
-        """Measure a job that has arrived."""
+        """Record a job that has arrived, with its measured stage times."""
         measured, draft = self._profiler.measure(job.spec), interleaved((job,))
         spec = job.spec if measured == profile(job.spec) else replace(job.spec, stages_s=measured)
         self._entries[job.order] = _Entry(
@@ -150,7 +150,7 @@ class Weave:
         return [entry for _, _, entry in ranked]
 
     def _looked_at(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
-        """Return the jobs that may run, in order of the queue, with the worth of one second of each job."""
+        """Return the jobs that may run, in order of the queue, with the worth of one second's progress."""
         gpus_there, width = view.cluster.gpus, self._options.width
         room: dict[int, int] = {}  # how many more of each size are considered
         looked: list[_Entry] = []
@@ -220,7 +220,7 @@ class RoundLengthening:
     """Ratio of rounds' lengths to their predictions: the mean measured ratio, by number of members."""
 
     CHANGE = 0.02
-    """Relative change from which on groups are formed anew."""
+    """Minimum relative change of a ratio for which groups are formed anew."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, float]] = {}
@@ -258,7 +258,7 @@ def in_order(queue: Sequence[Item], gpus: int) -> list[tuple[int]]:
 
 
 def _weights(queue: Sequence[_Entry], gpus: int) -> list[float]:
-    """Return the worth of a second of each job of the queue, on a cluster of `gpus` GPUs."""
+    """Return the worth of one second's progress of each job of the queue, on a cluster of `gpus` GPUs."""
     urgencies = [entry.factor for entry in queue]
     behind = [*itertools.accumulate(reversed(urgencies), initial=0.0)][-2::-1]
     return [

@@ -1,1 +1,1 @@
-"""A cluster's network under the schedulers' simulator: placement, trees, memory, and contention."""
+"""Simulation of a cluster's network for the schedulers' simulator: placement, trees, memory, contention."""

@@ -26,7 +26,7 @@ GAPS = (0.5, 1.5)
 SLOWED = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
 GAIN = 0.03
-"""Least relative gain in mean completion time for which other policies than the default are recommended."""
+"""Minimum relative gain in mean completion time for which other policies than the default are recommended."""
 
 
 def choices(jobs: Sequence[Job], topology: Topology) -> list[PolicyChoice]:
@@ -102,7 +102,7 @@ def task(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The compared figures of one simulation."""
+    """The results of one simulation by which policies are compared."""
 
     avg_jct_s: float
     missed: int
@@ -194,7 +194,7 @@ def recommend(summaries: Sequence[ChoiceSummary], usual: PolicyChoice) -> Choice
 
 
 def larger(topology: Topology) -> dict[str, Topology]:
-    """Return the topology with more of one resource, for each resource, by its name."""
+    """Return, by resource, a copy of the topology that has more of this resource."""
     found = {"one more server": _with_server(topology)}
     if (faster := _faster(topology)) != topology:
         found["links twice as fast"] = faster
@@ -211,7 +211,10 @@ def _faster(topology: Topology) -> Topology:
 
 
 def _with_server(topology: Topology) -> Topology:
-    """Add a server of the commonest kind, at the switch with the fewest servers of all that have servers."""
+    """Add a server of the commonest kind at the switch with the fewest servers.
+
+    Switches without servers are not considered.
+    """
     workers = [server for server in topology.servers if server.gpus]
     (gpus, kind, vc), _ = Counter((each.gpus, each.kind, each.vc) for each in workers).most_common(1)[0]
     like = next(each for each in workers if (each.gpus, each.kind, each.vc) == (gpus, kind, vc))

@@ -60,7 +60,7 @@ def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, 
         job: The job.
         latency_s: Seconds from a tensor's last bit until its sum is everywhere.
         announced_bits: Bits sent in addition with each tensor, at most as many as the tensor has.
-        most: Most tensors; layers are merged to fit.
+        most: Maximum number of tensors; layers are merged if there are more.
 
     >>> from controller.vocabulary import Job
     >>> job = Job(name="a", workers=2, layers_bytes=(1, 2, 3), compute_s=1.0, overlap=0.5)
@@ -106,13 +106,14 @@ def _merged(layers: Sequence[int], most: int) -> list[int]:
 APART = 2.0
 
 TOO_LONG = 2.0
-"""A run is too long if it has this many times as many packets as its pool has slots. If jobs with such runs
-share a pool, most packets find no slot, and the effects of fallback servers, time-outs and windows are not
-modelled: compared with a simulation of packets, times of jobs are from 63 % too short to 44 % too long."""
+"""Limit on the slots that a job needs at the rate of its servers' links, as a multiple of the slots of its
+pool. If a job above this limit shares a pool, most packets find no slot. The effects of fallback servers,
+time-outs and windows are not modelled in that case: compared with a simulation of packets, times of jobs are
+from 63 % too short to 44 % too long."""
 
 
 def crowded(parts: Floats, flows: JobFlows) -> Ints:
-    """Return the numbers of jobs that share pools in which some run is `TOO_LONG`, in ascending order.
+    """Return the numbers of the jobs that share a pool in which some job is above `TOO_LONG`, ascending.
 
     `parts` is the result of `run_lengths`.
     """
@@ -124,7 +125,10 @@ def crowded(parts: Floats, flows: JobFlows) -> Ints:
 
 
 def run_lengths(flows: JobFlows) -> Floats:
-    """Return for each node the fraction of its pool that its job needs at the rate of the servers' links."""
+    """Return for each node the slots that its job needs, as a multiple of the slots of its pool.
+
+    A job needs enough slots for the rate of its servers' links.
+    """
     fastest = np.full(flows.jobs, np.inf)
     sends = flows.source > 0
     np.minimum.at(fastest, flows.job[sends], flows.link_bps[flows.link[sends]])
@@ -144,7 +148,7 @@ def run_lengths(flows: JobFlows) -> Floats:
 
 
 LEAST = 0.8
-"""Fraction of its rate that a link keeps, however many jobs fill it: time-outs grow with round trips."""
+"""Minimum fraction of its rate that a link keeps if many jobs fill it: time-outs grow with round trips."""
 
 
 def link_rates(flows: JobFlows, resent: float) -> Floats:
@@ -171,7 +175,11 @@ _CLOSE = 1e-3
 
 @dataclass(frozen=True)
 class Work:
-    """The work of each job's iteration: `before_s` until it begins to send, then `beside_s` of computing."""
+    """The work of an iteration of each job, as arrays over the jobs.
+
+    An iteration begins with `before_s` seconds of computing. Then the job sends `bits`, and computes for
+    `beside_s` seconds meanwhile.
+    """
 
     before_s: Floats
     beside_s: Floats
@@ -263,7 +271,10 @@ class _MeanField:
         return most
 
     def _out(self, own: Floats, part: Floats, times: Floats, rates: Floats) -> Floats:
-        """Return the flow that leaves each node, per unit of its job's rate; its mean is times · rates."""
+        """Return the flow that leaves each node, as a multiple of its job's rate.
+
+        The mean rate of a job at a node is `times` · `rates`.
+        """
         flows = self.flows
         spends = np.where(self.summing, own * flows.held, 0.0)
         used = np.bincount(self.pool, times * np.where(self.summing, rates * flows.held, 0.0), self.pools)

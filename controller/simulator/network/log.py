@@ -23,7 +23,7 @@ class NetworkLog:
         self.places.append((now_s, job.name, job))
 
     def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
-        """Record a division of memory, valid from now on, among the jobs of the problem."""
+        """Record a division of memory among the jobs of `problem`, which is valid from `now_s` on."""
         self.memory.append((now_s, problem, division))
 
     def rates(self, now_s: float, rates: Mapping[str, float]) -> None:

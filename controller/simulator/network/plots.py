@@ -36,7 +36,7 @@ def draw(simulated: NetworkResult, path: Path) -> None:
 
 
 def _busiest(log: NetworkLog) -> list[str]:
-    """Return the switches at which most jobs have slots."""
+    """Return the switches at which the largest numbers of jobs have slots, the largest number first."""
     jobs: dict[str, set[str]] = {}
     for _, _, division in log.memory:
         for name, regions in division.regions.items():

@@ -52,8 +52,9 @@ class NetworkMetrics:
     """Metrics of one simulation; times in seconds.
 
     `avg_slowdown` is the mean of completion time over time alone with the fastest links. `ended` counts jobs
-    that were ended because they could not meet their deadline, `missed` these and jobs that completed too
-    late, and `broken` the missed jobs that had been granted slots on arrival and lost them later.
+    that were ended because they could not meet their deadline. `missed` counts these jobs, and jobs that
+    completed too late. `broken` counts the missed jobs that were granted slots on arrival but
+    lost them later.
     """
 
     jobs: int

@@ -34,7 +34,7 @@ from controller.vocabulary import Job
 
 
 WINDOW = 128
-"""Packets in flight: before a tensor, up to `WINDOW` packets only announce its packets' exponents."""
+"""Default of `NetworkSettings.window`, in packets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class NetworkSettings(AllocationSettings):
     """Settings of the network's model, beside the allocation policies' settings.
 
     Attributes:
-        window: Packets in flight of a worker. With each tensor, this many further packets are sent, at most
-            as many as it has, which announce exponents; 0: none.
+        window: Packets in flight of a worker. Before each tensor, a worker sends this many packets that only
+            announce exponents, or as many as the tensor has if these are fewer; 0: none.
         resent: Fraction of a full link's capacity that is retransmissions, for each job after the first:
             queues make round trips longer, and late packets count as lost.
-        tensors: Most tensors of a job; further layers are merged.
+        tensors: Maximum number of tensors of a job; further layers are merged.
     """
 
     window: int = WINDOW
@@ -63,10 +63,11 @@ _SAME = 1e-9
 
 
 class NetworkSpeed:
-    """`ContendedSpeed` of the jobs to which an `Allocation` has given servers, trees and slots; for one run.
+    """Speed model of jobs that contend for links and slots, for one run.
 
-    Iteration times are averages over time: they are constant until places or slots change. `crowded` has the
-    names of jobs that have shared too few slots for this model (`average.TOO_LONG`).
+    An `Allocation` gives these jobs servers, trees and slots. Iteration times are averages over time: they
+    are constant until places or slots change. `crowded` has the names of jobs that have shared too few slots
+    for this model (`average.TOO_LONG`).
     """
 
     def __init__(
@@ -88,15 +89,15 @@ class NetworkSpeed:
         self._found: Sequence[float] = ()
 
     def alone_s(self, job: Submission) -> float:
-        """Return the seconds per iteration alone by the family's model."""
+        """Return the seconds per iteration of a job that runs alone, by the speed model of its family."""
         return self._inner.alone_s(job)
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the members' seconds per iteration by the family's model; `contend` corrects them."""
+        """Return the members' seconds per iteration without the network, by their family's speed model."""
         return self._inner.iteration_s(group)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the members' costs of a start, in seconds, by the family's model."""
+        """Return the members' costs of a start, in seconds, by the speed model of their family."""
         return self._inner.restart_s(group)
 
     def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
@@ -115,7 +116,7 @@ class NetworkSpeed:
         ]
 
     def _solve(self, now_s: float, jobs: Sequence[Job], phases: Sequence[Phases]) -> Sequence[float]:
-        """Return the seconds per iteration of each job."""
+        """Return the seconds per iteration of each job that result from contention."""
         work = Work(
             np.array([each.ready_s[0] for each in phases]),
             np.array([each.compute_s - each.ready_s[0] for each in phases]),
@@ -159,7 +160,7 @@ class NetworkSpeed:
 
     @property
     def _announced_bits(self) -> float:
-        """Bits sent in addition with each tensor, at most as many as the tensor has."""
+        """Bits that announce the exponents of a tensor, at most as many as the tensor has."""
         payload = min(switch.payload_bytes for switch in self._allocator.topology.switches)
         return self._settings.window * payload * 8.0
 

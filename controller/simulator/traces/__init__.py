@@ -119,7 +119,7 @@ def read(
 
 @cache
 def _warn_once(text: str) -> None:
-    """Log the text once in a process, which reads the file again for each configuration."""
+    """Log the text once per process: a process reads the same file again for each configuration."""
     _log.warning("%s", text)
 
 
@@ -148,7 +148,10 @@ def _detect(path: Path) -> str:
 
 
 def _by_columns(path: Path, line: int, columns: Sequence[str], first: str) -> str:
-    """Return the format most of whose columns the file has. Raises BadTrace if the file lacks columns."""
+    """Return the format of which the file has most columns.
+
+    Raises BadTrace if the file lacks columns of this format.
+    """
 
     def missing(name: str) -> list[str]:
         old = neutral.OLD if name == "csv" else {}

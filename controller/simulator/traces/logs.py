@@ -150,7 +150,9 @@ def is_headless(cells: Sequence[str]) -> str:
 def read_log(
     format: str, path: Path, cluster: Cluster | None, known: JobCheck | None
 ) -> tuple[list[Submission], str]:
-    """Return the jobs of a log by arrival, the first at 0, and a text: numbers of jobs left out, by reason.
+    """Return the jobs of a log by arrival, the first at time 0, and a text about the jobs left out.
+
+    The text has the number of jobs left out for each reason.
 
     Args:
         format: The key in `LOGS`.

@@ -71,7 +71,10 @@ RESTART_ELSE_S = 10.0
 
 
 def restart_s(model: str, gpus: int) -> float:
-    """Return the cost in seconds of starting `model` on `gpus` GPUs, as measured at this or the next size."""
+    """Return the cost in seconds of starting `model` on `gpus` GPUs.
+
+    It was measured on this number of GPUs, or on the next larger one.
+    """
     if model not in RESTART_S:
         return RESTART_ELSE_S
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
@@ -163,7 +166,8 @@ TABLES = {
 """The tables by the names of their formats."""
 
 GAVEL = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
-"""Columns of Gavel's traces; `option`: the option for steps, `data`: whether a data directory is needed."""
+"""Columns of Gavel's traces. `option` is the command's option for the number of steps; `data` says whether
+the command needs a data directory."""
 THROUGHPUTS = "simulation_throughputs.json"
 
 

@@ -1,4 +1,4 @@
-"""Reading a table of jobs: typed cells, and errors that name file, line and column."""
+"""Read a table of jobs: typed cells, and errors that name file, line and column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALLEST, LARGEST = 1e-9, 1e12
 """Limits of a positive number: outside them, sums of seconds lose small addends by rounding."""
 
 SHOWN = 60
-"""Most characters of a cell that an error shows."""
+"""Maximum number of characters of a cell that an error shows."""
 
 
 JobCheck = Callable[[Submission], None]

@@ -313,7 +313,7 @@ def test_a_fifth_job_on_a_gpu_waits_for_room(fused: bool) -> None:
         live.submit(spec(name, 10), 0)
     assert sorted(name for jobs in started(live.decide(0)) for name in jobs) == ["a", "b", "c", "d"]
     waits = [(entry.jobs, entry.text) for entry in live.log if entry.event == "waits"]
-    assert waits == [((name,), "4 jobs are on its GPUs, the most allowed") for name in "ef"]
+    assert waits == [((name,), "4 jobs are on its GPUs, which is the maximum") for name in "ef"]
     assert not live.core.stuck
     assert all(len(run.offsets) == len(set(run.offsets)) for run in live.runs)
     live.submit(spec("g", 10), 1)

@@ -237,7 +237,7 @@ def test_a_job_whose_server_is_cut_off_waits_until_the_link_is_back() -> None:
     assert core.desired().places == {}
     assert core.log is not None
     (reason,) = [entry.text for entry in core.log.entries if entry.event == "interrupted"]
-    assert reason.endswith("down: no way is left between its servers")
+    assert reason.endswith("down: no path is left between its servers")
     core.handle(LinkBack(2.0, rack, "h4"))
     core.handle(Tick(2.0))
     assert core.desired().places["a"].servers == ("h1", "h4")

@@ -83,7 +83,7 @@ class Boosting:
 
     Attributes:
         interactions: Number of tables of pairs of features.
-        max_rounds: Most rounds of boosting.
+        max_rounds: Maximum number of rounds of boosting.
         bags: Number of models that are averaged, each trained on a different part of the samples.
         seed: Seed of the training.
     """

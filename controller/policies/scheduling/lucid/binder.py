@@ -44,8 +44,8 @@ class Candidate:
 
 
 GROW_AT, SHRINK_AT = 10, 5
-"""Queue lengths of the profiler: above the first it borrows nodes and profiles for a shorter time, below the
-second it returns nodes."""
+"""Limits of the profiler's queue, in jobs. Above the first limit, the profiler borrows nodes and profiles
+each job for a shorter time; below the second limit, it returns nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class LucidOptions(Options):
         "lucid:online keeps lent nodes if it expects requests for more GPUs than this in ten minutes", 1e6
     )
     burst_s: float = option(
-        "longest profiling of a job while more than ten jobs wait, in s; 0: profile_s", 0.0, 0.0, 1e6
+        "longest profiling of a job while more than ten jobs wait, in s; 0: as profile_s", 0.0, 0.0, 1e6
     )
     monotone: bool = option(
         "1: lucid:online expects jobs of more GPUs to run no shorter, all else equal", False
@@ -76,7 +76,7 @@ class LucidOptions(Options):
     profile_s: float = option("longest profiling of a job, in s", 80.0, 1.0, 1e6)
     capacity: int = option("largest sum of sharing scores; 0: no sharing", 2, 0, 2)
     patience: float = option("largest ratio of a newcomer's remaining time to its partner's", 2.0, 0.01, 1e6)
-    unstable_at: float = option("variation of GPU use at which a job is evicted", 0.5, 0.01, 1e6)
+    unstable_at: float = option("coefficient of variation of GPU use that evicts a job", 0.5, 0.01, 1e6)
     period_s: float = option("interval at which lucid:online retrains its models, in s", 86_400.0, 60.0, 1e9)
     low: float = option(
         "lucid:online shares less if at most this many jobs arrive in ten minutes", 1.0, 0.0, 1e6
@@ -165,7 +165,7 @@ def strategy(rules: LucidOptions, *, now: float, forecast: Sequence[float], idle
 
     Args:
         rules: The thresholds.
-        now: Jobs submitted lately, in the unit of the forecast.
+        now: Jobs that arrived in the last interval.
         forecast: Jobs expected in the next intervals.
         idle: Fraction of idle GPUs.
     """

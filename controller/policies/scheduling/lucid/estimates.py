@@ -73,7 +73,7 @@ def bucket_names(
     Raises BadSample for no names, ExtraMissing without scikit-learn if there is anything to cluster.
     """
     if not names or most_common < 0:
-        raise BadSample(f"{len(names)} names with most_common {most_common}; want at least 1 and at least 0")
+        raise BadSample(f"{len(names)} names, most_common is {most_common}; want 1 name or more, 0 or more")
     ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     exemplars = ranked[:most_common]
     known = {name: number for number, name in enumerate(exemplars)}

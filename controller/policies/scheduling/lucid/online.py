@@ -82,7 +82,7 @@ class UpdateEngine(Generic[Sample, Model]):
 
 
 MOST_INTERVALS = 1 << 20
-"""Most intervals of ten minutes that can be counted: twenty years."""
+"""Maximum number of intervals of ten minutes that can be counted: twenty years."""
 
 QUICK = 400
 """Rounds of boosting: fewer than for a model that is trained once, because these models are retrained."""
@@ -164,7 +164,11 @@ class OnlineLucid:
         return train_durations(jobs, durations_s, boosting, monotone=self._options.monotone)
 
     def _expected_s(self, job: JobState) -> float:
-        """Return the model's prediction, or else the mean of ended jobs with as many GPUs, or of all."""
+        """Return a job's expected duration in seconds, by the model.
+
+        Without a model, it is the mean of ended jobs with as many GPUs or, if there is none, of all ended
+        jobs.
+        """
         model = self._durations.model(self._now_s)
         if model is not None:
             return model.predict_s(submission(job.spec, self._usages.get(job.order)))

@@ -28,7 +28,7 @@ Measure = Callable[[JobState], GpuUsage]
 """Function that returns the usage of a running job, as the profiler measures it."""
 
 Forecast = Callable[[float], Sequence[float]]
-"""Function of a time that returns the GPUs expected to be requested in each of the next intervals."""
+"""Function of a time that returns the numbers of GPUs expected to be requested in the next intervals."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,8 @@ from controller.policies.scheduling.lucid.additive import AdditiveModel, Boostin
 from controller.policies.scheduling.lucid.usage import BadSample
 
 WINDOWS_H = (1, 3, 24)
-"""Hours by which features look back: to one interval this long ago, and over a window of this length."""
+"""Hours by which the features of an interval look back. For each of them, one feature is the count of the
+interval that long before, and one is a weighted sum over all intervals since then."""
 
 FEATURES = (
     "weekday",

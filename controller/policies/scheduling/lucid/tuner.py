@@ -40,8 +40,8 @@ def tune_settings(
 
     Each round tries every choice of every setting, with the best values so far of all other settings; a round
     without a gain ends the search. No settings are replayed twice. There are at most rounds · Σ choices
-    replays, compared with Π choices for all combinations; like any descent, the search can miss a combination
-    that pays only as a whole.
+    replays, compared with Π choices for all combinations. Like any descent, the search can miss a combination
+    that is better only as a whole.
 
     Args:
         choices: The values to try for each setting.
@@ -54,7 +54,10 @@ def tune_settings(
     """
     for name, values in choices.items():
         if name not in start or not values:
-            raise BadSpec(f"setting '{name}' has {len(values)} choices, and it {_is(name in start)} in use")
+            raise BadSpec(
+                f"setting '{name}' has {len(values)} choices, and it {_is(name in start)} in use; want 1"
+                " choice or more, and a setting in use"
+            )
     if not 0 <= min_gain < 1:
         raise BadSpec(f"a minimal gain of {min_gain}; want a fraction of the cost, from 0 to below 1")
     trials: list[Trial] = []

@@ -75,7 +75,8 @@ FEATURES = ("GPU utilisation in %", "memory utilisation in %", "memory in MB", "
 
 
 TINY, MEDIUM = 0.95, 0.85
-"""Least mean speeds of jobs beside a tiny and beside a medium job, relative to running alone (Lucid's)."""
+"""Minimum mean speed of the jobs beside a job of the class tiny, and beside one of the class medium, relative
+to running alone (Lucid's values)."""
 
 
 def size_of(speed: float) -> Size:

@@ -27,7 +27,7 @@ MARK = 0.01
 
 @dataclass(slots=True)
 class _Hold:
-    """The GPUs that a guaranteed job holds so far; `node` is the node of the last ones, -1 before any."""
+    """The GPUs that a guaranteed job holds so far; `node` is the node of the last of them, -1: none yet."""
 
     gpus: list[int] = field(default_factory=list)
     node: int = -1

@@ -95,11 +95,11 @@ class CoRunProfiler:
 def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as possible.
 
-    The first is the job beside which other jobs are slowest; each further one is the job farthest from the
-    chosen ones, where a job's vector is its speeds beside all kinds, and all kinds' speeds beside it:
-    Gonzalez' 2-approximation of the k-centre problem. Only jobs that fit into memory beside most other jobs
-    are considered: a reference job that does not fit measures nothing. O(kinds² + count kinds²). Raises
-    BadMeasurement if `count` is out of range.
+    The first one is the job beside which other jobs are slowest. Each further one is the job farthest from
+    the jobs chosen so far (Gonzalez' 2-approximation of the k-centre problem). For the distance, a job is a
+    vector of its speeds beside all kinds, and of all kinds' speeds beside it. Only jobs that fit into memory
+    beside most other jobs are considered: a reference job that does not fit measures nothing. O(kinds² +
+    count kinds²). Raises BadMeasurement if `count` is out of range.
     """
     names = list(measured.kinds if kinds is None else kinds)
     if not 1 <= count <= len(names):
@@ -122,7 +122,7 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
 Rows = Sequence[Sequence[float]]
 
 LEAF = 2
-"""Fewest samples in a leaf of a tree."""
+"""Minimum number of samples in a leaf of a tree."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -211,7 +211,7 @@ SIZES = (2, 4, 8)
 """Default GPU counts of the multi-GPU jobs on which forests are trained."""
 
 MOST_DRAWS = 50
-"""Most groups drawn for each wanted group: some do not fit into memory."""
+"""Maximum number of groups drawn for each group wanted: some groups do not fit into memory."""
 
 
 class Model(Enum):

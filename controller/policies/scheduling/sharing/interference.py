@@ -126,7 +126,10 @@ class InterferenceSpeed:
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return each member's seconds per iteration: its time alone over its speed. Raises UnknownModel."""
+        """Return each member's seconds per iteration: its time alone, divided by its speed.
+
+        Raises UnknownModel.
+        """
         loads = [self._load_of(job.spec) for job in group.jobs]
         others = [self._load_of(job.spec) for job in group.neighbours]
         speeds = [

@@ -27,7 +27,7 @@ from controller.policies.scheduling.sharing.interference import InterferenceMode
 from controller.vocabulary import Cluster
 
 MOST = 2
-"""Most jobs on one GPU."""
+"""Maximum number of jobs on one GPU."""
 
 
 class Layout:
@@ -120,7 +120,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """GPUs for a job, the jobs on them, the gain, and the job's own speed."""
+    """A choice of GPUs for a job: the GPUs, the jobs on them, the gain, and the job's own speed."""
 
     gpus: tuple[int, ...]
     beside: tuple[JobState, ...]
@@ -137,7 +137,7 @@ def best(allowed: Sequence[Packing]) -> Packing:
 
 
 class Packer:
-    """Search for packings, by predicted speeds.
+    """Searches for GPUs that a job may share with other jobs, by predicted speeds.
 
     Args:
         believed: Source of the predicted speeds, usually the forests.
@@ -209,7 +209,10 @@ class Packer:
         return Packing(gpus, beside, gain, speed) if gain > self._least_gain else None
 
     def gained_by_leaving(self, job: JobState, layout: Layout) -> float:
-        """Return the gain if `job` had GPUs for itself, in GPUs' worth of work per second."""
+        """Return the gain in speed, summed over GPUs, if `job` moved to GPUs of its own.
+
+        The jobs that share GPUs with it now are included; 1 is the full speed of one GPU.
+        """
         mine = self._load_of(job.spec)
         believed = self._believed.speed
         beside = layout.beside(job)
@@ -258,7 +261,10 @@ def candidates(
 def _covers(
     job: JobState, layout: Layout, affinity: Callable[[JobState, JobState], float]
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
-    """Yield places on GPUs of smaller jobs: one on each node or, for a large job, one on several nodes."""
+    """Yield sets of GPUs that `job` may share with smaller jobs, and these jobs.
+
+    A job that fits into a node gets one proposal for each node; a larger job gets one, over several nodes.
+    """
     gpus, cluster = job.spec.gpus, layout.cluster
     whole = max(node.gpus for node in cluster.servers)
     nodes = [
@@ -286,7 +292,10 @@ def _covers(
 def _cover(
     job: JobState, gpus: int, node: range, layout: Layout, affinity: Callable[[JobState, JobState], float]
 ) -> tuple[tuple[int, ...], tuple[JobState, ...]] | None:
-    """Return `gpus` GPUs of a node: free ones, and whole smaller jobs' GPUs that are not shared yet."""
+    """Return `gpus` GPUs of a node for `job`, and the smaller jobs on them; None if there are too few.
+
+    They are free GPUs, and all GPUs of smaller jobs that do not share them yet.
+    """
     free = [gpu for gpu in node if not layout.on(gpu)]
     small = []
     for other in layout.others(node):

@@ -46,7 +46,7 @@ class Pairs(Protocol):
     def beside(self, kind: str, other: str) -> float:
         """Return the speed of `kind` beside `other`, relative to its speed alone. Raises UnknownModel.
 
-        0: the two do not fit into a GPU's memory.
+        A speed of 0 means that the two do not fit into a GPU's memory together.
         """
 
 

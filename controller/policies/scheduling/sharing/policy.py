@@ -39,7 +39,7 @@ class Charges:
     """Charges of jobs so far, in GPU-seconds.
 
     Args:
-        aging: Whether preemptions lower a job's P.
+        aging: Whether preemptions lower a job's P, so that it comes earlier (see the module's docstring).
         first: Upper end of the first level, in GPU-seconds.
     """
 
@@ -59,7 +59,7 @@ class Charges:
         del self._charged[job.order]
 
     def charge(self, layout: Layout, now_s: float) -> None:
-        """Charge all jobs for the time since the last call, in which `layout` must have been in effect."""
+        """Charge all jobs for the time since the last call; `layout` must have been in effect since then."""
         elapsed_s = now_s - self._until_s
         self._until_s = now_s
         if elapsed_s > 0:
@@ -67,7 +67,7 @@ class Charges:
                 self._charged[order] += elapsed_s * layout.share(job)
 
     def priority(self, job: JobState) -> float:
-        """Return a job's P; the job with the lowest P comes first."""
+        """Return a job's P (see the module's docstring); the job with the lowest P comes first."""
         charged = self._charged[job.order]
         return charged / (1 + job.preemptions) if self._aging else charged
 
@@ -217,7 +217,8 @@ class SharingPolicy:
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
         """Start jobs of one level on shared GPUs, in their order; return the jobs that cannot share.
 
-        After a kind and size has found no partner, it is not tried again: O(starts x loads x placed jobs).
+        Once no partner was found for a job, other jobs of its kind and size are not tried: O(starts x loads x
+        placed jobs).
         """
         if self._packer is None:
             return jobs

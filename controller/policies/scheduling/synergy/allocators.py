@@ -34,7 +34,11 @@ SLACK = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ShareGrant:
-    """A job that runs: its share for each GPU, and its GPUs by server, where its CPUs and memory are, too."""
+    """The resources of a job that runs.
+
+    `option` is its share of CPUs and memory for each GPU, and `split` the number of its GPUs on each server.
+    CPUs and memory are on the same servers as the GPUs.
+    """
 
     demand: Demand
     option: ShareOption
@@ -163,9 +167,10 @@ class FreeShares:
 
 
 def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[Demand]]:
-    """Divide jobs in priority order into jobs whose GPUs the cluster has, and waiting jobs.
+    """Choose, in priority order, the jobs that have enough GPUs in the cluster together; the others wait.
 
-    A job that no longer fits is skipped, and later jobs that fit are chosen.
+    A job that no longer fits is skipped, and later jobs that fit are chosen. Returns the chosen and the
+    waiting jobs.
 
     Raises BadDemand for two jobs of one name.
     """
@@ -341,9 +346,9 @@ def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
 
 
 def _best_step(grant: ShareGrant, fleet: FreeShares) -> tuple[float, ShareOption] | None:
-    """Return the best larger share that is free, with its gain in speed per fair share, as (gain, share).
+    """Return the free larger share with the best ratio of gain to cost, as (ratio, share).
 
-    Returns None if no free share is faster.
+    The gain is in speed, the cost in fair shares of CPUs and memory. Returns None if no free share is faster.
     """
     now, servers = grant.option, fleet.servers
     if now.speed >= grant.demand.ideal.speed:

@@ -249,12 +249,12 @@ class ShareOption:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job's GPUs, and the useful shares for it: no smaller share is as fast.
+    """A job's GPUs, and the useful shares for it: a share is useful if no smaller share is as fast.
 
-    `floor` lies within the fair share and is as fast. All `options` have at least as much of each resource as
-    `floor`, so that falling back to it never needs more of one. `ideal` is the smallest of the fastest
-    options that a server allows. `tenant` and `remaining_s` are for the baselines. `here` has the servers
-    that the job is on, where it stays if they have its share; empty: it may go anywhere.
+    `floor` lies within the fair share and is as fast as it. All `options` have at least as much of each
+    resource as `floor`, so that falling back to it never needs more of a resource. `ideal` is the smallest of
+    the fastest options that a server allows. `tenant` and `remaining_s` are for the baselines. `here` has
+    the servers that the job is on, where it stays if they have its share; empty: it may go anywhere.
     """
 
     job: Hashable
@@ -267,7 +267,10 @@ class Demand:
     here: Split = ()
 
     def speed(self, cpus: float, memory_gb: float) -> float:
-        """Return the job's speed with this share per GPU: by the fastest option within it, at least 1."""
+        """Return the job's speed with this share per GPU.
+
+        It is the speed of the fastest option within the share, and at least 1.
+        """
         found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
         return max(found, default=1.0)
 
@@ -336,7 +339,10 @@ def within(need: float, available: float) -> bool:
 
 
 def undominated(points: list[ShareOption]) -> list[ShareOption]:
-    """Return the points that no other point matches in speed with as little of every resource."""
+    """Return the options worth considering.
+
+    An option is left out if another option is at least as fast with no more CPUs and no more memory.
+    """
     kept: list[ShareOption] = []
     for point in sorted(points, key=lambda o: (o.cpus, o.memory_gb, -o.speed)):
         if not any(k.memory_gb <= point.memory_gb and k.speed >= point.speed for k in kept):

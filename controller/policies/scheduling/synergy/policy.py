@@ -67,7 +67,7 @@ ROUND_S = 300.0
 """Length of a round."""
 
 Rank = Callable[[JobState, float, float], float]
-"""Function of a job, the time and the job's speed in the last round that returns its rank, lower first."""
+"""Function of a job, the time and the job's speed in the last round; returns the job's rank, lowest first."""
 
 Allocator = Callable[[Sequence[Demand], Servers], SharePlan]
 

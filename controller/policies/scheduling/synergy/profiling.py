@@ -101,10 +101,10 @@ def profile(
 
 
 def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: float) -> dict[int, float]:
-    """Find by binary search where the throughput still grows, and return the measurements by CPU count.
+    """Find by binary search where the throughput still grows; return the measurements by CPU count.
 
-    A range is halved unless more CPUs gain less than `threshold` over it (the search continues below it) or
-    its middle lies on the line between its ends.
+    A range of CPU counts is divided in two unless its ends differ by less than the fraction `threshold`, or
+    the throughput in its middle lies on the line between its ends.
     """
     found: dict[int, float] = {}
 

@@ -193,8 +193,8 @@ def test_settings_in_use_stay_unless_it_pays() -> None:
         (lambda: tune_settings({"x": []}, {"x": 1}, bowl), "setting 'x' has 0 choices, and it is in use"),
         (lambda: tune_settings({"x": [1]}, {"x": 1}, lambda s: math.nan), "must be a number, not nan"),
         (lambda: tune_settings({"x": [1]}, {"x": 1}, bowl, min_gain=1), "a minimal gain of 1"),
-        (lambda: UpdateEngine(mean, period_s=0), "period_s is 0,"),
-        (lambda: UpdateEngine(mean, period_s=1, window=4, minimum=5), "minimum 5 and window 4"),
+        (lambda: UpdateEngine(mean, period_s=0), "period_s is 0, minimum 100 and window"),
+        (lambda: UpdateEngine(mean, period_s=1, window=4, minimum=5), "minimum 5 and window 4; want"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(call: Callable[[], object], why: str) -> None:
