@@ -20,8 +20,9 @@ from hostlib.wire.tree import Tree
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
 DEFAULT_SLOTS: Final = 1024
-"""Enough for a window of 512 packets: batches are large enough for the scheduler to spread workers and switch
-over the cores, and all packets in flight fit into the caches (docs/explanations/performance.md)."""
+"""Default number of slots of a job's region, enough for a window of 512 packets. With such a window, batches
+are large enough for the scheduler to spread workers and switch over the cores, and all packets in flight fit
+into the caches (docs/explanations/performance.md)."""
 
 MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
@@ -106,9 +107,9 @@ class JobConfig:
     epoch: int = 0
     """Low 8 bits of the generation of this admission of the job, from the controller."""
     window: int | None = None
-    """Range of the PSNs that may be under way; None: half of `slots` (of `DEFAULT_SLOTS` if that is 0). The
-    packets in flight are at most this without a fallback server, or with `atp`; else at most an eighth of it
-    (`hostlib.window_for`)."""
+    """Length of the range of PSNs that may be under way; None: half of `slots`, or of `DEFAULT_SLOTS` if
+    `slots` is 0. Without a fallback server, or with `atp`, all of these packets may be in flight at once.
+    With a fallback server at most an eighth of them may be (`hostlib.window_for`)."""
     fallback: bool = False
     """True if the job has a fallback server, for packets without a slot."""
     atp: bool = False

@@ -59,7 +59,7 @@ class Study:
     question: str = ""
     about: str = ""
     limits: str = ""
-    """`question`, `about` and `limits` are texts of the page, in Markdown."""
+    """Limits of the results. `question`, `about` and `limits` are texts of the page, in Markdown."""
     real: bool = False
     """True if results depend on the machine, as with real processes: such runs go one at a time, and
     `compare` leaves them out."""
@@ -255,9 +255,9 @@ class Study:
     def _lines(
         self, rows: Sequence[ResultRow], name: str, x: str, values: Sequence[Value], *, places: bool
     ) -> tuple[dict[str, list[tuple[float, float]]], list[str]]:
-        """Return the points of each line by its label, and the labels of ablations.
+        """Return the points (x, y) of each line by its label, and the labels of the ablations' lines.
 
-        With `places`, x is the index of a value instead of the value.
+        With `places`, x is the index of a value in `values` instead of the value itself.
         """
         lines: dict[str, list[tuple[float, float]]] = {}
         ablations = []

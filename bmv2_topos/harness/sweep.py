@@ -156,7 +156,10 @@ def _call(call: Callable[[], ResultRow]) -> ResultRow:
 
 
 def _found(source: str, quick: bool, key: _Key) -> ResultRow:
-    """Find the run with this key in `source`, as runs with functions cannot be pickled; return its row."""
+    """Carry out the run with this key in `source`, and return its row.
+
+    The key is passed to this process instead of the run, because runs with functions cannot be pickled.
+    """
     return _row(load(source).measure, _runs(source, quick)[key], source)
 
 

@@ -29,7 +29,8 @@ from softswitch.engine.pipeline import Pipeline
 
 _PORTS = range(1, 33)
 MOVE_PREFIX = f"{names.CHANGE}_"
-"""Prefix of the registers that hold the progress of moves to other regions, by counter row."""
+"""Prefix of the names of registers that hold the progress of jobs' moves to other regions; their index is the
+job's row in the counters."""
 _JUNK = 0x5A5A_A5A5
 """Initial value of the lane registers: programs must not rely on zeros."""
 
@@ -46,7 +47,7 @@ class SwitchPool:
 
     @classmethod
     def for_program(cls, mode: Mode, own: str | None = None) -> Self:
-        """Return a pool for the user's program `own`, which has this mode, or for p4src's program."""
+        """Return a pool of switches that run `own`, a user's program of this mode; None: p4src's program."""
         return cls(program_of(mode, own))
 
     def acquire(self) -> tuple[Switch, Pipeline]:
@@ -78,7 +79,7 @@ class SwitchPool:
         return self._rounds > 1 << 20
 
     def close(self) -> None:
-        """Take all switches down."""
+        """Close all switches of the pool."""
         for switch in self._all:
             switch.close()
 
@@ -176,7 +177,7 @@ class BuiltBed:
             self.fleet.rewrite(name, changed)
 
     def admit(self, plan: JobPlan, generation: int) -> None:
-        """Admit a job."""
+        """Admit a job to the switches of its tree, as the given generation."""
         request = SlotRequest(
             self.bed.placements[plan.number - 1],
             window=plan.window,
@@ -189,7 +190,7 @@ class BuiltBed:
         self._as_built = False
 
     def remove(self, job: int) -> None:
-        """Take a job off all switches."""
+        """Remove a job from all its switches."""
         self.fleet.withdraw(job)
         self._as_built = False
 

@@ -39,7 +39,7 @@ from softswitch import Impairments
 
 _MAX_DEPTH = 2
 _MOVING = 2
-"""Seeds with this remainder modulo 4 also get reduce-scatter, all-gather and broadcast."""
+"""Seeds with this remainder modulo 4 get schedules with reduce-scatter, all-gather and broadcast, too."""
 _WINDOWS = (
     1,
     3,
@@ -50,13 +50,14 @@ _WINDOWS = (
     window_for(4),
     window_for(8),
 )
-"""Windows of shared jobs: for one packet in flight, and for several."""
+"""Windows, in packets, from which the window of a job that shares slots is drawn: some permit only one packet
+in flight, others several."""
 
 
 def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
     """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them.
 
-    `own` is the capacity of a user's program; None: a program of p4src is drawn.
+    `own` describes the user's program to run; None: a program of p4src is drawn.
     """
     draw = random.Random(f"bed {number}")
     program: Mode = draw.choices(("shared", "exclusive"), (3, 1))[0]
@@ -221,7 +222,7 @@ def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
 
 
 def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
-    """Return the encoding of a job's float32 values; some jobs get a block encoding, not "exponent"."""
+    """Draw the encoding of a job's float32 values: some jobs with "exponent" get a block encoding instead."""
     draw = random.Random(f"blocks {job.number} of {seed}")
     return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
 

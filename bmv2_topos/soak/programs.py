@@ -28,7 +28,7 @@ def program_of(mode: Mode, own: str | None = None) -> ir.Program:
 
 
 def offers(own: str) -> SwitchInfo:
-    """Return the capacity that a user's program offers to schedules.
+    """Return the description of a user's program, with the capacity that it offers to schedules.
 
     Raises ProgramMismatch if schedules cannot run it, and the errors of `testbeds.virtual.settings.offered`.
     """

@@ -155,7 +155,7 @@ class JobPlan:
         lines += [f"    {each.describe()}" for each in self.collectives]
         if self.defector is not None:
             does = "dies before" if self.defector.dies else "disagrees on"
-            lines.append(f"    rank {self.defector.rank} {does} the last")
+            lines.append(f"    rank {self.defector.rank} {does} the last collective")
         return "\n".join(lines)
 
 
@@ -206,7 +206,7 @@ class SoakSchedule:
         for number, (link, does) in enumerate(zip(self.bed.topology.links, self.links, strict=True)):
             lines.append(f"  {number}: {link.a}-{link.b}: {_described(does)}")
         lines.append(
-            f"fallback server's memory {self.server_capacity} packets; hosts look every"
+            f"fallback server's memory {self.server_capacity} packets; hosts process packets every"
             f" {self.coalesce_us} µs; switches' clock {self.clock_us} µs; jobs:"
         )
         lines += [job.describe() for job in self.jobs]

@@ -45,7 +45,11 @@ class SumSettings:
 
 
 def _numbers(first: int, turn: int, shard: int, of_shard: int) -> NDArray[Any]:
-    """Return the numbers of the packets of one turn of a shard; each shard has `of_shard` packets."""
+    """Return the numbers of the packets in one turn of a shard.
+
+    The turn begins at packet `first` of the shard, and has up to `turn` packets. Each shard has `of_shard`
+    packets.
+    """
     return np.arange(first, min(first + turn, of_shard)) + shard * of_shard
 
 

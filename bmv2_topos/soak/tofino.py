@@ -22,8 +22,9 @@ OUTCOMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bad_version", "bad_kind", "bad_lanes"), "bad_length"),
     "wrong_direction": "unknown_job",
 }
-"""Outcomes that a program for Tofino counts for refused packets, by the usual outcome, where they differ: one
-table of the program checks all fields."""
+"""For outcomes of refused packets that a program for Tofino does not count: the outcome that it counts
+instead, by the usual outcome. Such a program checks several fields in one table, so it cannot distinguish
+them."""
 
 _UNCOUNTED: Final = ("cut off", "too long")
 """Kinds of forged packets that are not counted as refused: the parser drops them, or they are accepted."""

@@ -16,7 +16,7 @@ from pathlib import Path
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _ORDER = 0x1A2B3C4D
 _CLASSIC = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
-"""For each first number of a classic pcap file: nanoseconds per unit of a time stamp's fraction."""
+"""By the number at the start of a classic pcap file: the unit of a time stamp's fraction, in nanoseconds."""
 _COMMENT, _FLAGS = 1, 2
 _NAME, _RESOLUTION = 2, 9
 _INBOUND = 1
@@ -69,8 +69,8 @@ def read_file(path: Path) -> list[Record]:
 def read(data: bytes, name: str, source: str) -> Iterator[Record]:
     """Yield the records in a file's data.
 
-    `name` is the place of records without an interface name; messages call the file `source`. Raises
-    CaptureError.
+    `name` (the file's stem) stands in for the interface name of records that have none; `source` is the
+    file's name in messages. Raises CaptureError.
     """
     for order in "<>":
         if len(data) >= 24 and struct.unpack_from(f"{order}I", data)[0] in _CLASSIC:

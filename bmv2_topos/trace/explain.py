@@ -49,7 +49,8 @@ class TracedJob:
     """By rank."""
     server: End | None = None
     server_port: End | None = None
-    """Switch port to the fallback server: time in its queue counts as part of a packet's detour."""
+    """Switch port to the fallback server. The time that a packet waits in the queue of this port counts as a
+    part of its detour through the server."""
     start_ns: int = 0
 
 
@@ -144,7 +145,7 @@ _Attempted = tuple[int, int, int]
 
 
 def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempted, str]:
-    """Return which job held the slot, in words, for each packet (time, job, PSN) that found it taken."""
+    """Return a text by packet (time, job, PSN) that found its slot taken: which job held the slot."""
     found = {}
     for tenure in tenures(events):
         name = names.get(tenure.job, f"{tenure.job}").removeprefix("job ")
@@ -334,7 +335,10 @@ class _Job:
         return results[last]
 
     def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
-        """Return the rank whose contribution was sent last before the result arrived at `got`, and when."""
+        """Return the rank that sent its contribution last before the result arrived, and the time.
+
+        `got` is the time at which the result arrived.
+        """
         senders = [(time, rank) for rank, time in self.sent[key].items() if time < got]
         time, rank = max(senders, default=(-1, -1))
         return None if time < 0 else (rank, time)

@@ -224,7 +224,9 @@ def _words(array: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def with_residual(staged: Staged, residual: object) -> Staged:
-    """Add the array to `residual`, and return `staged` with `residual` as source, to receive the new error.
+    """Add the array to `residual`, and return `staged` with `residual` as its source.
+
+    The collective then writes its rounding error to `residual`.
 
     Raises:
         UnsupportedArray: `residual` does not fit the array.
@@ -311,7 +313,10 @@ def _is_direct(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> bool:
 
 
 def _convert(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[int, float] | None]:
-    """Return a flat copy as `wire_dtype`, and (index, value) of the first number too large, or None."""
+    """Return a flat copy as `wire_dtype`, and (index, value) of the first number that is too large.
+
+    Instead of (index, value), return None if no number is too large.
+    """
     try:
         with np.errstate(over="raise"):
             return np.array(array, wire_dtype, order="C").reshape(-1), None

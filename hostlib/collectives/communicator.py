@@ -98,9 +98,10 @@ class Communicator(MovingCalls):
         self._schedule = Schedule(self._limits, self._packets)
         """Calls that all ranks have submitted; for the library's thread alone, and empty unless `_busy`."""
         self._agreed = 0
-        """Number of calls that the schedule has ever held."""
+        """Number of calls that have been added to the schedule so far."""
         self._unasked = self._unasked_next = 0
-        """Number of calls that need no vote, now and after the next vote: see `_all_wait`."""
+        """`_unasked`: number of next calls that need no vote; `_unasked_next`: the same number after the next
+        vote. See `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         """Condition on `_lock`. Methods acquire `_lock` itself: a condition releases it by code in Python,
@@ -139,8 +140,9 @@ class Communicator(MovingCalls):
                 ranks, all raise an error; without names, arrays of equal shape and dtype would be summed.
             nonfinite: effect of NaN or infinity in any rank's input: "raise", after which the job can go on,
                 or "propagate": all elements of its packet become NaN.
-            layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
-                layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
+            layer: (position, number of layers): the position of the tensor's layer, counted from the front of
+                the network, 0 for the first layer; and the number of layers. The same on all ranks. Where
+                jobs share a switch, front layers get its memory first.
             priority: 0 to 255; None: `hostlib.core.priority` computes it from layer, communication share and
                 remaining time. Ranks should agree.
             numbers: encoding of floats in packets, the same on all ranks: "exponent" is the most precise;
@@ -187,7 +189,8 @@ class Communicator(MovingCalls):
         return self.sum_at(array, root, op, CallOptions(out, name, nonfinite, layer, priority))
 
     reduce_async = starting(reduce)
-    """Start a reduce and return at once; for the arguments see `reduce`, for their use `allreduce_async`."""
+    """Start a reduce and return at once. For the arguments see `reduce`; for the rules on their use see
+    `allreduce_async`."""
 
     def sum(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
         """Return the request of an allreduce, which `start` carries out. Raises UnsupportedArray."""
@@ -214,7 +217,7 @@ class Communicator(MovingCalls):
         return collective, collective.staged.finish if root == self.rank else _nothing
 
     def barrier(self) -> None:
-        """Return when all ranks have called it. Raises JobBroken."""
+        """Wait until all ranks have called this method. Raises JobBroken."""
         barrier = make_barrier(next(self._calls))
         self._run((barrier, barrier.staged.finish))
 
@@ -249,7 +252,7 @@ class Communicator(MovingCalls):
         return joined(config, self._limits)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over; best called once per iteration, from the start.
+        """Record that `done` of `total` iterations are over; call this once per iteration, from the start on.
 
         The job's communication share and remaining time are computed from these calls; together with a
         tensor's layer they determine its priority. Raises ValueError unless 0 <= done <= total, total >= 1.
@@ -262,7 +265,7 @@ class Communicator(MovingCalls):
         return self._engine.statistics()
 
     def report(self) -> None:
-        """Send the counters to the launcher, in a process that ends without `close`."""
+        """Send the counters to the launcher; for a process that ends without a call of `close`."""
         if not self._closed and os.getpid() == self._process:
             self._peers.report(self._engine.statistics())
 
@@ -519,4 +522,4 @@ def _why_no_shards(config: JobConfig | None) -> str | None:
 
 
 def _nothing() -> None:
-    """Return None, the result of a reduce at all ranks but the root."""
+    """Return None, the result of a reduce at every rank except the root."""

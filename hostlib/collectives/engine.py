@@ -86,7 +86,10 @@ class SwitchEngine(Engine):
         self._attendant = Attendant(link, self._window, self._turn) if config.fallback else None
 
     def run(self, collective: Collective) -> None:
-        """Sum through the switch. Raises InaError; after a JobBroken the window cannot be used again."""
+        """Carry out a collective through the switch.
+
+        Raises InaError. After a JobBroken the window cannot be used again.
+        """
         if self._broken:
             raise self._broken
         if self._log is None:
@@ -163,7 +166,7 @@ class SwitchEngine(Engine):
         self._aborted = self._aborted or (kind, reason)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
+        """Record that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
         with self._urgency_lock:
             self._urgency.progress(done, total, time.monotonic_ns())
 
@@ -223,7 +226,7 @@ class SwitchEngine(Engine):
         self._window.restrict_to(min(room, granted) if granted else room)
 
     def _measure(self, now: int) -> None:
-        """Update the measured pace with a collective that has ended."""
+        """Update the measured pace of results with a collective that has ended at `now`."""
         window, core = self._window, self._window.state.struct
         time_s = (now - window.first_result_at) / 1e9
         self._hold.collective(core.total, time_s, core.limit)

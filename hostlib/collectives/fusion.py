@@ -15,7 +15,7 @@ from hostlib.collectives.schedule import Packets
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
 
 _NAMED: Final = 3
-"""Number of collectives that the description of a fused step names."""
+"""Maximum number of collectives that the description of a fused step names."""
 
 
 class FusedCollective:

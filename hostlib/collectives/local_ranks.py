@@ -107,7 +107,7 @@ class LocalRanks(Engine):
         self._inner.abort(reason, kind)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over; only the machine's first rank uses it."""
+        """Record that `done` of `total` iterations are over; only the machine's first rank uses this."""
         self._inner.progress(done, total)
 
     def statistics(self) -> dict[str, float]:

@@ -43,7 +43,7 @@ from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
 CHUNK_BYTES: Final = 8 << 20
-"""Most bytes of an array in a step: a multiple of the bytes that any packet carries."""
+"""Maximum number of bytes of an array in a step: a multiple of the bytes that any packet carries."""
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
 """Bytes of a chunk, and of a word for each machine."""
 _LOOK_NS: Final = 250_000_000
@@ -89,10 +89,12 @@ class LocalSteps:
         self._alone = config.transport.kind == "none"
         self._index = ranks.index(config.rank)
         self._sum_here = slice(None) if self._alone else slice(1, None) if len(ranks) > 2 else slice(1)
-        """Which ranks sum. Of two ranks only the first does: it reads its own array in place, not a copy."""
+        """Ranks that sum shards. If there are two ranks, only the first sums: it reads its own array in
+        place, not a copy."""
         self._summers = ranks[self._sum_here]
         self._number = (*self._summers, config.rank).index(config.rank)
-        """Number of this rank's shard; for a rank that does not sum, an empty shard behind the last."""
+        """Number of this rank's shard. A rank that does not sum has the number of an empty shard behind the
+        last one."""
         self._each = {_PUT: len(ranks), _SUMMED: len(self._summers), _RECEIVED: 1}
         posts_bytes = 2 * len(ranks) * _POST.itemsize
         memory_bytes = _COUNTS_BYTES + posts_bytes + 2 * (len(ranks) + 2) * _ROOM_BYTES
@@ -194,7 +196,7 @@ class LocalSteps:
         self._note(_SUMMED)
 
     def _exchange(self, step: int, part: Collective, inner: Engine) -> None:
-        """Sum over machines: from the buffer of this machine's sum into the buffer of all machines' sum."""
+        """Sum over all machines, from the buffer with this machine's sum to the one with the sum of all."""
         self._await(_SUMMED, step)
         source, posts = part.staged.source, self._posts[step % 2]
         count, is_int = len(source), source.dtype == np.int32

@@ -69,14 +69,14 @@ class Ledger:
         self._open: dict[int, tuple[str, float]] = {}
 
     def begin(self, call: str) -> int:
-        """Note that a call begins; return its number."""
+        """Record that a call begins; return its number."""
         number, self._next = self._next, self._next + 1
         self._calls.append(call)
         self._open[number] = call, time.monotonic()
         return number
 
     def end(self, number: int) -> None:
-        """Note that a call has ended, well or with an error. Without effect if noted before."""
+        """Record that a call has ended, with or without an error. No effect if that was recorded before."""
         self._open.pop(number, None)
 
     def oldest(self) -> Waiting | None:
@@ -198,7 +198,7 @@ class Watch:
         self._thread.start()
 
     def begin(self, call: str, ended: Callable[[], bool] | None = None) -> int:
-        """Note that a call begins; return its number.
+        """Record that a call begins; return its number.
 
         Args:
             call: Description on which ranks must agree.
@@ -212,7 +212,7 @@ class Watch:
             return number
 
     def end(self, number: int) -> None:
-        """Note that a call is over."""
+        """Record that a call is over."""
         with self._lock:
             self._ledger.end(number)
 

@@ -33,7 +33,8 @@ from typing import ClassVar, Final, Literal, Protocol, get_args
 CongestionName = Literal["fixed", "aimd", "a2tp", "tcp"]
 
 _ROUNDS_AHEAD: Final = 3
-"""Rounds until results show a new limit of claims, which applies to packets two windows ahead."""
+"""Number of rounds until results show the effect of a new limit of claims: the limit applies to packets two
+windows ahead."""
 
 
 TCP_BYTES: Final = 1514
@@ -85,14 +86,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a worker from the end of a round on. Both are 1 to the window."""
+    """Limits of a worker from the end of a round on. Both are at least 1, and at most the window."""
 
     in_flight: int
-    """Most packets without a result."""
+    """Maximum number of packets without a result."""
     claims: int
-    """Packets of a window that may claim a slot: those whose place in it is below this. The others carry
-    BYPASS. It applies from a PSN on that no rank has sent yet (`hostlib.core.window`), so that it is the same
-    for a packet on all ranks."""
+    """Number of packets of each window that may claim a slot: the packets whose position in their window is
+    below this number. All other packets carry BYPASS. A new number applies from a PSN on that no rank has
+    sent yet (`hostlib.core.window`), so that all ranks treat a packet alike."""
 
 
 class Congestion(Protocol):

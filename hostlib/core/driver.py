@@ -37,7 +37,10 @@ class Driver:
     def __init__(
         self, window: Window, send: Send | None = None, *, batch: int = 0, watchdog: Watchdog | None = None
     ) -> None:
-        """Pass up to `batch` packets at a time to `send`, which may be None if `transmit` is never called."""
+        """Make a driver of `window`, which passes up to `batch` packets at a time to `send`.
+
+        `send` may be None if `transmit` is never called. Without a `watchdog` the driver never gives up.
+        """
         self.window = window
         self.busy = False
         """True while a collective is under way; the loop checks it after `serve` or `take`."""

@@ -22,12 +22,13 @@ from hostlib.wire.encodings import NONFINITE, SPARE
 MARGIN: Final = 1
 """Bits by which the foreseen exponent is above the last one."""
 MOST_BYTES: Final = 4 << 20
-"""Most bytes to keep, one for each packet: enough for 4 GB of values in packets of 256 lanes. The least
-recently used series are dropped first."""
+"""Maximum number of bytes of stored exponents, one for each packet: enough for 4 GB of values in packets of
+256 lanes. The least recently used series are dropped first."""
 _SERIES_BYTES: Final = 256
 """Bytes to count for each series in addition to its exponents."""
 _MOST_MISFITS: Final = 4
-"""If more than one in this many packets of a series did not fit, its next exponents are not foreseen."""
+"""If more than one in `_MOST_MISFITS` packets of a series did not fit, the exponents of its next sum are not
+foreseen."""
 _ABOVE: Final = bytes(min(exponent + MARGIN, NONFINITE - 1) if exponent else 0 for exponent in range(256))
 
 Series = tuple[str, int]

@@ -94,7 +94,7 @@ ALL_WAIT: Final = 254
 """Largest value of a packet's waiting field: this rank waits for every result. 255 has another meaning."""
 
 PROBES: Final = 2
-"""Most probes without a result in between; after these, only time-outs resend."""
+"""Maximum number of probes without a result in between; after these, packets are resent only at time-outs."""
 
 _LEAST_TURN: Final = 8
 _MOST_TURN: Final = 64
@@ -370,7 +370,7 @@ def turn_of(in_flight: int, ranks: int) -> int:
     same turns.
 
     Args:
-        in_flight: Most packets of a rank without a result.
+        in_flight: Maximum number of packets of a rank without a result.
         ranks: Number of ranks.
     """
     return min(max(in_flight // (2 * ranks), _LEAST_TURN), _MOST_TURN)
@@ -381,7 +381,7 @@ class RtoLimits:
     """Bounds of the retransmission time-out, seconds."""
 
     initial_s: float = 0.05
-    """Until the first round trip has been measured."""
+    """Time-out until the first round trip has been measured."""
     margin_s: float = 0.005
     """Least distance from the smoothed round trip time, for delays by the scheduler."""
     max_s: float = 0.25
@@ -412,16 +412,18 @@ class CoreSettings:
     window: int | None = None
     """Number of chains; None: half of the slots, which is the maximum without a fallback server."""
     fallback: bool = False
-    """The job has a fallback server."""
+    """True if the job has a fallback server."""
     spread: int = SPREAD
-    """With a fallback server: range of PSNs that may leave, as a multiple of packets in flight. ATP: 1."""
+    """With a fallback server: length of the range of PSNs that may leave, as a multiple of the packets in
+    flight; 1 for ATP. See `SPREAD`."""
     bare: bool = False
-    """The switch program accepts packets without lanes; used to announce exponents only."""
+    """True if the switch program accepts packets without lanes, which only announce exponents."""
     salted: bool = False
-    """The switch program is ``atp.p4``: collided packets try another slot, and have no priority."""
+    """True if the switch program is ``atp.p4``: collided packets try another slot, and packets have no
+    priority."""
     numbers: Encoding = "exponent"
     scale_bits: int = 20
-    """Encoding "fixed": values are multiplied by 2**scale_bits."""
+    """For the encoding "fixed": values are multiplied by 2**scale_bits."""
 
     @property
     def window_packets(self) -> int:
@@ -430,7 +432,7 @@ class CoreSettings:
 
     @property
     def packets_in_flight(self) -> int:
-        """Most packets without a result."""
+        """Maximum number of packets without a result."""
         return max(1, self.window_packets // self.spread) if self.fallback else self.window_packets
 
     @property
@@ -563,7 +565,7 @@ class CoreState:
         self._header[field] = value
 
     def set_limits(self, rto: RtoLimits) -> None:
-        """Set the limits of time-outs from now on; `initial_s` applies only at the start."""
+        """Set the limits of time-outs from now on; `initial_s` has no effect after the job's start."""
         struct = self.struct
         struct.rto_margin = round(rto.margin_s * 1e9)
         struct.rto_max = round(rto.max_s * 1e9)

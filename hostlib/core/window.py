@@ -184,7 +184,7 @@ class Window:
         core.rule, core.rule_state = getattr(congestion, "in_c", (None, None))  # for the compiled core
 
     def restrict_to(self, packets: int) -> None:
-        """Limit packets in flight to the capacity of this rank's socket, for example; at least 1.
+        """Limit the packets in flight to `packets` (at least 1), such as the capacity of the socket.
 
         The congestion control is not affected: its rounds are the same on all ranks.
         """
@@ -244,7 +244,7 @@ class Window:
         self._start(now)
 
     def _foresee(self, series: Sequence[tuple[str, int]]) -> bytes | None:
-        """Set up the exponents of a sum of these series; return the foreseen ones, or None."""
+        """Set up the exponents of a sum of these series; return the foreseen exponents, or None."""
         core = self.state.struct
         self._series = [(name, max(1, -(-elements // core.lanes))) for name, elements in series]
         self._missed = False
@@ -406,7 +406,7 @@ class Window:
         return PsnRange(self.state.psn(0), self.state.psn(self.state.struct.total - 1))
 
     def outstanding(self) -> PsnRange:
-        """Return the PSNs from the first without a result to the collective's last."""
+        """Return the PSNs from the first packet without a result to the collective's last packet."""
         first = min(int(self.state.index.min()), self.state.struct.total - 1)
         return PsnRange(self.state.psn(first), self.state.psn(self.state.struct.total - 1))
 

@@ -59,7 +59,7 @@ Statistics = dict[int | None, dict[str, int]]
 
 
 _SEND_BYTES = 65507
-"""Largest UDP payload: most bytes of one send with segmentation offload."""
+"""Largest UDP payload: the maximum number of bytes of one send with segmentation offload."""
 _GAUGES = ("entries", "unfinished", "pieces")
 _CONSTANTS = {
     "FALLBACK_LEVELS": LEVELS,
@@ -157,9 +157,11 @@ class FallbackCore:
         )
 
     def statistics(self) -> Statistics:
-        """Return the counters of every job (`Count`, in lower case); under None, of packets without a job.
+        """Return the counters by job id; each has the name of a `Count` in lower case.
 
-        A job also has ``entries``, ``unfinished`` and ``pieces``: memory in use, in packets.
+        The key None has the counters of packets without a job.
+
+        A job also has ``entries``, ``unfinished`` and ``pieces``, which count the memory in use, in packets.
         """
         names = [count.name.lower() for count in Count]
         found: Statistics = {}

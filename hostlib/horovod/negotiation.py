@@ -31,9 +31,9 @@ class Reduction:
     """Arguments of a reduction, the same at all ranks."""
 
     op: str
-    """Value of a `hostlib.horovod.reductions.ReduceOp`: "sum"."""
+    """Value of a `hostlib.horovod.reductions.ReduceOp`, such as "sum"."""
     prescale: float = 1.0
-    """Factor of every rank's tensor."""
+    """Factor by which every rank's tensor is multiplied before the reduction."""
     postscale: float = 1.0
     """Factor of the result."""
     numbers: Numbers | None = None
@@ -57,16 +57,17 @@ class Request:
 
     name: str
     kind: str
-    """Kind of collective: "allreduce"."""
+    """Kind of the collective, such as "allreduce"."""
     what: str
-    """Readable description on which ranks must also agree: "float32 of 3x4"."""
+    """Readable description on which ranks must also agree, such as "float32 of 3x4"."""
     process_set: int = ALL
     reduction: Reduction | None = None
     """Reduction on which ranks must also agree; None: the collective does not reduce."""
     own: Sequence[int] = ()
-    """Numbers of rows, which may differ between ranks, and which all ranks need."""
+    """Numbers of rows of this rank's tensors. They may differ between ranks, and are sent to every rank."""
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
-    """Type and shape of each tensor of zeros that a rank adds after `join`; empty if that is impossible."""
+    """Type and shape of each tensor of zeros that a rank contributes after `join`; empty if such a rank
+    cannot take part."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -122,7 +123,7 @@ class _Waiting:
 class Coordinator:
     """Rank 0's state: the requests that wait for other ranks. Only one thread may use it at a time.
 
-    Methods that note an event return the announcements that follow from it, in order.
+    Methods that record an event return the announcements that follow from the event, in order.
     """
 
     def __init__(self, size: int) -> None:
@@ -139,7 +140,7 @@ class Coordinator:
         return self._ready([key for key in self._waiting if key[0] == number])
 
     def remove_set(self, rank: int, number: int) -> list[Announcement]:
-        """Note that a rank has removed a process set, and submits no further collective to it."""
+        """Record that a rank has removed a process set, and submits no further collective to it."""
         self._removed.setdefault(number, set()).add(rank)
         announced = self._ready([key for key in self._waiting if key[0] == number])
         if len(self._removed[number]) == len(self._sets[ALL]):
@@ -148,14 +149,14 @@ class Coordinator:
         return announced
 
     def submit(self, rank: int, request: Request, now: float) -> list[Announcement]:
-        """Note a rank's request at time `now`, seconds."""
+        """Record a rank's request, made at the time `now` in seconds."""
         key = request.process_set, request.name
         waiting = self._waiting.setdefault(key, _Waiting(now))
         waiting.requests[rank] = request
         return self._ready([key])
 
     def join(self, rank: int) -> list[Announcement]:
-        """Note that a rank has no more data."""
+        """Record that a rank has called `join`: it has no more data."""
         self._joined.append(rank)
         announced = self._ready(list(self._waiting))
         if len(self._joined) == len(self._sets[ALL]):
@@ -164,7 +165,10 @@ class Coordinator:
         return announced
 
     def leave(self, rank: int, why: str) -> list[Announcement]:
-        """Note that a rank submits nothing more; `why`: text after "rank N", such as "has shut down"."""
+        """Record that a rank submits no further collective.
+
+        `why` is a text to put after "rank N", such as "has shut down".
+        """
         self._gone[rank] = why
         return self._ready(list(self._waiting))
 

@@ -62,7 +62,7 @@ class AveragedGradients:
         self.takes_part = how.process_set.included() and current().size > 1
 
     def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
-        """Start to average the gradients of new and unfrozen parameters, too; `groups`: see `_groups`."""
+        """Start to average the gradients of added or unfrozen parameters, too; for `groups` see `_groups`."""
         new = {}
         for place, parameter in enumerate(_parameters(self._optimizer)):
             if parameter.requires_grad and parameter not in self.names:
@@ -77,11 +77,11 @@ class AveragedGradients:
 
     @property
     def under_way(self) -> bool:
-        """True if gradients have been submitted and not waited for."""
+        """True if gradients have been submitted, and `synchronize` has not yet waited for them."""
         return bool(self._handles)
 
     def reset(self) -> None:
-        """Restart the count of passes."""
+        """Restart the count of each parameter's backward passes."""
         self._left.clear()
 
     def synchronize(self) -> None:

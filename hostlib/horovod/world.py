@@ -43,7 +43,7 @@ class Submitted:
     """A collective that this rank has submitted."""
 
     def __init__(self, request: Request, start: Callable[[Announcement], Started]) -> None:
-        """Keep this rank's `request`, and `start`, to call when all ranks have submitted the collective."""
+        """Keep this rank's `request`, and `start`, to be called once all ranks have submitted it."""
         self.request = request
         self._start = start
         self._started = threading.Event()
@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Position of this rank on its machine (local), and among ranks of equal local rank (cross)."""
+    """A rank's position on its machine (local), and among all ranks of the same local rank (cross)."""
 
     local_rank: int
     local_size: int
@@ -310,7 +310,9 @@ _world: World | None = None
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> None:
-    """Join the other ranks of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
+    """Join the other ranks of ``ina run``, torchrun, mpirun or srun.
+
+    Without effect if this process has joined already.
 
     Raises:
         ValueError: `comm` is given, but the launcher determines the ranks.

@@ -75,7 +75,7 @@ class Membership(Turns):
         self._await("go")
 
     def give(self) -> None:
-        """Release the turn; the next turn begins once this process waits for its next stage."""
+        """Release this job's turn; the next turn begins once this process waits for its next stage."""
         self._send({"done": True})
 
     def iterated(self, done: Iteration) -> None:
@@ -83,7 +83,7 @@ class Membership(Turns):
         self._send({"iterated": done.stages_s, "total_s": done.total_s})
 
     def leave(self, failure: str = "") -> None:
-        """Send a farewell; without effect if done before."""
+        """Send a farewell; without effect if one was sent before."""
         if self._socket.fileno() >= 0:
             with contextlib.suppress(GroupBroken):  # the turn server is gone
                 self._send({"leave": failure})

@@ -70,7 +70,7 @@ class TurnServer(Door):
         self._turns = TurnOrder(offsets, ranks)
         self._patience_s = patience_s
         self._heard_s = math.inf
-        """Time of the last message of any member."""
+        """Time at which the last message of any member arrived."""
         self._connections: dict[Member, socket.socket] = {}
         self._measured: dict[Member, deque[Iteration]] = {
             member: deque(maxlen=KEPT) for member in self._turns.members
@@ -118,7 +118,7 @@ class TurnServer(Door):
         return [_peer(connection) for _, connection in found]
 
     def ended(self, job: str, reason: str) -> None:
-        """Note that the processes of `job` have ended; a process that never joined breaks the group."""
+        """Record that the processes of `job` have ended; a process that never joined breaks the group."""
         with self._change:
             for member in sorted(self._turns.members):
                 # The connection of a joined process shows its end: its farewell may still be unread.

@@ -31,7 +31,7 @@ class Attendant:
     """Answers reminders for a window, in a thread of its own, while no other thread serves the window."""
 
     def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
-        """Start the thread; `turn`: lock that a thread holds while it moves the window's packets."""
+        """Start the thread; `turn` is the lock that a thread holds while it moves the window's packets."""
         self._link = link
         self._window = window
         self._turn = turn

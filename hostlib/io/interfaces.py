@@ -27,7 +27,7 @@ class Interface:
     """Its first IPv4 address; "": none."""
     mac: str
     mtu: int
-    """Most bytes of an IP packet."""
+    """Maximum number of bytes of an IP packet."""
     up: bool
     carrier: bool
     """True if the far end of the link is up."""

@@ -135,7 +135,10 @@ def _tasks_here(environment: Mapping[str, str]) -> int:
 def _identity(
     launcher: str, environment: Mapping[str, str], names: Sequence[str], *, needed: Sequence[str]
 ) -> str:
-    """Return a launch's own variables as a text. Raises ConfigError if all of `needed` are missing."""
+    """Return the variables `names`, which identify a launch, as a text.
+
+    Raises ConfigError if all variables of `needed` are missing.
+    """
     if not any(environment.get(name) for name in needed):
         raise ConfigError(
             f"{launcher} has set a rank, but not {' or '.join(needed)}: the ranks of this launch cannot be "

@@ -90,7 +90,7 @@ class EndWatcher(Protocol):
     """Receiver of ended workers, such as a `Rendezvous`."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Note that the process of `rank` has ended."""
+        """Record that the process of `rank` has ended."""
 
 
 class RunningWorkers(ABC):
@@ -129,7 +129,7 @@ class RunningWorkers(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End every process of the job that still runs. Without effect if done before."""
+        """End every process of the job that still runs. Without effect after the first call."""
 
     @abstractmethod
     def _ended(self) -> list[WorkerExit]:
@@ -203,7 +203,7 @@ class Workers(RunningWorkers):
             raise
 
     def kill(self) -> None:
-        """End every process of the job, first with SIGTERM. Without effect if done before."""
+        """End every process of the job, first with SIGTERM. Without effect after the first call."""
         if self._keeper:
             running = [process for process in self._processes if process.poll() is None]
             for process in running:

@@ -39,7 +39,8 @@ HERE_S: Final = 60.0
 """Longest wait for ranks of this machine."""
 _ANSWER_BYTES: Final = 1 << 24
 _CANNOT_SEAL: Final = "cannot seal"
-"""The first rank's answer if it has no secret to seal one with, so that the others do not wait."""
+"""Answer that the first rank sends if it has no secret to seal an answer with, so that the other ranks do not
+wait."""
 
 
 class Channel(Protocol):
@@ -100,7 +101,10 @@ class RankArrival:
 
 
 def by_machine(names: Sequence[str]) -> list[list[int]]:
-    """Return the ranks of each machine, from the machine of each rank, in the order of their first ranks."""
+    """Return the ranks of each machine; machines are in the order of their first ranks.
+
+    `names` has the machine of each rank.
+    """
     found: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         found.setdefault(name, []).append(rank)
@@ -135,7 +139,7 @@ def meet(
     listen: str | None,
     settings: Settings,
 ) -> JobConfig:
-    """Admit a job, at the first rank; return this rank's configuration, at every rank.
+    """Return this rank's configuration in a job; at the first rank, admit the job before.
 
     Args:
         channel: Channel that has carried `own` to the first rank.
@@ -283,7 +287,7 @@ class RankChannel:
     """A channel that uses connections to the first rank, for ranks without a common store."""
 
     def __init__(self, rank: int, size: int, place: Place, secret: str, patience_s: float) -> None:
-        """Listen, if this is the first rank.
+        """Start to listen for connections, if this is the first rank.
 
         Args:
             rank: This rank.

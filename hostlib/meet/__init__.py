@@ -54,11 +54,11 @@ FROM_WORKER_BYTES: Final = 16 * 1024
 TO_WORKER_BYTES: Final = 1024 * 1024
 """Longest line to a worker: the reasons why a thousand ranks are gone fit."""
 MAX_NUMBERS: Final = 128
-"""Most numbers in a report."""
+"""Maximum number of numbers in a report."""
 MAX_KEY: Final = 100
-"""Most characters of a group's key."""
+"""Maximum number of characters of a group's key."""
 MAX_BRACKETS: Final = 4
-"""Most objects and lists in a message, itself included; no valid message has more than two."""
+"""Maximum number of objects and lists in a message, itself included; no valid message has more than two."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')  # an unterminated string ends with the line: linear time
 

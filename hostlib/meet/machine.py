@@ -22,7 +22,7 @@ from hostlib.meet import Lines, encode
 from hostlib.meet.connections import FirstRank, reach
 
 _LONGEST: Final = 1 << 20
-"""Most bytes of a message."""
+"""Maximum number of bytes of a message."""
 _JOIN_S: Final = 30.0
 
 Message = Mapping[str, Any]

@@ -19,7 +19,7 @@ from hostlib.torch.work import Callbacks, SwitchWork
 from hostlib.wire.encodings import Numbers
 
 MOST: Final = 1024
-"""Most plans to keep, for programs whose sizes never repeat."""
+"""Maximum number of plans to keep, for programs whose sizes never repeat."""
 
 Kind = Literal["sum", "scatter", "gather", "broadcast"]
 
@@ -55,7 +55,7 @@ class Plan:
     kind: str
     """Name under which the calls are counted."""
     what: SwitchCall | None = None
-    """Call for the switch; None: the calls go around the switch."""
+    """Description of the call for the switch; None: the calls go around the switch."""
     why_not: str = ""
     """Reason why the calls go around the switch."""
 

@@ -100,7 +100,8 @@ class InaProcessGroup(dist.ProcessGroup):
         """This group's own job; None: it uses `hostlib.current`'s job, or none."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
-        """The store over a connection for calls that do not block; groups of some ranks share it."""
+        """The group's store, over an additional connection for calls that do not block. Groups of some ranks
+        share the connection of the default group."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
@@ -356,7 +357,7 @@ class InaProcessGroup(dist.ProcessGroup):
         *,
         loud: bool = False,
     ) -> Any:
-        """Carry out a call by the inner gloo group; `loud`: whether the switch could have done it."""
+        """Carry out a call by the inner gloo group; `loud`: whether the switch could have carried it out."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
@@ -455,7 +456,10 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
 
 
 def _options(kind: type[Any], given: Any) -> Any:
-    """Convert a call's argument (torch's options, a root rank, a reduce operation, or None) to options."""
+    """Convert a call's argument to torch's options of type `kind`.
+
+    The argument is such options, a root rank, a reduce operation, or None.
+    """
     if isinstance(given, (kind, dist.AllreduceOptions)):
         return given
     opts = kind()

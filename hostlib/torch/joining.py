@@ -167,14 +167,18 @@ class _StoreChannel:
 
 
 class StoreTexts:
-    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`), which never call a lost store.
+    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`); a store that is lost is never called.
 
     On such a call torch prints a stack trace before it raises an error. The store is lost when its process
     ends, often rank 0's.
     """
 
     def __init__(self, store: dist.Store, parent: StoreTexts | None = None) -> None:
-        """Use `store`; `parent`: another object for the same store process, whose connection to share."""
+        """Use `store`.
+
+        `parent` is another object for the same store's process, whose connection to share; None: make a new
+        connection.
+        """
         self._store = store
         self._parent = parent
         self._end: socket.socket | None = parent._end if parent else _connection(store)
@@ -237,7 +241,7 @@ class Inner:
     identity: str
     """Text that is the same at all ranks of the group, and differs for every other group."""
     calls: int = 0
-    """Number of collectives that this rank has called; gloo numbers them."""
+    """Number of collectives that this rank has called on the group; gloo numbers its collectives."""
     messages: set[object] = field(default_factory=set)
     """Sends and receives of this rank that have not been waited for: in a reused group they could match later
     ones. A send ends once it is matched by its receive."""

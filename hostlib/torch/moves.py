@@ -19,7 +19,7 @@ Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 """A tensor, or a sequence with one for each rank that stands for their concatenation."""
 
 SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
-"""Types whose sums are scattered; all types are gathered and broadcast."""
+"""Types that a reduce-scatter through the switch supports; all-gather and broadcast support all types."""
 _CPU: Final = torch.device("cpu")
 
 

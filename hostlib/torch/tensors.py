@@ -40,7 +40,7 @@ Encoded = tuple[NDArray[Any], Callable[[], None]]
 def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded:
     """Return an array to sum over `size` ranks for a CPU tensor of a type in `SUMMED`.
 
-    `divided`: whether the tensor, of integers, gets the average, rounded towards zero.
+    With `divided`, the tensor has integers, and gets their average, rounded towards zero, instead of the sum.
     """
     plain = tensor.detach()
     if plain.dtype is torch.bfloat16:
@@ -131,7 +131,7 @@ def _nothing() -> None:
 
 
 MAX_SIZE = 1 << 20
-"""Most ranks; with more, digits would have few bits."""
+"""Maximum number of ranks; with more ranks, digits would have few bits."""
 
 
 def digit_bits(size: int) -> int:

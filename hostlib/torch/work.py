@@ -107,7 +107,7 @@ class SwitchWork(dist.Work):
             what: The collective's name in errors.
             callbacks: The threads for callbacks of the work's future.
             parts: Number of parts; the work ends when all parts have ended, or one fails.
-            device: Device of the tensors if results are ready on the caller's stream only, not at once.
+            device: Device of the tensors, if a result is ready only for later work on the caller's stream.
             order: Function that returns a context of the stream on which results become ready.
         """
         super().__init__()
@@ -126,10 +126,11 @@ class SwitchWork(dist.Work):
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
-        """Note that a part has ended; the first error ends the work. No effect once the work has ended.
+        """Record that a part has ended; the first error ends the work. No effect once the work has ended.
 
         Callbacks of the future run in another thread: they may wait for collectives that the thread which
-        calls this has yet to carry out. `join` makes the waiting caller's device work wait for the result.
+        calls this has yet to carry out. `join` is a function that `wait` calls: it makes the caller's later
+        work on the device wait for the result.
         """
         with self._lock:
             self._joins += [join] if join else []

@@ -40,7 +40,10 @@ def main() -> None:
 
 
 def _whole(network: Mininet) -> bool:
-    """Return whether the shells of all nodes still run; switch processes may have ended, and are reaped."""
+    """Return whether the shells of all nodes still run.
+
+    The switches' processes may have ended. Their exit statuses are read, so that no zombie processes remain.
+    """
     for switch in network.switches:
         switch.process.poll()
     return all(node.shell.poll() is None for node in (*network.hosts, *network.switches))

@@ -30,7 +30,8 @@ _PREFIX = "InaIngress.aggregator.slot_"
 _LOOKED_AT = ("bitmap", "generation", "flags")
 _FIRST_PERIOD_NS = 100_000
 _MOST_SLOTS = 512
-"""Most slots that a sample reads. On a larger switch it reads every n-th slot, and counts it n times."""
+"""Maximum number of slots that a sample reads. On a larger switch it reads every n-th slot, and counts it n
+times."""
 _SLOT_DONE = 0x03
 """Flags of a slot that holds a complete sum, of this node or of the job."""
 

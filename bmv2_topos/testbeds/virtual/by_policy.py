@@ -141,7 +141,11 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
 
 
 def ranks_of(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
-    """Return the job with one rank for each server; its exclusive slots are the fewest at any switch."""
+    """Return the job with one rank for each server.
+
+    Unless jobs share slots (`shares`), the job gets the size of the smallest of its regions as its number of
+    slots.
+    """
     straggler = job.straggler
     if straggler is not None:
         straggler = replace(straggler, rank=job.hosts.index(job.servers[straggler.rank]))
@@ -170,7 +174,7 @@ def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettin
 
 
 def packets_of(elements: int, job: Job, settings: VirtualSettings) -> int:
-    """Return the number of packets for one tensor: data packets, and earlier announcements of exponents."""
+    """Return the number of packets for one tensor, with those that only announce exponents."""
     data = max(1, -(-elements // (settings.lanes * per_lane(job.numbers))))
     in_flight = job.window or DEFAULT_WINDOW
     if not settings.shares:

@@ -145,7 +145,8 @@ class Fabric:
         self._hosts: dict[str, _Host] = {}
         self._cables: list[Cable] = []
         self._crossed: list[_Losses] = []
-        """Additional losses at each entrance of the cabling: the cables, then the hosts."""
+        """The loss set by `set_loss`, in addition to the link's own loss, for each entrance of `cabling`:
+        first one entrance for each direction of a cable, then one for each host."""
         self._losses: dict[frozenset[str], _Losses] = {}
         self._lengths: dict[tuple[int, int], array[int]] = {}
         for number, link in enumerate(topology.links):

@@ -39,7 +39,8 @@ class FallbackHost:
         self._deaf_until = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        """Bytes of whole frames, received and sent since the server was made, across restarts."""
+        """`received_bytes` and `sent_bytes` count whole frames since the server was made; restarts do not
+        reset them."""
 
     def add_job(self, job: FallbackJob) -> None:
         """Serve a job from now on."""
@@ -61,7 +62,10 @@ class FallbackHost:
         self._deaf_until = now + down_ns
 
     def counts(self) -> dict[int | None, Counter[str]]:
-        """Return the counters across restarts, by job id; under None, of packets without a job."""
+        """Return the counters by job id, which restarts do not reset.
+
+        The key None has the counters of packets without a job.
+        """
         counts = defaultdict(Counter, {job: Counter(found) for job, found in self._counts.items()})
         for job, found in self._core.statistics().items():
             counts[job].update(found)

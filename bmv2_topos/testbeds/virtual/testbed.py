@@ -329,7 +329,7 @@ def unsupported(fault: Fault) -> str:
 
 
 def _in_turn(faults: Iterable[Fault]) -> Iterator[TimedFault]:
-    """Yield the faults and, for each temporary loss of a link, a fault that ends it."""
+    """Yield the faults and, after each temporary loss of a link, a fault that ends this loss."""
     for fault in faults:
         assert not isinstance(fault, Kill)
         yield fault

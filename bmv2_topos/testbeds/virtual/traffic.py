@@ -26,7 +26,7 @@ from hostlib.core.state import NEVER
 
 LEAST_BYTES = 60
 MOST_BYTES = 9000
-"""Least and greatest length of a flow's frames, in bytes."""
+"""`LEAST_BYTES` and `MOST_BYTES`: bounds of the length of a flow's frames, in bytes."""
 
 _AHEAD_NS = 100_000
 

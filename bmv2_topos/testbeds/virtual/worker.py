@@ -94,7 +94,7 @@ class Training:
                 self._enter_pass(at, backward=True)
 
     def summed(self, layer: int, now: int) -> None:
-        """Record that a layer's tensor is summed, in the order in which they were `ready`."""
+        """Record that a layer's tensor is summed; call it for the tensors in their order in `ready`."""
         self._summed.add(layer)
         if layer == 0:  # the last of its iteration
             self.done += 1
@@ -136,8 +136,8 @@ class Training:
 _SHIFTS = 997  # a prime: number of tensors after which values repeat
 _LARGEST = 15.0
 _ROUNDED, _TO = 1.5, 2.0
-"""Values for encodings that cannot hold 1 exactly: 1.5, which is rounded to 2, the unit of a packet whose
-largest value is from 1 to 2."""
+"""Values for encodings that cannot hold 1 exactly: all are 1.5, and every packet rounds them to 2. A packet
+whose largest value is from 1 to 2 has the unit 2 in such an encoding."""
 
 
 def largest_exact(workers: int, numbers: Encoding) -> int:
