@@ -33,7 +33,8 @@ class Settings:
     """``INA_FLOAT64``: path of a framework's float64 tensors: "gloo", which sums them exactly, or "switch",
     which sums them as float32."""
     limits: Limits = field(default_factory=Limits)
-    """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: sizes for fusion and slices; the same on all ranks."""
+    """``INA_FUSION_BYTES`` and ``INA_SLICE_BYTES``: sizes of fused and sliced collectives; the same on all
+    ranks."""
 
     cluster: str = ""
     """``INA_CLUSTER``: cluster file with the machines and the switches between them; read on the first rank's

@@ -125,7 +125,7 @@ class _Limits(ctypes.Structure):
 
 
 class _InC:
-    """A congestion control in C. The compiled core calls its function directly; Python calls it here."""
+    """A congestion control in C: the compiled core calls it directly, Python code through this class."""
 
     wants_rounds = True
 

@@ -131,7 +131,7 @@ class Experiment:
     about: str = ""
     """Description of the runs and of the columns."""
     scenarios: Callable[[bool], Iterable[Run]]
-    """Function that returns the runs; with True as its argument, few and short ones for a trial."""
+    """Function that returns the runs; with True as its argument, a few short runs for a trial."""
     measure: Measure
     tables: Callable[[Sequence[ResultRow]], str]
     """Function that turns the rows into the tables of the page."""

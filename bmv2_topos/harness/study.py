@@ -318,7 +318,7 @@ def _number(value: Any) -> Any:
 
 _LABEL: Final = (
     "which cannot name a row; values must be finite numbers (integers up to 2**53), texts, true, false or "
-    "None: give other values names, and look the values up in run"
+    "None: name other values by texts, and look the values up in run"
 )
 
 

@@ -143,7 +143,7 @@ _Key = tuple[tuple[str, Value], ...]
 
 
 def _end_at_interrupts() -> None:
-    """Make an interrupt end this process of a pool, also one that arrived during its imports.
+    """Make an interrupt end this process of a pool, even if it arrived during the process's imports.
 
     An interrupt from the terminal reaches all processes; only the parent reports it.
     """

@@ -36,7 +36,7 @@ _JUNK = 0x5A5A_A5A5
 
 
 class SwitchPool:
-    """A pool of switches that run one program; they are reused."""
+    """A pool of switches that run one program, to be used by one bed after another."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program

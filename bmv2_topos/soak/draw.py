@@ -228,7 +228,7 @@ def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
 
 
 def _draw_named(seed: int, job: JobPlan) -> tuple[CollectivePlan, ...]:
-    """Return the collectives of a job; some jobs repeat a float32 collective under the same name."""
+    """Return the collectives of a job; in some jobs, a float32 collective is repeated under one name."""
     draw = random.Random(f"names {job.number} of {seed}")
     floats = [each for each in job.collectives if each.dtype == "float32"]
     if not floats or job.numbers != "exponent" or draw.random() < 0.5:
@@ -264,7 +264,7 @@ def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> Collec
 
 
 def _draw_links(draw: random.Random, topology: Topology) -> tuple[Impairments, ...]:
-    """Return the impairments of each link: all links alike, one bad link, or each link drawn by itself."""
+    """Draw the impairments of each link: all links alike, or one bad link, or each link by itself."""
     profile = draw.choice(("none", "all", "all", "one", "each"))
     common = _draw_link(draw)
     bad = draw.randrange(len(topology.links))

@@ -50,7 +50,7 @@ class TooSlow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A collective that has ended in the calm, and how long it took there."""
+    """A collective that has ended in the calm, and the time that it took from the start of its timing."""
 
     seed: int
     job: int
@@ -87,9 +87,10 @@ def unfinished_packets(window: Window) -> list[int]:
 
 
 def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
-    """Return the longest round trip of a job's packets: up to the root and back, in nanoseconds.
+    """Return the longest round trip of a job's packets, to the root of the tree and back, in nanoseconds.
 
-    In shared mode it goes on to the fallback server. It includes the delay `coalesce_us` at every host.
+    In shared mode the round trip includes the way to the fallback server and back. It also includes the delay
+    `coalesce_us` at every host.
     """
     topology = schedule.bed.topology
     placement = schedule.bed.placements[job - 1]

@@ -125,9 +125,10 @@ class SoakSum:
         self.nan = np.zeros(packets, np.bool_)
         """For each packet: whether its result must be NaN at every rank."""
         self.lost = np.zeros(packets, np.bool_)
-        """For each packet: whether its sum overflows for good, which must be reported to every rank."""
+        """For each packet: whether its sum overflows and cannot be repaired, which must be reported to every
+        rank."""
         self.risky = np.zeros(packets, np.bool_)
-        """For each packet: whether it may overflow for good, depending on the order of adding."""
+        """For each packet: whether its sum may overflow without repair, depending on the order of adding."""
         self.raw = np.zeros(packets, np.bool_)
         """For each packet: whether the fallback server sums it unscaled and rounds it once."""
         self.bounds = np.zeros(packets)

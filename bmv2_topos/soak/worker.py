@@ -48,7 +48,7 @@ class WorkerStation:
     ) -> None:
         self.rank = rank
         self.error: JobBroken | None = None
-        """Error with which the worker gave up; None: it did not."""
+        """Error with which the worker gave up; None: the worker has not given up."""
         self.silent = False
         """True once the worker has died (`Defector.dies`)."""
         self._defector = defector

@@ -37,7 +37,7 @@ class Record:
     place: str
     """Name of the interface: ``SWITCH/PORT`` for our switches; else the file's name."""
     inbound: bool | None
-    """True: the frame came in; False: it went out; None: the file does not state it."""
+    """True: the frame came in; False: the frame went out; None: the file does not state the direction."""
     frame: bytes
     comment: str = ""
 
@@ -102,7 +102,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _of_bmv2(name: str) -> tuple[str, bool | None]:
-    """Return the place and the direction in the name of a BMv2 capture, such as ``s1-eth3_in``."""
+    """Return place and direction of a BMv2 capture's frames, from its name, such as ``s1-eth3_in``."""
     found = re.fullmatch(r"(.+)-eth(\d+)_(in|out)", name)
     return (f"{found[1]}/{found[2]}", found[3] == "in") if found else (name, None)
 

@@ -37,9 +37,10 @@ class Event:
     node: int
     tag: int
     fate: str = ""
-    """Why the packet got no further: lost, corrupted, queue_full, blocked or no_program; "": it went on."""
+    """Reason why the packet got no further: lost, corrupted, queue_full, blocked or no_program; "": the
+    packet went on."""
     outcome: str | None = None
-    """Outcome of the packet that the switch reported at the ingress port; None: no report."""
+    """Outcome that the switch reported for the packet at the ingress port; None: the switch reported none."""
     slot: int | None = None
     waited_ns: int = 0
     """Time that the packet waited in the queue of its egress port."""

@@ -169,7 +169,7 @@ class _Life:
     at_server: bool = False
     """True while the fallback server has received a packet that it has not answered."""
     detour: str = ""
-    """Why the packet takes a detour through the fallback server; "": it takes none."""
+    """Reason why the packet takes a detour through the fallback server; "": the packet takes no detour."""
 
     def pieces(self, events: Iterable[Event], start: int, end: int) -> Iterator[Piece]:
         """Cut the time from `start` to `end` at the events; yield each piece with its cause."""
@@ -344,12 +344,12 @@ class _Job:
         return None if time < 0 else (rank, time)
 
     def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
-        """Return the sum at the same rank that the tensor of `now` had to wait for; None: it did not wait."""
+        """Return the sum at the same rank for which the tensor of `now` had to wait; None if it did not."""
         ended = [one for one in sums if one.rank == now.rank and now.ready_ns < one.end_ns <= now.begin_ns]
         return max(ended, key=lambda one: one.end_ns, default=None)
 
     def _computing(self, sums: Sequence[Sum], now: Sum, start: int, at: int) -> Iterator[Piece]:
-        """Yield the beginning of the path: computing, and how much longer it took than at other ranks."""
+        """Yield the first pieces of the path: computing, and the extra time that it took at this rank."""
         took = {one.rank: one.ready_ns - self.free[one.rank] for one in sums if one.layer == now.layer}
         own = took.pop(now.rank)
         late = min(max(0, own - int(statistics.median(took.values()))), at - start) if took else 0

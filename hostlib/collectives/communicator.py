@@ -224,7 +224,7 @@ class Communicator(MovingCalls):
     def group(
         self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
     ) -> Communicator:
-        """Request admission of some ranks to the same switch as a job of their own, and join that job.
+        """Request that some ranks be admitted to the same switch as a job of their own; join that job.
 
         All ranks in `ranks` must call this, and no other rank. Close the group before this communicator.
 
@@ -383,8 +383,8 @@ class Communicator(MovingCalls):
     def _carry_out(self, *, waits: bool = False) -> None:
         """Carry out the oldest call, and all calls that all ranks have submitted meanwhile.
 
-        With `waits` this thread waits for the oldest call. If all ranks wait for it, or if it is a step of
-        its own, it is carried out alone and whole.
+        `waits` is True if this thread waits for the oldest call. If all ranks wait for that call, or if it is
+        a step of its own, it is carried out alone and whole.
         """
         first = self._queue[0]
         alone = self.size == 1 or first.is_waited_for or self._schedule.is_one_step(first.collective)
@@ -404,9 +404,10 @@ class Communicator(MovingCalls):
     def _all_wait(self, *, waits: bool) -> bool:
         """Return whether to carry out the oldest call alone, because all ranks wait for it.
 
-        This is decided by a vote. The more votes in a row found all ranks waiting, the more of the next calls
-        are assumed, without a vote, to be waited for; all ranks know the votes, and so decide alike. If a
-        rank does not wait for such a call, the only loss is that the call is not fused with later ones.
+        A vote decides this. If several votes in a row found that all ranks wait, the next calls need no vote:
+        all ranks are assumed to wait for them, too. The more such votes, the more calls. All ranks know the
+        votes, and so decide alike. If a rank does not wait for such a call, the only loss is that the call is
+        not fused with later calls.
         """
         if self._unasked:
             self._unasked -= 1

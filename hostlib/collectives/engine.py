@@ -35,8 +35,9 @@ from hostlib.io.link import Pumped, open_link
 from hostlib.windows import find
 
 _IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)
-"""Time-outs for packets in shared memory, where none are lost unless the switch is set to lose some. A rank
-that sends nothing waits for a processor, and resends by other ranks would take processor time from it."""
+"""Time-outs for packets in shared memory, where no packets are lost unless the switch is set to lose some. A
+rank that sends nothing waits for a processor; if other ranks resent packets, they would take processor time
+from that rank."""
 
 _LOGGED: Final = {
     "sent_packets": Counter.SENT,
@@ -162,7 +163,10 @@ class SwitchEngine(Engine):
         self._raise_numeric_errors(collective, self._window.numeric_errors())
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Make collectives under way, and all later ones, raise an error of class `kind`; only once."""
+        """Make collectives under way, and all later ones, raise an error of class `kind`.
+
+        Only the first call has an effect.
+        """
         self._aborted = self._aborted or (kind, reason)
 
     def progress(self, done: int, total: int) -> None:

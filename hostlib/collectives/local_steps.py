@@ -64,7 +64,8 @@ _KINDS: Final = {
 }
 
 Patience = Callable[[], Callable[[], None]]
-"""Called when a wait begins; returns a function that raises JobBroken or RankGone to end it."""
+"""Function to call when a wait begins; it returns a function that raises JobBroken or RankGone to end the
+wait."""
 
 
 class LocalSteps:
@@ -150,7 +151,10 @@ class LocalSteps:
         self._note(_PUT)
 
     def _compare(self, step: int, part: Collective) -> None:
-        """Raise RanksDisagree if the calls of this machine's ranks differ, once all ranks know it."""
+        """Raise RanksDisagree if the calls of this machine's ranks differ.
+
+        First wait until all ranks of the machine know that they differ.
+        """
         posts = self._posts[step % 2]
         if (posts["tag"] == part.tag).all():
             return

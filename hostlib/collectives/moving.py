@@ -78,7 +78,7 @@ class MovingCalls(ABC):
     rank: int
     size: int
     why_no_shards: str | None
-    """Reason why this job cannot carry out these calls; None: it can."""
+    """Reason why this job cannot carry out these calls; None: the job can."""
     _calls: Iterator[int]
 
     @waiting

@@ -60,7 +60,7 @@ class Packets:
 
     lanes: int
     numbers: Encoding = "exponent"
-    """Encoding of floats unless a collective sets its own."""
+    """Encoding of floats in collectives that do not set an encoding of their own."""
 
     def elements(self, collective: Collective) -> int:
         """Return the number of elements that a packet of a collective carries."""

@@ -93,7 +93,7 @@ class Ledger:
 
 
 def disagreement(pages: Mapping[int, Page]) -> str | None:
-    """Describe how ranks differ in the first call that they made differently; None if they do not.
+    """Describe how ranks differ in the first call that they made differently; None if no call differs.
 
     Only calls that at least two of the pages hold are compared.
     """
@@ -222,7 +222,7 @@ class Watch:
             self._under_way[number] = ended
 
     def explain(self, number: int) -> str | None:
-        """Describe how the ranks' calls differ, after call `number` has failed; None if that stays unknown.
+        """Describe how the ranks' calls differ, after call `number` has failed; None if that is unknown.
 
         Later calls, which fail for the same reason, do not wait again.
         """
@@ -315,7 +315,10 @@ class Watch:
             )
 
     def _let_others_read(self, deadline: float) -> None:
-        """Wait until all ranks know of the disagreement: the store ends with the process of one of them."""
+        """Wait until all ranks know of the disagreement.
+
+        The shared store ends with the process of one of the ranks, and the others could not read it any more.
+        """
         everyone = [f"knows/{rank}" for rank in range(self._size)]
         with contextlib.suppress(RuntimeError):
             self._store.set(everyone[self._rank], "")

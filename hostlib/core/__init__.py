@@ -62,7 +62,7 @@ class Peers:
         """Send this worker's statistics to the launcher; may be dropped."""
 
     def farewell(self, collectives: int) -> None:
-        """Announce that this worker leaves the job; `collectives` is the number that it has carried out."""
+        """Announce that this worker leaves the job, after it has carried out `collectives` collectives."""
 
     def finished(self) -> bool | None:
         """Return whether every rank has sent a farewell or is gone; None if that is unknown."""

@@ -41,7 +41,7 @@ TCP_BYTES: Final = 1514
 """Bytes of a full TCP packet on Ethernet."""
 
 LOSS_BYTES: Final = 1024
-"""Bytes lost, in one round or several, for which `Tcp` cuts its window once."""
+"""Number of bytes lost, in one or several rounds, for which `Tcp` cuts its window once."""
 
 RULE_STATE: Final = 16
 """Number of values in the state of a congestion control in C (``ina_window.h``)."""

@@ -95,7 +95,7 @@ class Driver:
             )
 
     def time_out(self, now: int) -> bool:
-        """Resend overdue packets; every `CHECK_NS` ask the watchdog. Return whether it was asked.
+        """Resend overdue packets; ask the watchdog every `CHECK_NS`. Return whether the watchdog was asked.
 
         Raises:
             JobBroken: a further wait is pointless.

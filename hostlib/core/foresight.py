@@ -60,7 +60,10 @@ class Foresight:
         return b"".join(each.foreseen for each in kept if each)
 
     def learn(self, series: Sequence[Series], found: bytes, *, all_fit: bool) -> None:
-        """Store the exponents `found` in a sum of these series; `all_fit`: all fitted the foreseen ones."""
+        """Store the exponents `found` in a sum of these series.
+
+        `all_fit` is True if all of them fitted the foreseen exponents.
+        """
         at = 0
         for each in series:
             _, packets = each

@@ -114,9 +114,10 @@ class Urgency:
         self._mark_at, self._busy_before_ns = now, self._busy_ns
 
     def communication_share(self, now: int) -> float | None:
-        """Return the part of the time spent in collectives; None before the first has ended.
+        """Return the fraction of the time spent in collectives; None before the first has ended.
 
-        Until `progress` has measured an iteration it is the share of all time so far.
+        It is measured over the latest iterations; until `progress` has measured an iteration, over all time
+        so far.
         """
         if self._share is not None:
             return self._share

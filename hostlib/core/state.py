@@ -102,14 +102,14 @@ _HEADER_ROOM: Final = 72
 
 
 class Chain(enum.IntFlag):
-    """Status of a chain; 0: its next packet must wait."""
+    """Flags that make up the status of a chain; 0: the chain's next packet must wait."""
 
     READY = 0x01
     """In the ready ring."""
     FLIGHT = 0x02
-    """Sent, no result yet."""
+    """The packet was sent, and has no result yet."""
     RESENT = 0x04
-    """Sent more than once: its round trip time is ambiguous (Karn)."""
+    """The packet was sent more than once: its round trip time is ambiguous (Karn)."""
     COUNTED = 0x08
     """A status showed our contribution in the slot."""
     QUEUED = 0x10
@@ -152,24 +152,49 @@ STEPS: Final = (
     ChainStep("emit", "sent again", Chain.QUEUED, Chain.QUERY, Chain.RESENT, _OVER | Chain.ASKED),
     ChainStep("emit", "asked for", _ASK, Chain.PROBE, Chain.RESENT | Chain.ASKED, _OVER | Chain.QUERY),
     ChainStep("emit", "probed for", Chain.PROBE, 0, Chain.RESENT | Chain.PROBED, _ASK | _OVER | Chain.PROBE),
-    ChainStep("absorb", "its result: the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY),
-    ChainStep("absorb", "the next packet may be sent", 0, lacks=_ANY, sets=Chain.READY),
+    ChainStep(
+        "absorb", "its result arrives: the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY
+    ),
+    ChainStep("absorb", "the next packet of the chain may be sent", 0, lacks=_ANY, sets=Chain.READY),
     ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
     ChainStep("absorb", "a status lacks our contribution", Chain.FLIGHT, clears=Chain.COUNTED),
-    ChainStep("absorb", "counted, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
+    ChainStep(
+        "absorb",
+        "a status shows our contribution, at the longest time-out",
+        Chain.ASKED | Chain.COUNTED,
+        sets=Chain.QUEUED,
+    ),
     ChainStep("absorb", "its sum overflowed", Chain.FLIGHT, Chain.RAW, Chain.RAW | Chain.QUEUED, _DOUBT),
     ChainStep("absorb", "a reminder", Chain.FLIGHT, sets=Chain.QUEUED, clears=_DOUBT),
     ChainStep("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
-    ChainStep("absorb", "overtaken, with a fallback server", Chain.FLIGHT, Chain.QUEUED | Chain.ASKED, _ASK),
+    ChainStep(
+        "absorb",
+        "overtaken by later results, with a fallback server",
+        Chain.FLIGHT,
+        Chain.QUEUED | Chain.ASKED,
+        _ASK,
+    ),
     ChainStep("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
     ChainStep("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
-    ChainStep("time_out", "asked for, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED),
-    ChainStep("time_out", "asked for: no news", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
     ChainStep(
-        "time_out", "no news, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER
+        "time_out", "a status was requested, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED
+    ),
+    ChainStep(
+        "time_out",
+        "a status was requested, and none arrived",
+        Chain.ASKED,
+        Chain.QUEUED | Chain.COUNTED,
+        _ASK | Chain.LOST,
+    ),
+    ChainStep(
+        "time_out",
+        "no status arrived, with a fallback server",
+        Chain.ASKED,
+        Chain.QUEUED | Chain.COUNTED,
+        _OVER,
     ),
 )
-"""All transitions of a chain's status; a call that processes several packets makes several."""
+"""All transitions of a chain's status. A call that processes several packets makes several transitions."""
 
 
 class Kept(enum.IntFlag):
@@ -190,7 +215,7 @@ class Mark(enum.IntFlag):
     LATE = 0x04
     """The result had no collision, but took more than eight times the shortest round trip."""
     WAITS = 0x08
-    """The result carries no exponent: the field reports waiting instead."""
+    """The result carries no exponent: its exponent field reports waiting instead."""
 
 
 class Pattern(enum.IntEnum):
@@ -585,7 +610,7 @@ _NO_ARRAY: Final[NDArray[Any]] = np.empty(0, np.int32)
 
 
 def _address(array: NDArray[Any]) -> int:
-    """Return an array's address, by its buffer if possible: NumPy's `ctypes` takes longer."""
+    """Return an array's address; from its buffer if possible, because NumPy's `ctypes` takes longer."""
     if array.size and array.flags.writeable:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
     return int(array.ctypes.data)

@@ -56,8 +56,8 @@ class Kernel(Protocol):
         """Start the next round with new limits, and count the results for it that have arrived already.
 
         The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
-        its last change are sent. So it is the same for a packet on all ranks, and a resent packet reports the
-        same waiting as before.
+        its last change are sent. So the limit is the same for a packet on all ranks, and a resent packet
+        reports the same waiting as before.
         """
         ...
 
@@ -134,8 +134,9 @@ class Exchange(NamedTuple):
     feedback: bool = False
     """Write the rounding error to `source`, which must be a separate array."""
     series: Sequence[tuple[str, int]] = ()
-    """SUM of float32: (name, number of elements) of each of its calls, if its exponents may be predicted from
-    earlier calls of the same names (`hostlib.core.foresight`); empty: they may not."""
+    """For a SUM of float32: (name, number of elements) of each of its calls, if its exponents may be
+    predicted from earlier calls of the same names (`hostlib.core.foresight`). Empty: do not predict
+    exponents."""
 
 
 class Window:
@@ -161,7 +162,9 @@ class Window:
 
     @property
     def congestion(self) -> Congestion:
-        """Congestion control of the window, started when it is set. All ranks must set the same one.
+        """Congestion control of the window, which starts when it is set.
+
+        All ranks must set the same congestion control.
 
         Raises:
             BadLimits: the congestion control fails, or its limits are invalid.
@@ -193,10 +196,10 @@ class Window:
         core.limit = min(core.allowed, core.room)
 
     def follow(self, rto: RtoLimits) -> None:
-        """Set new limits of time-outs; only between collectives.
+        """Set new limits of time-outs; call this only between collectives.
 
-        Overtaken packets count as lost only after the new margin: they may wait behind another rank's packet
-        in the switch's queue.
+        A packet whose result is missing while later results have arrived counts as lost only after the new
+        margin: it may wait behind another rank's packet in the switch's queue.
         """
         self.state.set_limits(rto)
         core = self.state.struct
@@ -270,7 +273,8 @@ class Window:
     def finish(self, now: int) -> bool:
         """End the collective, all of whose results have arrived, and return True.
 
-        If exponents do not fit the foreseen ones, exchange their packets again instead, and return False.
+        If exponents do not fit the foreseen exponents, exchange the packets concerned again, and return
+        False.
         """
         core, found, foreseen = self.state.struct, self.state.found, self.state.foreseen
         if found is None:
@@ -412,7 +416,7 @@ class Window:
 
     @property
     def first_result_at(self) -> int:
-        """Time of the collective's first result; before that, of its start."""
+        """Time of the collective's first result; before the first result, time of the collective's start."""
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:

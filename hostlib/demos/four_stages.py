@@ -126,7 +126,7 @@ def preprocess_all(
 
 @contextlib.contextmanager
 def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
-    """Run the block on the bound cores; without `bound`, on all cores of this process."""
+    """Run the block on the cores in `bound`; if `bound` is empty, on all cores of this process."""
     for cores in bound:
         os.sched_setaffinity(0, cores)
     yield
@@ -175,7 +175,7 @@ class Network:
 
 
 def load_checkpoint(path: Path | None, network: Network) -> int:
-    """Load the saved weights; return the iteration to continue with: 0 without a file."""
+    """Load the saved weights; return the number of the next iteration, 0 if there is no file."""
     if path is None or not path.exists():
         return 0
     with np.load(path) as saved:

@@ -87,7 +87,7 @@ class FallbackSettings:
     remind_s: float = 0.002
     """Least wait before a reminder, and between two replays of a result: about a round trip."""
     remind_max_s: float = 0.25
-    """Longest interval between reminders, where its doubling ends."""
+    """Longest interval between reminders: doubling of the interval stops there."""
     forget_s: float = 60.0
     """Seconds without a packet after which an unfinished entry is dropped."""
 
@@ -131,7 +131,8 @@ class FallbackJob:
     worker can request any more. None: an entry without an answer ends only after `FallbackSettings.forget_s`,
     or if memory is full."""
     slots: int | None = None
-    """Size of the job's region: PSNs count modulo the largest multiple of it. None: twice the window."""
+    """Number of slots in the job's region: PSNs count modulo the largest multiple of this number. None: twice
+    the window."""
     beside: str | None = None
     """``host:port`` of the worker beside the server (`hostlib.fallback.beside`): the worker is one child of
     the tree's root, the switch the other. None: all workers are at switches."""

@@ -17,7 +17,7 @@ class Compressor:
     """Compresses and decompresses tensors."""
 
     numbers: Numbers | None = None
-    """Encoding of floats through the switch, used there instead of `compress`; None: `compress` is used."""
+    """Encoding of floats through the switch, used there instead of `compress`; None: use `compress`."""
     feedback: bool = False
     """True if `DistributedOptimizer` adds the rounding error of a gradient to the next one."""
 
@@ -28,7 +28,7 @@ class Compressor:
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Undo `compress`."""
+        """Return the original tensor from a compressed one, with the context that `compress` returned."""
         raise NotImplementedError
 
 
@@ -77,7 +77,7 @@ class Block4Compressor(FP16Compressor):
 
 
 class Compression:
-    """The compressors by Horovod's names."""
+    """The compressors, as attributes with the names that Horovod uses."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -132,7 +132,8 @@ class Coordinator:
         self._joined: list[int] = []
         self._gone: dict[int, str] = {}
         self._removed: dict[int, set[int]] = {}
-        """Ranks that have removed a process set, by its number, until all have."""
+        """By the number of a process set: ranks that have removed it. An entry ends when all ranks of the set
+        have."""
 
     def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
         """Add a process set, to which its ranks may have submitted already."""
@@ -186,7 +187,10 @@ class Coordinator:
         return [self._stall(key, now) for key in found]
 
     def overdue(self, now: float, limit_s: float) -> str:
-        """Describe the first request that has waited longer than `limit_s`, and the missing ranks; or ""."""
+        """Describe the first request that has waited longer than `limit_s`, and its missing ranks.
+
+        Return "" if no request has waited so long.
+        """
         late = (key for key, waiting in self._waiting.items() if now - waiting.since > limit_s)
         return next((self._stall(key, now) for key in late), "")
 
@@ -209,7 +213,7 @@ class Coordinator:
         return not missing or any(self._why_never(number, rank) for rank in missing)
 
     def _why_never(self, number: int, rank: int) -> str:
-        """Return the reason why a rank cannot submit to a process set any more; "": it can."""
+        """Return the reason why a rank cannot submit to a process set any more; "" if it can."""
         if rank in self._gone:
             return f"rank {rank} {self._gone[rank]}"
         return f"rank {rank} has removed the process set" if rank in self._removed.get(number, ()) else ""
@@ -234,7 +238,7 @@ class Coordinator:
         )
 
     def _wrong(self, number: int, name: str, waiting: _Waiting) -> str:
-        """Return the reason why a collective cannot be carried out; "": it can."""
+        """Return the reason why a collective cannot be carried out; "" if it can."""
         for rank in self._missing(number, waiting):
             if why := self._why_never(number, rank):
                 return f"{_kind(waiting)} {name!r}: {why}"

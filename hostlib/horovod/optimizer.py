@@ -23,7 +23,7 @@ from hostlib.horovod.reductions import Average, How, ReduceOp, allreduce, groupe
 from hostlib.horovod.world import ProcessSet, current, global_process_set
 
 _followers: Any = WeakIdKeyDictionary()
-"""By parameter: a weak reference to the `AveragedGradients` of the last optimizer made for it."""
+"""By parameter: a weak reference to the `AveragedGradients` of the last optimizer made for the parameter."""
 
 
 class AveragedGradients:
@@ -46,7 +46,7 @@ class AveragedGradients:
         self._compression, self.how = how.compressed(compression)
         self._feedback = compression.feedback and self.how.numbers is not None
         self._residuals: dict[int, NDArray[np.float32]] = {}
-        """The rounding error of each parameter's gradient, by its identity."""
+        """The rounding error of each parameter's gradient, by the parameter's `id`."""
         self.passes = passes
         self._sparse_as_dense = sparse_as_dense
         optimizers = current().optimizers

@@ -188,7 +188,7 @@ def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
 
 
 def _switch(how: How) -> InaProcessGroup | None:
-    """Return the process group that sends this reduction through the switch; None: it goes around."""
+    """Return the process group that sends this reduction through the switch; None if gloo carries it out."""
     group = how.process_set.group
     if group is None:
         group = dist.distributed_c10d._get_default_group()

@@ -171,7 +171,7 @@ class World:
             self.add_set(each)
 
     def unnamed(self, kind: str, process_set: int) -> str:
-        """Return a name for a collective without one, the same on all ranks of its set."""
+        """Return a name for a collective that has none; it is the same on all ranks of the process set."""
         with self._lock:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
@@ -430,7 +430,8 @@ def _first_text(text: str) -> str:
 def _stall_limits() -> tuple[float, float]:
     """Return the seconds after which a collective counts as stalled, and after which it ends the job.
 
-    0 means never. As in Horovod, stalls do not end the job if they are not checked, or before the warning.
+    0 means never. As in Horovod, stalls do not end the job if there is no check for stalls, nor before the
+    warning.
     """
     checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0

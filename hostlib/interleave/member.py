@@ -18,7 +18,7 @@ from hostlib.meet.connections import Place, knock
 CONNECT_S: Final = 60.0
 """Longest wait for the turn server's answers."""
 VARIABLE: Final = "INA_GROUP"
-"""Environment variable with the group's address, and the job's name in it, from the launcher."""
+"""Environment variable, set by the launcher, with the group's address and the job's name in the group."""
 
 
 def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:

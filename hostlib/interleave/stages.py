@@ -56,7 +56,7 @@ class StageError(InaError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration: seconds in each stage, in the order of `STAGES`, and from start to end."""
+    """One iteration: seconds in each stage, in the order of `STAGES`, and seconds from start to end."""
 
     stages_s: tuple[float, ...]
     total_s: float
@@ -185,7 +185,7 @@ class StageTimer:
         return StageProfile.of(self._measured)
 
     def close(self) -> None:
-        """Leave the group, if there is one; the others go on."""
+        """Leave the group, if there is one; its other jobs go on."""
         self._turns.leave()
 
     def __enter__(self) -> Self:

@@ -70,7 +70,7 @@ class TurnOrder:
         self._slot = 0
         self.broken: str | None = None
         self.culprit: Member | None = None
-        """The member that broke the group; None: it is not broken."""
+        """The member that broke the group; None: the group is not broken."""
 
     @property
     def members(self) -> frozenset[Member]:

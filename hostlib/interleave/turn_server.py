@@ -37,7 +37,8 @@ from hostlib.meet.connections import Door
 from hostlib.meet.private_folder import private_folder
 
 PATIENCE_S: Final = 600.0
-"""Seconds that a group waits for one of its members; as long as a job waits for a straggler."""
+"""Longest time, in seconds, that a group waits for one of its members; a job waits as long for a
+straggler."""
 
 
 _LOOK_S: Final = 0.25
@@ -90,12 +91,12 @@ class TurnServer(Door):
 
     @property
     def broken(self) -> str | None:
-        """Reason why the group cannot go on, with job and rank; None: it can."""
+        """Reason why the group cannot go on, with job and rank; None: the group can go on."""
         return self._turns.broken
 
     @property
     def culprit(self) -> str | None:
-        """Job that broke the group; None: it is not broken."""
+        """Job that broke the group; None: the group is not broken."""
         return self._turns.culprit.job if self._turns.culprit else None
 
     def iterations(self, job: str) -> int:

@@ -74,7 +74,7 @@ class HeldAddress:
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Take the address; port 0: a free port. Raises OSError if it is taken or not of this machine."""
+        """Take an address; port 0: a free port. Raises OSError if it is taken or not of this machine."""
         self._everywhere = take_everywhere(port, shared=True)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._switch: Address | None = None
@@ -101,9 +101,9 @@ class HeldAddress:
         self._switch = switch
 
     def strangers(self) -> int:
-        """Return the number of datagrams so far that other senders than the switch have sent.
+        """Return the number of datagrams so far that senders other than the switch have sent.
 
-        Call it at intervals: datagrams from any sender that a full socket drops count, too.
+        Call this at intervals: if the socket is full, datagrams that it drops count, too, from any sender.
         """
         for _ in range(_MOST_READ):
             try:

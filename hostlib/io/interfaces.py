@@ -46,7 +46,7 @@ def addresses() -> tuple[str, ...]:
 
 
 def known_as() -> tuple[str, ...]:
-    """Return the names and addresses of this machine: ``INA_MACHINE``, or its host name; its addresses."""
+    """Return a name of this machine (``INA_MACHINE``, or its host name) and its addresses."""
     return os.environ.get("INA_MACHINE") or socket.gethostname(), *addresses()
 
 

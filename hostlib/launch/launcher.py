@@ -286,7 +286,7 @@ def environment(patterns: Sequence[str]) -> dict[str, str]:
 
 
 def account(user: pwd.struct_passwd) -> dict[str, str]:
-    """Return the variables of `ACCOUNT` for a user, without TMPDIR: its default serves all users."""
+    """Return the variables of `ACCOUNT` for a user, except TMPDIR, whose default suits all users."""
     return {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "SHELL": user.pw_shell}
 
 

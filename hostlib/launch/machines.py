@@ -1,11 +1,12 @@
-"""Ranks that torchrun, mpirun or srun started join a job that the first of them admits.
+"""Join ranks that torchrun, mpirun or srun has started to a job, which the first of these ranks admits.
 
 Each rank sends the first rank its machine and a random challenge. The first rank admits the job by ``ina
-admit`` (`hostlib.launch.hosting`), with its ranks by machine, and answers with the configurations and all
-challenges. On one machine the answer is sent over a Unix socket of this user alone, whose name is a digest of
-the launcher's own identifiers, which all ranks of a launch have. On several machines it is sealed with the
-secret of ``INA_TOKEN``, because its channel, such as torch's store, is open to every process that can
-connect. A rank refuses an answer without its challenge, which belongs to an earlier launch.
+admit`` (`hostlib.launch.hosting`), to which it passes the ranks of each machine. It answers with the
+configurations and all challenges. On one machine the answer is sent over a Unix socket of this user alone,
+whose name is a digest of the launcher's own identifiers, which all ranks of a launch have. On several
+machines the answer is sealed with the secret of ``INA_TOKEN``, because the channel, such as torch's store, is
+open to every process that can connect. A rank refuses an answer without its challenge, which belongs to an
+earlier launch.
 """
 
 from __future__ import annotations

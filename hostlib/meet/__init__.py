@@ -176,7 +176,7 @@ class GroupAnswer:
     config: str | None = field(default=None, repr=False)
     """The worker's configuration in the group, secret like its token; None: the group was not admitted."""
     reason: str = ""
-    """Reason why it was not admitted."""
+    """Reason why the group was not admitted; "": it was admitted."""
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
@@ -262,7 +262,7 @@ GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 def notice_its_end(connection: socket.socket) -> None:
-    """Turn on the kernel's keep-alive probes of a connection, if it is a TCP connection."""
+    """Turn on the kernel's keep-alive probes of a TCP connection; do nothing for other connections."""
     if connection.family != socket.AF_INET:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -171,7 +171,7 @@ class Door:
 def knock(
     place: Place, said: Mapping[str, Any], secret: str, timeout_s: float
 ) -> tuple[socket.socket, Mapping[str, Any]]:
-    """Connect to a server (`Door`); return the connection, once admitted, and the fields of its messages.
+    """Connect to a server (`Door`); once admitted, return the connection and the fields of its messages.
 
     Args:
         place: Where the server listens.

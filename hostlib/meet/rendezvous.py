@@ -105,15 +105,18 @@ class Rendezvous(Door):
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Record that the process of `rank` has ended.
 
-        All workers are notified of a failure at once. After a success the end of the worker's connection
-        decides, because its farewell may still be unread.
+        All workers are notified of a failure at once. After a success, the worker counts as gone only if its
+        connection ends without a farewell: the farewell may still be unread.
         """
         with self._change:
             if status or rank not in self._joined:
                 self._mark_gone(rank, reason)
 
     def fault(self, reason: str) -> None:
-        """Notify all workers, present and later ones, that the job cannot go on; only once."""
+        """Notify all workers, present and later ones, that the job cannot go on.
+
+        Only the first call has an effect.
+        """
         with self._change:
             if self._fault is None:
                 self._fault = reason
@@ -135,7 +138,7 @@ class Rendezvous(Door):
             self._on_group = call
 
     def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
-        """Send the ranks of a group their configurations, in its order, or the reason for a refusal."""
+        """Send the ranks of a group their configurations, in its order, or the reason for the refusal."""
         with self._change:
             for rank in self._requests.pop(request, set()) - {*self._gone}:
                 answer = (

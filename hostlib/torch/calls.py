@@ -42,7 +42,7 @@ class SwitchCall:
     numbers: Numbers | None = None
     """Encoding of floats; None: the job's encoding."""
     residual: NDArray[np.float32] | None = None
-    """Rounding errors, carried from one sum to the next (`hostlib.allreduce`); None: not carried."""
+    """Rounding errors to carry from one sum to the next (`hostlib.allreduce`); None: do not carry them."""
     at_once: bool = False
     """True if the caller waits, so that its thread may carry out the call. At other ranks the same call may
     be asynchronous."""

@@ -97,7 +97,8 @@ class InaProcessGroup(dist.ProcessGroup):
         self._closed = False
         self._broken: JobBroken | None = None
         self._own: Communicator | None = None
-        """This group's own job; None: it uses `hostlib.current`'s job, or none."""
+        """Communicator of this group's own job; None: the group uses the job of `hostlib.current`, or no
+        job."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
         """The group's store, over an additional connection for calls that do not block. Groups of some ranks
@@ -313,7 +314,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._check_devices((outputs, given))
         opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        why_not: str | None = f"the group cannot use it: {self._why_never}"
+        why_not: str | None = f"the group cannot use the switch: {self._why_never}"
         if self._calls:
             why_not = why_no_move(self._calls, kind, outputs, given, op)
         if why_not is not None:
@@ -334,7 +335,7 @@ class InaProcessGroup(dist.ProcessGroup):
         operation = describe.operation(op)
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
         reasons = (
-            (self._calls is None, f"the group cannot use it: {self._why_never}"),
+            (self._calls is None, f"the group cannot use the switch: {self._why_never}"),
             (operation not in ("sum", "avg"), f"the switch has no {operation}"),
             (
                 any(tensor.layout is not torch.strided for tensor in tensors),
@@ -414,7 +415,7 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
 
 
 def of_ina(group: dist.ProcessGroup | None) -> InaProcessGroup:
-    """Return a group, or the default one. Raises TypeError if it is of another backend."""
+    """Return `group`, or the default group if it is None. Raises TypeError for another backend's group."""
     group = group or dist.distributed_c10d._get_default_group()
     if not isinstance(group, InaProcessGroup):
         raise TypeError(f'the group is of backend "{dist.get_backend(group)}", must be of backend "ina"')

@@ -218,7 +218,7 @@ class StoreTexts:
 
 
 def _connection(store: dist.Store) -> socket.socket | None:
-    """Return a connection to a store's process, which ends with it; None: the store has no process."""
+    """Return a connection to a store's process, which ends with the process; None if the store has none."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     if not isinstance(store, dist.TCPStore):
@@ -244,7 +244,7 @@ class Inner:
     """Number of collectives that this rank has called on the group; gloo numbers its collectives."""
     messages: set[object] = field(default_factory=set)
     """Sends and receives of this rank that have not been waited for: in a reused group they could match later
-    ones. A send ends once it is matched by its receive."""
+    sends and receives. A send ends once it is matched by its receive."""
     failed: bool = False
     """True if a call has failed, which ends the group's connections."""
 

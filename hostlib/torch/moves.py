@@ -123,7 +123,7 @@ def _submit(
 
 
 def _fits(kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], size: int) -> bool:
-    """Return whether all pairs have types and sizes that fit such a call."""
+    """Return whether each output and its input have types and sizes that fit a call of this kind."""
     if len(outputs) != len(given) or not outputs:
         return False
     for pair in zip(outputs, given, strict=True):

@@ -111,7 +111,7 @@ _made: dict[torch.device, Copies] = {}
 
 
 def copies_of(tensor: torch.Tensor) -> Copies | None:
-    """Return the `Copies` of a tensor's device; None if it has none, as the CPU."""
+    """Return the `Copies` of a tensor's device; None for a device without `Copies`, such as the CPU."""
     device = tensor.device
     if device not in _made and (make := COPIES.get(device.type)):
         _made[device] = make(device)

@@ -51,7 +51,10 @@ def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded
 
 
 def memory(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor's memory as an array; by DLPack, as callers cannot resize it after `Tensor.numpy`."""
+    """Return a tensor's memory as an array.
+
+    The array is made by DLPack, because a tensor cannot be resized any more after `Tensor.numpy`.
+    """
     array: NDArray[Any] = np.from_dlpack(_Exported(tensor))
     return array
 

@@ -128,8 +128,8 @@ class SwitchWork(dist.Work):
     def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
         """Record that a part has ended; the first error ends the work. No effect once the work has ended.
 
-        Callbacks of the future run in another thread: they may wait for collectives that the thread which
-        calls this has yet to carry out. `join` is a function that `wait` calls: it makes the caller's later
+        Callbacks of the future run in another thread: they may wait for collectives that the calling thread
+            still has to carry out. `join` is a function that `wait` calls: it makes the caller's later
         work on the device wait for the result.
         """
         with self._lock:

@@ -147,7 +147,9 @@ class Tree:
         return tuple(sorted(ranks))
 
     def missing(self, heard: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the ranks, in order, whose contributions are missing; `heard`: bitmap of the sum by node.
+        """Return the ranks, in order, whose contributions are missing.
+
+        `heard` maps nodes to the bitmaps of their sums.
 
         If a missing child is a node with a bitmap in `heard`, that bitmap shows the missing ranks below it.
 

@@ -73,7 +73,9 @@ def run_on_bmv2(
 
 
 def network_of_its_own() -> list[str]:
-    """Return the words to put before a command so that it runs without any network; empty if not allowed.
+    """Return the words to put before a command so that it runs without any network.
+
+    Return no words if this user may not make a network namespace.
 
     The switch's Thrift server listens at all addresses of the machine, and any client controls the switch.
     The switch needs no network: packets go through files, and P4Runtime through a Unix socket.

@@ -73,7 +73,7 @@ def make(state: State) -> Mininet:
 
 
 def _switch(state: State, switch: str) -> dict[str, Any]:
-    """Return the class and the parameters of a switch, which runs the same command as in the runner netns."""
+    """Return the class and the parameters of a switch that runs the same command as with runner netns."""
     kind = Bmv2Switch if state.program.target == BMV2 else EmbeddedSwitch
     socket = state.socket(switch)
     command = target_of(state.program).argv(state.topology, switch, state.program, socket)

@@ -27,9 +27,10 @@ from hostlib.launch import command_line
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"
 PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
-"""Packages built by the p4lang project; no release of Debian or Ubuntu has them."""
+"""Address of packages built by the p4lang project; no release of Debian or Ubuntu has these packages."""
 WIRE_PACKETS = 100_000
-"""Packets that netem may hold in addition to the queue's, because netem counts delayed packets, too."""
+"""Number of packets that netem may hold in addition to those in the queue, because netem also counts delayed
+packets."""
 
 
 class Bmv2Target:

@@ -130,7 +130,8 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
             slots[above] = Region(0, 0)
     if not shares and not sums:
         raise TestbedError(
-            f"job {job.name!r} has no switch to sum it, and exclusive slots have no fallback server"
+            f"job {job.name!r}: no switch of its tree can sum, and with exclusive slots there is no"
+            " fallback server"
         )
     return Placement(
         job.hosts,

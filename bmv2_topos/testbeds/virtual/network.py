@@ -171,7 +171,10 @@ class Network:
             self.send(host, HOST_PORT, data[at : at + length])
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Return an action that delivers a corrupted packet; None: drop it, for its wrong frame check."""
+        """Return an action that delivers a corrupted packet.
+
+        None: drop the packet, because its frame check sequence is wrong.
+        """
         return None
 
     def _note(self, node: str, wire: Wire, frame: bytes, fate: str) -> None:
@@ -192,7 +195,7 @@ class PortedSwitch(Protocol):
         """Process all events that are due."""
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next event; None: never."""
+        """Return the time of the next event; None if there is none."""
 
 
 class SwitchNode:

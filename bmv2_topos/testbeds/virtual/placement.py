@@ -69,7 +69,8 @@ class Placement:
     """The switches between the job's hosts and the root; None: the topology's tree of shortest paths.
     Switches that do not aggregate, and switches without slots for the job, forward its packets unchanged."""
     regions: Mapping[str, Region] | None = None
-    """Slots that the job may use, by switch, if jobs share slots; None: as in the job file, or all."""
+    """Slots that the job may use, by switch, if jobs share slots; None: the job file decides, by default all
+    slots."""
 
     def tree_on(self, topology: Topology) -> Tree:
         """Return the job's tree: `tree`, or the topology's tree of shortest paths."""

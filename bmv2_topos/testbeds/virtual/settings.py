@@ -124,7 +124,8 @@ Prioritize = Callable[[Urgency, tuple[int, int], int], int]
 of layers, and the time in nanoseconds."""
 
 PROGRAM_SLOTS = 8192
-"""Slots that programs are compiled for, at least; a testbed with fewer slots uses a part of them."""
+"""Minimum number of slots that programs are compiled for; a testbed with fewer slots uses only a part of
+them."""
 
 DEFAULT_WINDOW = 128
 """Packets in flight by default: twice as many as a round trip of 17 µs holds, at 10 Gb/s and 64 lanes."""
@@ -156,8 +157,8 @@ class VirtualSettings:
     """Interval at which hosts look at arrived packets, like interrupt coalescing of a network card. It makes
     every round trip longer by up to this time, and the simulation faster in proportion."""
     rto: RtoLimits = _RTO
-    """Limits of workers' time-outs on links of at least `FAST_BPS`. Real workers have longer ones by default,
-    because of the scheduler of a real machine."""
+    """Limits of workers' time-outs on links of at least `FAST_BPS`. Real workers have longer time-outs by
+    default, because of the scheduler of a real machine."""
     remind_s: float = 0.0001
     """Shortest wait of a fallback server for missing contributions before it sends a reminder."""
     remind_max_s: float = 0.02
@@ -180,7 +181,7 @@ class VirtualSettings:
     """Whether a packet that collided is hashed to another slot, in programs with salted slots (atp)."""
 
     def slower(self, slack_s: float) -> VirtualSettings:
-        """Return settings with longer time-outs, for links where a window takes `slack_s` longer.
+        """Return the settings with longer time-outs, for links where a window takes `slack_s` longer.
 
         A window that is sent at once makes round trips longer by this time. A worker that took the delay for
         a loss would send waiting packets again, and so delay them further.

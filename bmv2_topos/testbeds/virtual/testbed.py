@@ -312,7 +312,7 @@ class VirtualTestbed:
 
 
 def unsupported(fault: Fault) -> str:
-    """Return the reason why virtual time cannot apply a fault while jobs run; "": it can."""
+    """Return the reason why virtual time cannot apply a fault while jobs run; "" if it can."""
     match fault:
         case Kill(job=job, rank=rank):
             return (

@@ -42,7 +42,7 @@ class Flow:
     packet_bytes: int = 1500
     """Length of a whole frame."""
     arrivals: Literal["constant", "poisson"] = "constant"
-    """Times between packets: all the same (constant), or exponentially distributed (poisson)."""
+    """Times between packets: always the same (constant), or exponentially distributed (poisson)."""
     start_s: float = 0.0
     end_s: float | None = None
     """Time at which the flow ends; None: the end of the run."""

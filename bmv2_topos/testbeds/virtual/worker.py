@@ -253,7 +253,7 @@ class CheckedCongestion:
         return self._compared(self._inner.start(window))
 
     def on_round(self, outcome: Round) -> Limits:
-        """Report a round to the congestion control; return its limits, compared with the other ranks'."""
+        """Report a round to the congestion control; return its new limits, compared as in `start`."""
         self._number += 1
         self._digest = hash((self._digest, outcome))
         return self._compared(self._inner.on_round(outcome))
@@ -279,7 +279,7 @@ class TrainingWorker:
         priority: int | Prioritize,
         now: int,
     ) -> None:
-        """Start the worker; `priority` is the priority of all its sums, or a function that computes each."""
+        """Start the worker; `priority` is the priority of all its sums, or a function that computes them."""
         self.on_sum: Callable[[Sum], None] | None = None
         """Called with every finished sum."""
         self._begun = now
