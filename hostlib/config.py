@@ -90,7 +90,7 @@ class JobConfig:
     rank: int
     size: int
     lanes: int
-    """Values per packet of the switch program."""
+    """Number of values per packet, for which the switch program was built."""
     transport: TransportConfig
     slots: int = DEFAULT_SLOTS
     """Number of slots in the job's region of the switch. With a fallback server it may be any number, even 0;
@@ -259,7 +259,7 @@ class JobConfig:
 
     @property
     def patience(self) -> Patience:
-        """Longest waits without a new result."""
+        """Longest waits for a new result, from `timeout_s` and `straggler_timeout_s`."""
         return Patience(self.timeout_s, self.straggler_timeout_s)
 
     def to_json(self) -> str:

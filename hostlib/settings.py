@@ -19,10 +19,11 @@ EMBEDDED: Final = "embedded"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values of environment variables, with defaults."""
+    """Values of the environment variables that configure this library, with their defaults."""
 
     switch: str = EMBEDDED
-    """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a running switch; "embedded": start one."""
+    """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a running switch; "embedded": start a
+    switch."""
     options: tuple[str, ...] = ()
     """``INA_OPTIONS``: further options of ``ina admit``, split as in a shell."""
     stall_s: float = 10.0

@@ -208,7 +208,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSimulation:
-    """A simulation that is ready to run, once."""
+    """A simulation that is ready to run; it can run only once."""
 
     jobs: tuple[Job, ...]
     testbed: VirtualTestbed

@@ -49,7 +49,8 @@ class Study:
     """Values of each parameter to vary, run in every combination; other parameters keep their defaults. The
     first parameter with numbers as values is the x axis of plots."""
     measure: Mapping[str, Callable[[Any], Value]]
-    """Functions that compute the columns from the result of `run`, by column name (which has the unit)."""
+    """Functions that compute the columns from the result of `run`, by column name. Names should contain the
+    unit."""
     seeds: int = 1
     """Number of seeds: each combination of parameters is run once with each seed."""
     first_seed: int = 1
@@ -199,7 +200,7 @@ class Study:
     # ------------------------------------------------------------------ the page
 
     def _settings(self, rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
-        """Return the distinct settings of rows: their labels without the seed."""
+        """Return the distinct settings of the rows; a setting is a row's labels without the seed."""
         names = [name for name in (VARIANT, *self.sweep) if rows and name in rows[0]]
         found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
         return [dict(zip(names, values, strict=True)) for values in found]

@@ -51,7 +51,7 @@ class SwitchPool:
         return cls(program_of(mode, own))
 
     def acquire(self) -> tuple[Switch, Pipeline]:
-        """Return a switch without jobs, from the pool or a new one."""
+        """Return a switch without jobs: one from the pool, or a new switch."""
         if self._free:
             return self._free.pop()
         switch = Switch({port: parse_port("memory") for port in _PORTS})
@@ -65,11 +65,11 @@ class SwitchPool:
         return switch, pipeline
 
     def release(self, switch: Switch, pipeline: Pipeline) -> None:
-        """Keep a switch without jobs for later."""
+        """Put a switch without jobs back into the pool."""
         self._free.append((switch, pipeline))
 
     def next_clock_us(self, low: int) -> int:
-        """Return a clock time later than any so far, with these low 32 bits (the part that programs read)."""
+        """Return a clock time, in µs, that is later than any earlier one and whose low 32 bits are `low`."""
         self._rounds += 2
         return self._rounds << 32 | low
 

@@ -42,7 +42,8 @@ _CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] 
         {},
     ),
 }
-"""For each kind of forged frame: the expected outcome, fields to set, and amounts to add to fields."""
+"""By kind of forged frame: the outcome that a switch must count, fields to set, and amounts to add to
+fields."""
 FROM_ELSEWHERE = "another port"
 KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
 
@@ -168,7 +169,7 @@ class BedNetwork(Network):
 
 
 class PacketLog:
-    """Keeps the last packets of a schedule."""
+    """Keeps the last packets of a schedule, to print them after a failure."""
 
     def __init__(self, most: int) -> None:
         self._packets: deque[tuple[int, str, str, bytes, str]] = deque(maxlen=most)

@@ -18,7 +18,7 @@ GENERATION = f"{SLOT_PREFIX}generation"
 
 
 def slots_of(mode: Mode) -> int:
-    """Return the number of slots of each switch of a bed, for a program of this mode."""
+    """Return the number of slots that each switch of a bed has, for a program of this mode."""
     return SHARED_SLOTS if mode == "shared" else EXCLUSIVE_SLOTS
 
 

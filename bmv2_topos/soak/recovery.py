@@ -56,7 +56,7 @@ class Recovery:
     job: int
     collective: int
     packets: int
-    """Number of packets whose result some rank lacked when the timing began."""
+    """Number of packets whose result at least one rank lacked when the timing began."""
     round_trip_ns: int
     duration_ns: int
     begun_in_calm: bool
@@ -146,7 +146,7 @@ class RecoveryClock:
             self._begin(in_calm=True)
 
     def _begin(self, *, in_calm: bool) -> None:
-        """Start timing the collective that all ranks have called and not all have finished, if any."""
+        """Start to time the collective, if any, that all ranks have called and not all have finished."""
         collective = min(station.done for station in self._stations)
         if any(station.done == collective and not station.busy for station in self._stations):
             return

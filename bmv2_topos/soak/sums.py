@@ -176,7 +176,7 @@ class SoakSum:
     # ------------------------------------------------------------------ checks of results
 
     def output_for(self, rank: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return a rank's source and output arrays."""
+        """Return the source array and the output array of a rank."""
         source, collective = self.inputs[rank].copy(), self.collective
         own = slice(rank * collective.length, (rank + 1) * collective.length)
         if collective.name == "broadcast":

@@ -108,7 +108,7 @@ def _of_bmv2(name: str) -> tuple[str, bool | None]:
 
 
 def _read_classic(data: bytes, order: str, name: str, inbound: bool | None) -> Generator[Record, None, int]:
-    """Yield the records; return the number of bytes of an incomplete one at the end."""
+    """Yield the records; return the number of bytes of an incomplete record at the end."""
     unit = _CLASSIC[struct.unpack_from(f"{order}I", data)[0]]
     at = 24
     while at + 16 <= len(data):

@@ -47,7 +47,8 @@ class Event:
     lanes: int = 0
     """Number of lanes (values of 4 bytes) in the packet, including padding."""
     target: int = wire.TARGET_ALL
-    """Which ranks receive the lanes of the packet's sum; see docs/reference/protocol/collectives.md."""
+    """Ranks that receive the lanes of the packet's sum, encoded as in
+    docs/reference/protocol/collectives.md."""
 
     @property
     def kind_name(self) -> str:

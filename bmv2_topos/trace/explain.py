@@ -104,7 +104,7 @@ class IterationPath:
         return sorted(found, key=lambda cause: -spent[cause])
 
     def words(self) -> str:
-        """Return the causes in words, with shares, times and places."""
+        """Return a text that names the causes, with their shares, times and places."""
         spent, whole = self.spent_ns, max(1, self.until_ns - self.from_ns)
         if not self.causes:
             shares = ", ".join(f"{cause} {spent[cause] / whole:.0%}" for cause in USUAL)

@@ -17,7 +17,7 @@ _OUTCOMES = {
     "stale": "older than the sum in slot {slot}: dropped",
     "collided": "slot {slot} is taken: passed on to the fallback server",
     "bypassed": "passed on to the fallback server, without a slot",
-    "preempted": "took slot {slot} from a lower priority",
+    "preempted": "took slot {slot} from a sum of lower priority",
     "reclaimed": "took slot {slot} from a sum that was too old",
     "flushed": "carried the partial sum of slot {slot} up",
     "pulled": "reminder: the partial sum in slot {slot} was sent up",

@@ -83,7 +83,7 @@ class SwitchEngine(Engine):
         self._urgency = Urgency(time.monotonic_ns())
         self._urgency_lock = threading.Lock()
         self._turn = threading.Lock()
-        """Held by the thread that moves the window's packets."""
+        """Lock held by the thread that moves the window's packets."""
         self._attendant = Attendant(link, self._window, self._turn) if config.fallback else None
 
     def run(self, collective: Collective) -> None:
@@ -243,7 +243,7 @@ class SwitchEngine(Engine):
             raise kind(reason, job=self._config.job, psns=self._window.outstanding())
 
     def _give_up(self, error: JobBroken) -> None:
-        """Stop receiving: a late result would be written to an array that is the caller's again."""
+        """Stop receiving: a late result would be written to an array that the caller uses again."""
         self._broken = error
         if self._attendant:
             self._attendant.stop()

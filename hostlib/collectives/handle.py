@@ -55,7 +55,7 @@ class Handle(Generic[Result]):
     ) -> None:
         self.collective = collective
         self.is_waited_for = is_waited_for
-        """True if the call is a blocking one."""
+        """True if the call blocks its caller until it is done."""
         self._finish = finish
         self._process = os.getpid()
         self._finished = Once()

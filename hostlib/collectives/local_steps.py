@@ -45,18 +45,19 @@ from hostlib.wire import MAX_FAN_IN
 CHUNK_BYTES: Final = 8 << 20
 """Maximum number of bytes of an array in a step: a multiple of the bytes that any packet carries."""
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
-"""Bytes of a chunk, and of a word for each machine."""
+"""Number of bytes of a buffer: a chunk, and a word for each machine."""
 _LOOK_NS: Final = 250_000_000
 """Interval at which a waiting rank checks whether to give up."""
 _PUT, _SUMMED, _RECEIVED = 0, 64, 128
-"""Offsets of the counters: a cache line each."""
+"""Offsets of the three counters in the memory; each counter has a cache line of its own."""
 _COUNTS_BYTES: Final = 192
 _NEVER: Final = 1 << 62
-"""A step that no job reaches."""
+"""Number of a step that no job reaches."""
 NONE: Final = 1 << 62
 """Number of an element that means "no element"."""
 _UNFIT: Final = np.dtype([("nonfinite", np.int64), ("overflow", np.int64)])
-"""First element of a step's sum that is not finite, and first one out of range; or `NONE`."""
+"""Number of the first element of a step's sum that is not finite, and of the first that is out of range.
+`NONE` if there is no such element."""
 _POST: Final = np.dtype([("tag", np.int64), *_UNFIT.descr, ("call", "S232")])
 """A rank's report of a step: its call, and the first unfit elements of its shard (`_UNFIT`)."""
 _KINDS: Final = {
@@ -69,7 +70,7 @@ wait."""
 
 
 class LocalSteps:
-    """One rank's part in the steps."""
+    """The steps of a collective, as one rank carries them out."""
 
     def __init__(self, config: JobConfig, inner: Engine | None, patience: Patience) -> None:
         """Connect to the other ranks of this machine, and share memory with them.
@@ -116,7 +117,8 @@ class LocalSteps:
     def run(self, parts: Sequence[Collective]) -> NDArray[Any]:
         """Carry out the steps of a collective. Raises JobBroken, RankGone.
 
-        Returns the first ``nonfinite`` and the first ``overflow`` element of each step; or `NONE`.
+        Returns for each step the number of the first ``nonfinite`` and the first ``overflow`` element, or
+        `NONE`.
         """
         first, found = self._done, np.empty(len(parts), _UNFIT)
         self._done += len(parts)
@@ -173,7 +175,7 @@ class LocalSteps:
         raise error
 
     def _shard(self, part: Collective) -> tuple[int, int]:
-        """Return the range (first, end) of elements that this rank sums; in whole cache lines."""
+        """Return the range (first, end) of elements that this rank sums; shards are whole cache lines."""
         count, summers = len(part.staged.source), len(self._summers)
         begins = [count * each // summers // 16 * 16 for each in range(summers)] + [count, count]
         return begins[self._number], begins[self._number + 1]

@@ -79,7 +79,7 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Small collectives of one step, or one collective alone."""
+    """A step of the schedule: several small collectives, or one collective alone."""
 
     calls: Sequence[Handle[Any]]
 
@@ -103,7 +103,8 @@ class Schedule:
         self._small: list[Handle[Any]] = []
         self._large: list[Handle[Any]] = []
         self._begun: dict[int, int] = {}
-        """Number of elements done, by number of the call."""
+        """Number of elements done so far, by the number of the call, for calls that are carried out in
+        slices."""
         self._behind_barrier: list[Handle[Any]] = []
         self._turn_of_large = False
 
@@ -133,7 +134,7 @@ class Schedule:
             self._large.append(call)
 
     def put_back(self, calls: Sequence[Handle[Any]]) -> None:
-        """Put collectives from `next` that could not be carried out back at the front of the schedule."""
+        """Put collectives that `next` has returned back at the front: they could not be carried out."""
         self._small[:0] = calls
 
     def next(self) -> Fused | Slice:

@@ -32,7 +32,7 @@ class Page:
 
     @property
     def last(self) -> int:
-        """The number of the last call; -1 before any."""
+        """The number of the last call; -1 before the first call."""
         return self.first + len(self.calls) - 1
 
     def call(self, number: int) -> str | None:
@@ -80,7 +80,7 @@ class Ledger:
         self._open.pop(number, None)
 
     def oldest(self) -> Waiting | None:
-        """Return the earliest call that has not ended; None if all have."""
+        """Return the earliest call that has not ended; None if all calls have ended."""
         number = min(self._open, default=None)
         if number is None:
             return None

@@ -59,7 +59,7 @@ class Peers:
         return {}
 
     def report(self, statistics: Mapping[str, float]) -> None:
-        """Send this worker's statistics to the launcher; may be dropped."""
+        """Send this worker's statistics to the launcher, which may miss them."""
 
     def farewell(self, collectives: int) -> None:
         """Announce that this worker leaves the job, after it has carried out `collectives` collectives."""
@@ -69,4 +69,4 @@ class Peers:
         return None
 
     def close(self) -> None:
-        """Stop receiving news; the last call, with or without a `farewell` before."""
+        """Stop receiving news. No other call may follow; a `farewell` may have come before."""

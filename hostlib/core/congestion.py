@@ -73,15 +73,16 @@ class Round:
     """Number of results: the limit of packets in flight in this round, or the previous limit if it is higher,
     because results of packets sent under the previous limit arrive first."""
     marked: int
-    """Results with ECN: a queue on the path was long."""
+    """Number of results with ECN: a queue on their path was long."""
     collided: int
-    """Results with COLLISION: other packets claimed the same slot."""
+    """Number of results with COLLISION: packets of other sums claimed the same slot."""
     waiting: float
     """Share of the results without COLLISION that took longer than eight times the shortest round trip, as
     last reported by the rank that waits most for the others. (A window that fills queues takes only a few
     times the shortest round trip.)"""
     lost: int = 0
-    """Results that report a lost packet; 0 for congestion controls without `hears_losses` (`Congestion`)."""
+    """Number of results that report a lost packet; 0 for congestion controls without `hears_losses`
+    (`Congestion`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Congestion(Protocol):
         ...
 
     def start(self, window: int) -> Limits:
-        """Return the initial limits, at most `window`. Called once per job."""
+        """Return the initial limits, which are at most `window`. The core calls this once per job."""
         ...
 
     def on_round(self, outcome: Round) -> Limits:
@@ -145,7 +146,9 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
 
 
 def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
-    """Return an answer as limits; a whole number is the number of packets in flight, with claims for all.
+    """Return the answer of a congestion control as limits.
+
+    An answer may be a whole number: the number of packets in flight, all of which may claim slots.
 
     Args:
         answer: The value that a congestion control returned.
@@ -177,12 +180,12 @@ class FixedWindow:
         self._limits = Limits(1, 1)
 
     def start(self, window: int) -> Limits:
-        """Return the window as both limits."""
+        """Return limits that are both equal to the window."""
         self._limits = Limits(window, window)
         return self._limits
 
     def on_round(self, outcome: Round) -> Limits:
-        """Return the same limits."""
+        """Return the same limits as `start`."""
         return self._limits
 
 
@@ -204,7 +207,7 @@ class Aimd:
     initial_packets: int = 200
     step_packets: int = 5
     threshold: float = float("inf")
-    """Packets at which slow start ends."""
+    """Number of packets in flight at which slow start ends."""
     _most: int = field(default=1, init=False)
     _packets: float = field(default=1.0, init=False)
     _deaf: bool = field(default=False, init=False)
@@ -268,7 +271,7 @@ class A2tp:
     gain: float = 1 / 8
     straggler_gain: float = 1 / 64
     tolerance: float = 0.1
-    """Share of collisions up to which the aggregator window is not cut."""
+    """Fraction of collisions (beta) up to which the aggregator window is not cut."""
     initial_packets: int | None = None
     """Initial cwnd in packets; None: the core's window."""
     alpha: float = 0.0
@@ -377,6 +380,6 @@ CONGESTION: Final[dict[CongestionName, Callable[[], Congestion]]] = {
     "a2tp": A2tp,
     "tcp": Tcp,
 }
-"""Constructors by their name in a configuration."""
+"""Constructors of congestion controls, by their name in a configuration."""
 
 CONGESTION_NAMES: Final = get_args(CongestionName)

@@ -25,7 +25,7 @@ CHECK_NS: Final = 250_000_000
 """Interval at which a waiting worker checks for dead peers and signals, and sends its statistics."""
 
 Arrivals = Iterable[tuple[NDArray[Any], int]]
-"""Series of (packets of one length back to back, that length)."""
+"""Arrived packets: pairs of an array with packets of one length, back to back, and that length."""
 
 Send = Callable[[NDArray[np.uint8], int, int], None]
 """Sends packets. Arguments: a buffer with the packets back to back; their number; the length of each."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hostlib.wire.encodings import NONFINITE, SPARE
 
 MARGIN: Final = 1
-"""Bits by which the foreseen exponent is above the last one."""
+"""Number by which the foreseen exponent exceeds the last exponent: spare bits for larger values."""
 MOST_BYTES: Final = 4 << 20
 """Maximum number of bytes of stored exponents, one for each packet: enough for 4 GB of values in packets of
 256 lanes. The least recently used series are dropped first."""
@@ -98,7 +98,10 @@ def misfits(found: bytes | NDArray[Any], foreseen: bytes | NDArray[Any]) -> NDAr
 
 
 def _next(found: bytes, before: _Kept | None) -> bytes:
-    """Return the exponents foreseen after `found`; for zeros and NaN, which have none, repeat `before`."""
+    """Return the exponents to foresee after `found`.
+
+    Packets of zeros or with NaN have no exponent: repeat the exponents in `before` for them.
+    """
     if before is None or not (0 in found or NONFINITE in found):
         return found.translate(_ABOVE)
     exponents = np.frombuffer(found, np.uint8)

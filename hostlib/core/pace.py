@@ -47,7 +47,7 @@ class Pace:
     """
 
     def __init__(self, window: int) -> None:
-        """Start with `UNKNOWN`; `window` is the most packets that may be under way."""
+        """Start with the limits `UNKNOWN`; `window` is the maximum number of packets under way."""
         self._window = window
         self._full_s = 0.0
 

@@ -125,7 +125,7 @@ class Chain(enum.IntFlag):
     PROBE = 0x200
     """The next resend is a probe: too early to count as a request (`ASKED`)."""
     PROBED = 0x400
-    """A probe was sent. It was early, so the result may answer an earlier send."""
+    """A probe was sent. It was early, so the result may answer an earlier copy of the packet."""
 
 
 class ChainStep(NamedTuple):
@@ -134,9 +134,9 @@ class ChainStep(NamedTuple):
     call: str
     what: str
     needs: int
-    """Flags that must be set before."""
+    """Flags that must be set before the step."""
     lacks: int = 0
-    """Flags that must not be set before."""
+    """Flags that must not be set before the step."""
     sets: int = 0
     clears: int = 0
 
@@ -198,7 +198,7 @@ STEPS: Final = (
 
 
 class Kept(enum.IntFlag):
-    """State of a chain's answer; 0: there is none yet."""
+    """State of the answer that is kept for a chain; 0: there is no answer yet."""
 
     THERE = 0x01
     QUEUED = 0x02
@@ -222,7 +222,7 @@ class Pattern(enum.IntEnum):
     """How a collective combines or moves the values of the ranks; a *shard* is one rank's part."""
 
     SUM = 0
-    """The sum goes to all ranks, or to one."""
+    """Reduce or allreduce: the sum goes to one rank, or to all."""
     SCATTER = 1
     """Reduce-scatter: the sum of shard r goes to rank r, its owner."""
     GATHER = 2
@@ -245,20 +245,20 @@ class Counter(enum.IntEnum):
     WRONG_JOB = 10
     WRONG_TAG = 11
     BAD_BITMAP = 12
-    """Bitmap out of range, or of another node."""
+    """Packets whose bitmap is out of range, or of another node."""
     WRONG_EPOCH = 13
     REMINDERS = 14
-    """Reminders of packets that this worker has finished or not sent yet."""
+    """Reminders that arrived for packets that this worker has finished or not sent yet."""
     ANSWERS = 15
-    """Stored answers sent; not in SENT and RESENT."""
+    """Stored answers that were sent; SENT and RESENT do not include them."""
     REPAIRS = 16
     """Packets whose sum overflowed, and whose raw values were sent."""
     BYPASSED = 17
-    """Packets of SENT with BYPASS."""
+    """Packets counted in SENT that carry BYPASS."""
     MARKED = 18
-    """Packets of RESULTS with ECN."""
+    """Packets counted in RESULTS that carry ECN."""
     COLLIDED = 19
-    """Packets of RESULTS with COLLISION."""
+    """Packets counted in RESULTS that carry COLLISION."""
 
 
 class CoreStruct(ctypes.Structure):
@@ -408,9 +408,11 @@ class RtoLimits:
     initial_s: float = 0.05
     """Time-out until the first round trip has been measured."""
     margin_s: float = 0.005
-    """Least distance from the smoothed round trip time, for delays by the scheduler."""
+    """Minimum time by which the time-out exceeds the smoothed round trip time, for delays by the
+    scheduler."""
     max_s: float = 0.25
-    """Longest time-out, where doubling ends; also the interval of a stalled worker's status requests."""
+    """Longest time-out, at which doubling ends; also the interval at which a stalled worker requests a
+    status."""
     probe_s: float | None = 0.002
     """Time after a smoothed round trip, and after the last result, until a probe: more than the scheduler's
     usual delay, because a needless probe costs a few packets. None: no probes."""

@@ -120,7 +120,7 @@ class Exchange(NamedTuple):
     """Digest of the properties on which ranks must agree."""
     pattern: Pattern = Pattern.SUM
     average: bool = False
-    """Divide the sum by the number of ranks."""
+    """True to divide the sum by the number of ranks."""
     priority: int = 0
     """Priority of its packets, 0 to 255, in a switch with preemption."""
     target: int = wire.TARGET_ALL
@@ -132,7 +132,7 @@ class Exchange(NamedTuple):
     numbers: Encoding | None = None
     """Encoding of float32 values; None: as in the settings."""
     feedback: bool = False
-    """Write the rounding error to `source`, which must be a separate array."""
+    """True to write the rounding error to `source`, which must be a separate array."""
     series: Sequence[tuple[str, int]] = ()
     """For a SUM of float32: (name, number of elements) of each of its calls, if its exponents may be
     predicted from earlier calls of the same names (`hostlib.core.foresight`). Empty: do not predict
@@ -346,11 +346,11 @@ class Window:
         return Limits(core.refused_in_flight, core.refused_claims)
 
     def _asked(self, congestion: Congestion, ask: Callable[[], Limits]) -> Limits:
-        """Return the answer of a congestion control, with claims. Raises BadLimits."""
+        """Return the limits that a congestion control answers, checked. Raises BadLimits."""
         return asked(congestion, ask, most=self.state.struct.most, may_bypass=self.settings.fallback)
 
     def next_timeout(self) -> int:
-        """Return the time when `on_timeout` is due; `NEVER` if no packet is in flight."""
+        """Return the time at which `on_timeout` is due; `NEVER` if no packet is in flight."""
         return self.kernel.next_timeout(self.state)
 
     def on_timeout(self, now: int) -> None:
@@ -373,12 +373,12 @@ class Window:
 
     @property
     def emitted_bytes(self) -> int:
-        """Bytes of each packet of the last `emit`."""
+        """Number of bytes of each packet that the last `emit` wrote."""
         return int(self.state.struct.emitted_bytes)
 
     @property
     def packet_elements(self) -> int:
-        """Elements of the collective that a packet carries."""
+        """Number of elements of the collective that a packet carries."""
         return int(self.state.struct.lanes * self.state.struct.per_lane)
 
     @property
@@ -445,5 +445,5 @@ class Window:
 
     @property
     def srtt_ns(self) -> int:
-        """Smoothed round trip time, the wait for the other ranks included; 0 before the first."""
+        """Smoothed round trip time, with the wait for the other ranks; 0 before the first round trip."""
         return int(self.state.struct.srtt)

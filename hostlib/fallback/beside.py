@@ -66,7 +66,7 @@ class BesideLink:
         self._workers: dict[tuple[str, int], tuple[int, int]] = {}
         """By the worker's address: its job, and its bit in the contribution bitmap of the root's sum."""
         self._of_job: dict[int, tuple[tuple[str, int], int]] = {}
-        """Address and rank of the worker, by job."""
+        """By job: address and rank of its worker beside the server."""
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
         self._outgoing = np.zeros(DATAGRAM_BYTES, np.uint8)
         self.strangers = 0
@@ -170,7 +170,7 @@ class BesideLink:
 
 
 def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
-    """Return the packets without lanes, for receivers that do not take the sum."""
+    """Return the packets with their lanes removed, for receivers that do not take the sum."""
     bare = np.ascontiguousarray(packets[:, : wire.INA_BYTES])
     headers = _headers(bare)
     headers["lanes"] = headers["valid"] = 0

@@ -19,7 +19,7 @@ BATCH: Final = 64
 """Maximum number of packets to send at once: every kernel with UDP_SEGMENT supports this."""
 
 RECEIVE_BUFFER_BYTES: Final = 32 << 20
-"""Receive buffer for several jobs' windows at once. The kernel may grant less."""
+"""Size of the receive buffer in bytes: room for several jobs' windows at once. The kernel may grant less."""
 
 STATUS_QUEUE: Final = 1024
 """Maximum number of statuses to queue for sending; more are not needed, because workers ask again."""
@@ -44,9 +44,9 @@ class Count(enum.IntEnum):
     RESULTS = 5
     """Packets finished."""
     ANSWERS = 6
-    """Packets of RESULTS finished by a result that a worker sent."""
+    """Packets counted in RESULTS that were finished by a result that a worker sent."""
     REPAIRS = 7
-    """Packets of RESULTS finished with raw values after an overflow."""
+    """Packets counted in RESULTS that were finished with raw values after an overflow."""
     REPLAYS = 8
     """Results sent again."""
     STATUSES = 9
@@ -79,13 +79,13 @@ class FallbackSettings:
     """Settings that are constant during the life of a server."""
 
     lanes: int = 256
-    """Values per packet of the switch program."""
+    """Number of values per packet, for which the switch program was built."""
     endpoints: wire.Endpoints | None = None
     """Addresses for frames; None: packets are UDP payloads."""
     capacity: int = 65536
     """Size of the memory, in units of the lanes of one packet. Most entries take one unit."""
     remind_s: float = 0.002
-    """Least wait before a reminder, and between two replays of a result: about a round trip."""
+    """Minimum wait before a reminder, and between two transmissions of a result: about a round trip."""
     remind_max_s: float = 0.25
     """Longest interval between reminders: doubling of the interval stops there."""
     forget_s: float = 60.0
@@ -105,12 +105,12 @@ class FallbackSettings:
 
     @property
     def prefix_bytes(self) -> int:
-        """Bytes before the INA header."""
+        """Number of bytes of a packet before the INA header."""
         return wire.FRAME_PREFIX_BYTES if self.endpoints else 0
 
     @property
     def result_bytes(self) -> int:
-        """Length of a packet with lanes."""
+        """Length in bytes of a packet with lanes."""
         return self.prefix_bytes + wire.INA_BYTES + 4 * self.lanes
 
     def prefix(self, lanes: int) -> bytes:

@@ -76,7 +76,7 @@ class FallbackLink(PacketSocket):
 
 
 _SLICE_NS = 50_000_000
-"""Longest time that a command or a signal waits for the loop."""
+"""Longest time that a command or a signal waits for the loop that serves packets, in nanoseconds."""
 _LINE_BYTES = 1 << 20
 
 
@@ -188,7 +188,7 @@ class FallbackServer:
             raise
 
     def _take(self, data: bytes) -> Iterable[dict[str, object]]:
-        """Carry out the commands in complete lines; the end of input completes the last line."""
+        """Carry out the commands whose lines `data` completes; the end of input completes the last line."""
         *lines, self._line = (self._line + (data or b"\n")).split(b"\n")
         if len(self._line) > _LINE_BYTES:
             self._line = b""

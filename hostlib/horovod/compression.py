@@ -63,14 +63,14 @@ class FP16Compressor(Compressor):
 
 
 class Block8Compressor(FP16Compressor):
-    """Rounds floating-point numbers to 8 bits, for at most 127 ranks; gradients with error feedback."""
+    """Rounds floating-point numbers to 8 bits, for at most 127 ranks. Gradients use error feedback."""
 
     numbers: Numbers | None = "block8"
     feedback = True
 
 
 class Block4Compressor(FP16Compressor):
-    """Rounds floating-point numbers to 4 bits, for at most 7 ranks; gradients with error feedback."""
+    """Rounds floating-point numbers to 4 bits, for at most 7 ranks. Gradients use error feedback."""
 
     numbers: Numbers | None = "block4"
     feedback = True

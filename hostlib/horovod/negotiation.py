@@ -23,7 +23,7 @@ class NotSupported(NotImplementedError, AttributeError):
 
 
 ALL: Final = 0
-"""The process set of all ranks."""
+"""Number of the process set of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Request:
 
     @property
     def title(self) -> str:
-        """The name in Horovod's timeline, with the kind: "allreduce.w"."""
+        """Name of the request in Horovod's timeline, with its kind, such as "allreduce.w"."""
         return self.name if self.name.startswith(f"{self.kind}.") else f"{self.kind}.{self.name}"
 
     def describe(self) -> str:
@@ -179,7 +179,10 @@ class Coordinator:
         return len(self._gone) == len(self._sets[ALL])
 
     def stalled(self, now: float, after_s: float) -> list[str]:
-        """Describe the requests that have waited longer than `after_s`, with the missing ranks; each once."""
+        """Describe the requests that have waited longer than `after_s`, with their missing ranks.
+
+        Each request is described only once.
+        """
         waiting = self._waiting.items()
         found = [key for key, each in waiting if not each.told and now - each.since > after_s]
         for key in found:

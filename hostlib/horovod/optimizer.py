@@ -183,7 +183,7 @@ class _Distributed:
 
     @property
     def _parameter_names(self) -> dict[Parameter, str]:
-        """Names of the parameters, under Horovod's name, which programs use."""
+        """Names of the parameters; programs use this attribute by its name in Horovod."""
         return self._ina_gradients.names
 
     def synchronize(self) -> None:

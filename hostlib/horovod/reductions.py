@@ -22,7 +22,7 @@ from hostlib.wire.encodings import Numbers
 
 
 class ReduceOp(Enum):
-    """Operation of a reduction; also available by these names in `hostlib.horovod`."""
+    """Operation of a reduction; the members are also attributes of `hostlib.horovod`."""
 
     Average = "average"
     Sum = "sum"
@@ -149,7 +149,7 @@ def grouped(
 
 
 def reduce_all(data: Tensors, how: How) -> list[Any]:
-    """Start to reduce tensors in place; averages that torch does not support are computed as sums.
+    """Start to reduce tensors in place. Averages that torch does not support are computed from sums.
 
     Returns:
         torch's work object for each tensor.

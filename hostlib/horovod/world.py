@@ -195,7 +195,7 @@ class World:
         return self.link.tell({"request": asdict(request)})
 
     def join(self) -> int:
-        """Add zeros to other ranks' sums until all ranks have called this; return the last one to call."""
+        """Add zeros to other ranks' sums until all ranks have called this; return the last of them."""
         self._joined.clear()
         self.link.tell({"join": True})
         self._joined.wait()
@@ -421,7 +421,7 @@ def _reached_at(host: str) -> str:
 
 
 def _first_text(text: str) -> str:
-    """Return, at all ranks, the text that rank 0 passes."""
+    """Return the `text` of rank 0, at all ranks."""
     texts = [text]
     dist.broadcast_object_list(texts, 0)
     return texts[0]

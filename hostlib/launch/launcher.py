@@ -166,7 +166,7 @@ class Workers(RunningWorkers):
         on_output: Output,
         inherited: Sequence[str] | None = None,
     ) -> None:
-        """Start one process per environment; the position is the rank.
+        """Start one process for each item of `environments`, whose position is the rank.
 
         Args:
             command: Program and arguments.

@@ -49,7 +49,7 @@ class Channel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Return whether other processes could read or write texts."""
+        """Return whether other processes could read or write the channel's texts."""
         ...
 
     def gather(self, text: str) -> Sequence[str]:
@@ -140,7 +140,7 @@ def meet(
     listen: str | None,
     settings: Settings,
 ) -> JobConfig:
-    """Return this rank's configuration in a job; at the first rank, admit the job before.
+    """Return this rank's configuration in a job, which the first rank admits here.
 
     Args:
         channel: Channel that has carried `own` to the first rank.

@@ -68,7 +68,7 @@ class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
     """
 
     def __setitem__(self, key: tuple[str, tuple[Hashable, ...]], plan: Plan) -> None:
-        """Store a plan; first remove all plans if there are `MOST`."""
+        """Store a plan; if there are `MOST` plans already, remove all of them before."""
         if len(self) >= MOST:
             self.clear()
         super().__setitem__(key, plan)

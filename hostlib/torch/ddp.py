@@ -47,7 +47,7 @@ class BucketState:
         self._positions = {id(parameter): position for position, (_, parameter) in enumerate(named)}
 
     def name(self, parameters: list[torch.Tensor]) -> str:
-        """Return the name of a bucket of these parameters, for error messages."""
+        """Return a name for a bucket of these parameters, for error messages."""
         names = [self._names.get(id(parameter), "?") for parameter in parameters]
         return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} tensors)"
 

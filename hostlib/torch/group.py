@@ -44,7 +44,7 @@ from hostlib.wire.encodings import Numbers
 
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
-"""Calls that not all ranks make."""
+"""Names of torch's calls that only two ranks make, not all."""
 GATHERING: Final = (
     *("allgather", "_allgather_base", "all_gather_single"),
     *("allgather_into_tensor_coalesced", "all_gather_single_coalesced"),

@@ -16,7 +16,8 @@ from hostlib.torch.tensors import encode_shards, memory, put
 from hostlib.torch.work import SwitchWork
 
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
-"""A tensor, or a sequence with one for each rank that stands for their concatenation."""
+"""A tensor, or a sequence with one tensor for each rank, which stands for the concatenation of these
+tensors."""
 
 SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 """Types that a reduce-scatter through the switch supports; all-gather and broadcast support all types."""

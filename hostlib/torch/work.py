@@ -34,7 +34,7 @@ class Callbacks:
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], None]) -> None:
-        """Queue a call. Any thread may do so."""
+        """Queue a call for a free thread. Any thread may call this method."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -80,7 +80,7 @@ def untraced(method: Method) -> Method:
 
 _LOOK: Final = timedelta(seconds=0.25)
 _TIMED_OUT: Final = "Operation timed out!"
-"""Error text of torch 2.13 for a wait that times out before gloo does."""
+"""Text of the error that torch 2.13 raises if a wait times out earlier than gloo."""
 
 
 class WaitTimeout(TimeoutError, RuntimeError):

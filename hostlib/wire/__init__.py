@@ -84,7 +84,7 @@ INA_BYTES: Final = 28
 FRAME_PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 
 MAX_FAN_IN: Final = 32
-"""Width of the contribution bitmap: the maximum number of children of one switch."""
+"""Number of bits of the contribution bitmap, which is the maximum number of children of one switch."""
 
 LANE_COUNTS: Final = (32, 64, 256)
 """Numbers of lanes per packet for which switch programs can be built."""
@@ -99,7 +99,7 @@ _UDP: Final = struct.Struct("!HHHH")
 
 
 class Header(NamedTuple):
-    """The fields of `HEADER_DTYPE`, in their order."""
+    """The fields of an INA header, in the order of `HEADER_DTYPE`."""
 
     version_kind: int
     flags: int

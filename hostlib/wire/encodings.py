@@ -46,7 +46,7 @@ SPARE: Final = 3
 
 INT32_MAX: Final = 2**31 - 1
 _INFINITY: Final = 0x7F800000
-"""Bits of infinity as float32."""
+"""The bits of float32's infinity, as an integer."""
 
 
 def per_lane(numbers: Encoding) -> int:
@@ -67,7 +67,7 @@ def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
 
 
 def width(fields: int) -> int:
-    """Return the bits of a field with `fields` fields per lane."""
+    """Return the number of bits of each field if a lane has `fields` fields."""
     return 32 // fields
 
 

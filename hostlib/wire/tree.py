@@ -102,7 +102,7 @@ class Tree:
 
     @property
     def result_bitmap(self) -> int:
-        """Bitmap of every result: all contributions at the root."""
+        """Bitmap that every result carries: all children of the root have contributed."""
         return self.full_bitmap(wire.ROOT_NODE)
 
     def fan_in(self, node: int) -> int:

@@ -16,7 +16,7 @@ from hostlib.launch import command_line
 from p4src.programs import is_file
 
 HEADERS = 70
-"""Bytes of a frame before the lanes."""
+"""Number of bytes of a frame before its lanes."""
 
 
 class EmbeddedTarget:

@@ -63,5 +63,5 @@ TARGETS: Mapping[str, SwitchTarget] = {EMBEDDED: EmbeddedTarget(), BMV2: Bmv2Tar
 
 
 def target_of(program: Program) -> SwitchTarget:
-    """Return the kind of switch for a program."""
+    """Return the kind of switch that runs a program (`Program.target`)."""
     return TARGETS[program.target]

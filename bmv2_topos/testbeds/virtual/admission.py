@@ -34,7 +34,7 @@ class SlotRequest:
     placement: Placement
     _: KW_ONLY
     window: int
-    """Size of the range of PSNs that may be in flight."""
+    """Length of the range of PSNs that may be in flight."""
     slots: int = 0
     preempt: bool = False
     ageing: int = AGEING

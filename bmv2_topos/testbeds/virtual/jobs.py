@@ -221,7 +221,7 @@ class RunningJob:
         return worker
 
     def facts(self) -> TracedJob:
-        """Return the places where the job's packets are captured, for `explain`."""
+        """Return the job as input of `explain`, with the places where its packets are captured."""
         host = self.request.placement.server
         port: End | None = None
         if host is not None:

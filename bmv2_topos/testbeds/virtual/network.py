@@ -100,7 +100,7 @@ class Network:
         """Time from which on links have no impairment but delay."""
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
-        """Numbers of packets lost, duplicated, held back and so on, by name."""
+        """Number of packets by what happened to them: lost, duplicated, held back and so on."""
         self._events: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
 
     # ------------------------------------------------------------------ time
@@ -273,7 +273,7 @@ class Station:
         self.wake(self._serve(self._network.now, arrivals))
 
     def wake(self, due: int) -> None:
-        """Call `serve` at this time at the latest; without effect if an earlier time is set already."""
+        """Call `serve` at the time `due` at the latest; without effect if an earlier time is set already."""
         if due < self._due:
             self._due = max(due, self._network.now)
             self._network.call_at(self._due, self._alarm, self._due)

@@ -45,7 +45,7 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
 
 
 def check_tree(topology: Topology, tree: Tree) -> None:
-    """Raise BadSpec, naming the first one, if the topology lacks a switch or a link of the tree."""
+    """Raise BadSpec if the topology lacks a switch or a link of the tree; it names the first missing one."""
     for switch in tree.switches:
         if switch not in topology.ports:
             raise BadSpec(f"{switch!r} is in the tree and is not a switch")

@@ -52,7 +52,7 @@ class JobReport:
     """Duration of each iteration, from the end of the previous one to its own end. An iteration ends when the
     last rank has its last sum."""
     sent_packets: int
-    """Packets sent by the job's workers, resends included."""
+    """Number of packets sent by the job's workers, resends included."""
     resent_packets: int
     outcomes: Mapping[str, int]
     """Number of packets by outcome, over all switches."""
@@ -121,9 +121,9 @@ class Report:
     slots: int
     """Number of slots of all aggregating switches together."""
     dropped_packets: int
-    """Packets dropped because a queue was full."""
+    """Number of packets dropped because a queue was full."""
     lost_packets: int
-    """Packets lost by the links."""
+    """Number of packets lost by the links."""
     flows: tuple[FlowReport, ...] = ()
     host_bytes: int = 0
     """Bytes of frames on the links of hosts, in both directions, including the fallback servers' hosts."""

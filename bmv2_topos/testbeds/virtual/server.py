@@ -21,7 +21,7 @@ SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
 
 
 def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> wire.Endpoints:
-    """Return the addresses for packets from a host's UDP port; no switch reads the destination address."""
+    """Return the addresses in packets from a host's UDP port; no switch reads the destination address."""
     return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 
@@ -29,7 +29,10 @@ class FallbackHost:
     """A fallback server for the jobs that were added to it. Times are nanoseconds."""
 
     def __init__(self, make_core: Callable[[], FallbackCore], send: Send, *, batch: int) -> None:
-        """Send up to `batch` packets at a time with `send`; `make_core` is called at each (re)start."""
+        """Make a server that sends up to `batch` packets at a time with `send`.
+
+        `make_core` is called now and at each restart.
+        """
         self._make_core = make_core
         self._send = send
         self._core = make_core()

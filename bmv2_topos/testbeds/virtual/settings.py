@@ -128,11 +128,12 @@ PROGRAM_SLOTS = 8192
 them."""
 
 DEFAULT_WINDOW = 128
-"""Packets in flight by default: twice as many as a round trip of 17 µs holds, at 10 Gb/s and 64 lanes."""
+"""Default number of packets in flight: twice as many as are sent in a round trip of 17 µs, at 10 Gb/s and 64
+lanes."""
 
 
 FAST_BPS: Final = 1e9
-"""Rate from which on links need no extra time in time-outs (`VirtualSettings.slower`)."""
+"""Rate in bits/s: time-outs need no extra time for links of at least this rate (`VirtualSettings.slower`)."""
 
 _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02, probe_s=0.000005)
 
@@ -172,7 +173,7 @@ class VirtualSettings:
     samples: int = 100
     """Maximum number of samples of the slots in use; a run gets at least half as many. 0: no samples."""
     cores: Cores = COMPILED
-    """Makers of the protocol cores on the hosts."""
+    """Functions that make the protocol cores of the hosts."""
     ageing: int = AGEING
     """Amount by which a slot's priority falls with each packet that finds the slot taken."""
     prioritize: Prioritize = Urgency.priority

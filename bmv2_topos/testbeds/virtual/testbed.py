@@ -154,7 +154,7 @@ class VirtualTestbed:
         self._stall = StallCheck(settings.patience_s)
         self._turns = HostTurns(self.fabric, interfaces, quick=quick)
         self._owners: list[str] = []
-        """Job name for each seat in `_turns`; "" for a flow."""
+        """Name of the job that owns each seat in `_turns`; "" for a flow."""
         self._seated = False
         """False if seats must be assigned anew, because stations or the additional losses have changed."""
 

@@ -69,7 +69,7 @@ class Flow:
 
 
 def random_flows(topology: Topology, count: int, rate_bps: float, seed: int) -> list[Flow]:
-    """Draw Poisson flows between random hosts; as long as there are enough, no two flows share a host.
+    """Draw Poisson flows between random hosts; if there are enough hosts, no two flows share a host.
 
     Args:
         topology: The network; hosts for fallback servers are not used.

@@ -281,7 +281,7 @@ class TrainingWorker:
     ) -> None:
         """Start the worker; `priority` is the priority of all its sums, or a function that computes them."""
         self.on_sum: Callable[[Sum], None] | None = None
-        """Called with every finished sum."""
+        """Function to call with every finished sum; None: no function."""
         self._begun = now
         self.host = socket.host
         self.port = socket.port
