@@ -122,9 +122,9 @@ class JobConfig:
     """Congestion control, which decides how much of the window is used: a name of `hostlib.core.congestion`,
     or your own (`hostlib.windows`)."""
     numbers: Encoding = "exponent"
-    """Encoding of float32: an exponent per packet with values of 32, 16, 8 or 4 bits (the last three take a
-    half, a quarter or an eighth of the bytes, `hostlib.wire.encodings`), or a fixed scale, ``round(x *
-    2**scale_bits)``."""
+    """Encoding of float32 values: an exponent per packet, with values of 32, 16, 8 or 4 bits; or a fixed
+    scale, ``round(x * 2**scale_bits)``. Values of 16, 8 and 4 bits take a half, a quarter and an eighth of
+    the bytes (`hostlib.wire.encodings`)."""
     scale_bits: int = 20
     """Bits of the fixed scale. The error of an element of a sum is at most ``size / 2 * 2**-scale_bits``, and
     every element must stay below ``2**(31 - scale_bits) / size``. The fallback server sums packets with

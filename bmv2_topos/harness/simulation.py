@@ -290,7 +290,7 @@ OPTIONS: Final[Mapping[str, SimOption]] = {
     "iterations": SimOption("iterations", _within(int, 1), "whole numbers, 1 or more"),
     "window": SimOption("window", _within(int, 1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
     "preempt": SimOption("preempt", _flag, "yes or no"),
-    "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or rules of your own"),
+    "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or the name of your own"),
     "tree": SimOption("tree", _shape, "numbers joined by x, such as 2x4"),
     "cluster": SimOption("cluster", _name, "names of topologies of the catalog"),
     "placement": SimOption("placement", _name, "names of placement policies"),

@@ -120,7 +120,7 @@ class SwitchPools:
         return pool
 
     def replace(self, program: Mode, pool: SwitchPool) -> None:
-        """Replace the pool of a program, for instance by one of a changed program."""
+        """Replace the pool of a program, for instance by a pool that runs a changed program."""
         self._pools[program] = pool
 
     def close(self) -> None:

@@ -48,7 +48,8 @@ class CallOptions(NamedTuple):
     """Effect of NaN and infinity; see `hostlib.collectives.communicator.Communicator.allreduce`."""
     layer: Layer | None = None
     priority: int | None = None
-    """Priority of the call's packets, 0 to 255; None: the job's configuration or `hostlib.core.priority`."""
+    """Priority of the call's packets, 0 to 255; None: the job's configuration, or else
+    `hostlib.core.priority`, decides."""
     numbers: Numbers | None = None
     """Encoding of floats in packets; None: the job's configuration decides."""
     residual: NDArray[np.float32] | None = None

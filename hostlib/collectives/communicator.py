@@ -1,8 +1,8 @@
 """Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
 
 The ranks agree on the order of asynchronous collectives: they vote on the number of calls that all of them
-have submitted, and from these calls each rank chooses the same next step (`hostlib.collectives.schedule`):
-small collectives together, ahead of large ones (`hostlib.collectives.fusion`).
+have submitted. From these calls each rank chooses the same next step (`hostlib.collectives.schedule`). Small
+collectives are carried out together, ahead of large ones (`hostlib.collectives.fusion`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Watch over the calls of a process group: ranks that wait long exchange and compare their latest calls.
+"""Watch over the calls of a process group: ranks that have waited long compare their latest calls.
 
 A call that ranks made differently, or that a rank did not make, fails with an error that names ranks and
 calls; packets alone show this only for calls that went through the switch on all ranks. A warning (logger

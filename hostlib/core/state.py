@@ -4,9 +4,9 @@ Theory of operation
 -------------------
 A collective is `total` packets, numbered from 0 (their *index*); packet i carries PSN ``base + i``. The PSNs
 that are equal modulo the window W form a *chain*: packet i+W is sent only after the result of packet i has
-arrived, so a chain has at most one packet in flight and W chains make the window. Per chain the core keeps
-the packet that is next or in flight (`index`), the time of its last send, and `status`, a set of `Chain`
-flags; `STEPS` lists all their transitions.
+arrived, so a chain has at most one packet in flight and W chains make the window. For each chain the core
+keeps the packet that is next or in flight (`index`), the time at which it was last sent, and `status`, a set
+of `Chain` flags. `STEPS` lists all transitions of these flags.
 
 PSNs count modulo `psn_limit`, the largest multiple of the region's size up to 2**32, so that ``psn % size``
 and ``psn % W`` continue without a jump where PSNs wrap.
@@ -18,57 +18,59 @@ exponent, and announces the exponent of its values. A result with a larger expon
 values (`misfits`); all ranks see the same, and then sum these packets alone (`picked`). The core writes data
 packet j to the output only when no rank can ask for it again, so input and output may be the same memory.
 
-Packets leave in the order in which they become ready, with at most `limit` in flight. The oldest without a
-result may leave in any case: ranks get results in different orders, and all at their limit they might wait
-for each other forever.
+Packets leave in the order in which they become ready, with at most `limit` in flight. The oldest packet
+without a result may leave in any case: ranks get results in different orders, and if all ranks were at their
+limit they might wait for each other forever.
 
 Jobs with a fallback server (`fallback`) differ in six things.
 
-- No chain runs ahead: packet i leaves only when every packet up to i-W has its result, not just that one. So
-  a contribution to i shows switches and fallback server that packets up to i-W are no longer needed.
+- No chain runs ahead: packet i leaves only when every packet up to i-W has its result, not packet i-W alone.
+  So a contribution to i shows switches and fallback server that packets up to i-W are no longer needed.
 - For the last packet that a chain finished the worker keeps an *answer* to reminders: the result, or, if the
   values went to another rank only, its own contribution. One per chain is enough: result i+W needs a
   contribution of every rank, which each sends only after it has got result i; so while a rank lacks result i,
   no rank has finished more on that chain. A reminder of an older packet gets the same answer, which shows
-  that no rank needs the older one any more. Answers outlive collectives.
+  that no rank needs the older packet any more. Answers outlive collectives.
 - A reminder may ask for a packet that is not sent yet: another rank's packet found no slot, while this rank
-  is behind, perhaps by a collective. The chain stores the PSN (`wanted`), and sends that packet as it would
-  after a reminder: past the slots, together with their partial sums, so that it meets the rest in the server.
-  Sent to a slot, it would wait there alone for the next reminder. It cannot be sent yet because this rank
-  lacks a result that the other rank has, so the core asks for that result at once.
+  is behind, perhaps by a collective. The chain stores the PSN (`wanted`), and later sends that packet as
+  after a reminder: past the slots, whose partial sums it takes along, so that it meets the other
+  contributions in the server. If it were sent to a slot, it would wait there alone for the next reminder. It
+  cannot be sent yet because this rank lacks a result that the other rank has, so the core asks for that
+  result at once.
 - A result marked OVERFLOW does not finish its packet: the chain becomes `RAW` and sends its values unscaled,
   for a sum in the fallback server.
 - A resend, except after a reminder, first asks for a status (QUERY): without it the switch would flush to the
-  fallback server a sum that only waits for another rank. Every second resend has no QUERY, because it may be
-  that no other rank will add to the sum in the slot: a late copy can claim a slot after the other ranks have
-  their result. Once time-outs are at their longest, a status that only shows an incomplete sum is answered
-  at once with a resend without QUERY.
+  fallback server a sum that only waits for another rank. Every second resend has no QUERY, because perhaps no
+  other rank will add to the sum in the slot: a late copy of a packet can claim a slot after the other ranks
+  have their result. Once time-outs are at their longest, a status that only shows an incomplete sum is
+  answered at once with a resend without QUERY.
 - `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
   resent, too, but slowly, and a status that does not show our contribution clears the flag.
 
-The loss of a collective's last packet is not shown by later packets, so it would wait for a time-out, and so
-would the next collective of every rank. So when no result has arrived for a little while, and the oldest
-packet in flight has had a round trip, a *probe* asks for a few early: at most `PROBES` times, each later than
-the one before, until a result arrives. A packet that takes the fallback server because of a collision is late
-for that reason, so the answer to its probe does not show that others are lost. Before the first result of a
-collective a rank that has not begun is more likely than a loss, and the probe asks for the oldest packet
-only.
+No later packet shows the loss of a collective's last packet. So this packet would wait for a time-out, and so
+would the next collective of every rank. Therefore, when no result has arrived for a little while, and the
+oldest packet in flight has had a round trip, a *probe* asks for a few packets early. There are at most
+`PROBES` probes, each after a longer wait, until a result arrives. A packet that takes the fallback server
+because of a collision is late for that reason, so the answer to its probe does not show that other packets
+are lost. Before the first result of a collective a rank that has not begun is more likely than a loss, and
+the probe asks for the oldest packet only.
 
 A congestion control gets rounds, which must be the same on all ranks. So results count in the order of their
-PSNs, collective after collective: the marks of each are kept per chain (`marks`) until all earlier results
-have arrived, and `settled` advances over them until `round_target` are counted; then a `rule` in C decides at
-once, or the driver calls `Window.on_round`. Without a fallback server a chain may run ahead of a lost packet
-by more than a window: then the marks of its results count together, sooner than at other ranks, and windows
-may differ for a while.
+PSNs, collective after collective. The marks of each result are kept for its chain (`marks`) until all earlier
+results have arrived. Then `settled` advances over them, until `round_target` results are counted. At the end
+of a round a `rule` in C decides at once, or the driver calls `Window.on_round`. Without a fallback server a
+chain may run ahead of a lost packet by more than a window: then the marks of its results count together,
+sooner than at other ranks, and windows may differ for a while.
 
-A rank reports events that it alone sees in its contributions, and so in every rank's results. For each result
-whose frame shows a long queue (IPv4 ECN: CE) it sets the ECN flag on one packet that it sends for the first
-time (`echo`); where the kernel makes the frames, these marks cannot be seen. A packet whose query had no
-answer until the next time-out (`LOST`) is resent with ECN. The time for which this rank waits for the others
-is in `waits`, sent in packets that announce no exponent; results carry the largest. For a congestion control
-with `hears_losses` (`tells_losses`) every resent packet has ECN and COLLISION, which count if it replaces a
-lost contribution; if a packet was overtaken, and its result lacks one of these flags, the result was lost on
-the way to this rank alone, and `echo` reports that, with both flags, instead of queues.
+A rank reports events that only this rank sees: it marks its contributions, and so the results of every rank.
+For each result whose frame shows a long queue (IPv4 ECN: CE) it sets the ECN flag on one packet that it sends
+for the first time (`echo`); where the kernel makes the frames, these marks cannot be seen. A packet whose
+query had no answer until the next time-out (`LOST`) is resent with ECN. The time for which this rank waits
+for the others is in `waits`, and is sent in packets that announce no exponent; results carry the largest time
+of all ranks. For a congestion control with `hears_losses` (`tells_losses`) every resent packet has ECN and
+COLLISION, which count if it replaces a lost contribution; if a packet was overtaken, and its result lacks one
+of these flags, the result was lost on the way to this rank alone, and `echo` reports that, with both flags,
+instead of queues.
 """
 
 from __future__ import annotations

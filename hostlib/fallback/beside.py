@@ -178,7 +178,7 @@ def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
 
 
 def _segment(told: list[tuple[int, int, bytes]]) -> int:
-    """Return the length of the packets that the kernel has merged; 0: there is one packet."""
+    """Return the length of each of the packets that the kernel has merged; 0 if there is only one."""
     for level, kind, value in told:
         if (level, kind) == (socket.IPPROTO_UDP, UDP_GRO):
             return int.from_bytes(value[:4], sys.byteorder)

@@ -145,7 +145,7 @@ class SwitchWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 means no limit. Raises the work's error, or WaitTimeout."""
+        """Wait for the collective's end; a `timeout` of 0 is no limit. Raises its error, or WaitTimeout."""
         if os.getpid() != self._process and not self._done.has_happened:
             raise NotInitialized(
                 f"{self._what} is under way in process {self._process}, which alone can wait for it"
@@ -160,7 +160,7 @@ class SwitchWork(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the collective."""
         self.wait()
 
     @untraced
@@ -234,7 +234,7 @@ class GlooWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 means the group's time-out. Raises the work's error."""
+        """Wait for the collective's end; a `timeout` of 0 is the group's time-out. Raises its error."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else None
         while not self._done_within(timeout):
             if deadline is not None and time.monotonic() > deadline:
@@ -259,7 +259,7 @@ class GlooWork(dist.Work):
             raise
 
     def synchronize(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the collective."""
         self.wait()
 
     @untraced

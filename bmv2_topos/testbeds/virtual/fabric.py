@@ -98,7 +98,7 @@ class ReceivedPackets:
     lengths: array[int]
 
     def segments(self) -> Iterable[tuple[Bytes, int]]:
-        """Split the frames into runs of equal length; return each run's bytes and its frame length."""
+        """Group consecutive frames of equal length; return the bytes and the frame length of each group."""
         return segments(self.data, self.lengths)
 
 

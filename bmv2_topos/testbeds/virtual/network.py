@@ -287,7 +287,7 @@ class Station:
 
 
 def segments(data: bytes | bytearray, lengths: Sequence[int]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """Split back-to-back frames into runs of equal length; yield each run's bytes and its frame length."""
+    """Group consecutive frames of equal length; yield the bytes and the frame length of each group."""
     whole = np.frombuffer(data, np.uint8)
     start = at = 0
     for i in range(1, len(lengths) + 1):

@@ -5,7 +5,7 @@ turn at a tick if a packet may have arrived for it, or if it is due. Which seat 
 tick. In most turns a worker in the middle of a sum receives results and sends further packets, or a sink
 counts packets: these turns are taken in C (``turns.c``), which calls the engine and the host library
 directly. Turns are taken in Python if a sum begins or ends, if computing has ended, or if a congestion
-control must be called; and at hosts with a fallback server or several workers, always.
+control must be called. At hosts with a fallback server or several workers, all turns are taken in Python.
 """
 
 from __future__ import annotations
