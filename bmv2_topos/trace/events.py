@@ -43,7 +43,7 @@ class Event:
     """Outcome that the switch reported for the packet at the ingress port; None: the switch reported none."""
     slot: int | None = None
     waited_ns: int = 0
-    """Time that the packet waited in the queue of its egress port."""
+    """Time in ns that the packet waited in the queue of its egress port."""
     lanes: int = 0
     """Number of lanes (values of 4 bytes) in the packet, including padding."""
     target: int = wire.TARGET_ALL

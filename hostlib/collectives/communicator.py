@@ -137,7 +137,8 @@ class Communicator(MovingCalls):
             op: "sum", or "average" (floats only).
             out: array or tensor for the result; `array` itself to overwrite it. None: a new array.
             name: name of the array, the same on all ranks. If the n-th call has different names on different
-                ranks, all raise an error; without names, arrays of equal shape and dtype would be summed.
+                ranks, all ranks raise an error. Without names, arrays of equal shape and dtype would be
+                summed.
             nonfinite: effect of NaN or infinity in any rank's input: "raise", after which the job can go on,
                 or "propagate": all elements of its packet become NaN.
             layer: (position, number of layers): the position of the tensor's layer, counted from the front of
@@ -148,8 +149,9 @@ class Communicator(MovingCalls):
             numbers: encoding of floats in packets, the same on all ranks: "exponent" is the most precise;
                 "block16", "block8" and "block4" take a half, a quarter and an eighth of its bytes, for at
                 most 1,024, 127 and 7 ranks (`hostlib.wire.encodings`). None: the job's configuration decides.
-            residual: with a "block" encoding, a float32 array of the array's shape, zero at first. The
-                rounding error of earlier sums, which it holds, is added to this sum, whose error replaces it.
+            residual: with a "block" encoding, a float32 array of the array's shape, zero at first. It holds
+                the rounding error of earlier sums, which is added to `array`; the error of this sum replaces
+                it.
 
         Raises:
             UnsupportedArray: this array or argument is not supported; nothing was sent.
@@ -236,9 +238,9 @@ class Communicator(MovingCalls):
                 None: as in this job.
 
         Raises:
-            RendezvousError: the group was not admitted, for lack of room or because this job's ranks have
-                one port each (all ranks of the group raise it, and this job can go on); or an argument is
-                wrong (only this rank raises it).
+            RendezvousError: the group was not admitted, for lack of room or because each rank of this job has
+                only one port. All ranks of the group raise the error, and this job can go on. Also raised, by
+                this rank alone, if an argument is wrong.
             ConfigError: the socket cannot be opened.
         """
         self._check_process()

@@ -193,15 +193,16 @@ class FixedWindow:
 class Aimd:
     """Additive increase, multiplicative decrease on ECN (ATP, NSDI 2021).
 
-    ATP starts with 200 packets. In slow start every result adds an MTU, up to a threshold; from there on
-    every window of results does. A mark, or a loss, halves the window and sets the threshold to it. ATP's
-    MTU of 1500 bytes is five of its 306-byte packets; here it is `step_packets`, whatever their size.
+    ATP starts with 200 packets. In slow start every result adds an MTU to the window, up to a threshold.
+    Above the threshold, every window of results adds an MTU. A mark, or a loss, halves the window and sets
+    the threshold to the new window. ATP's MTU of 1500 bytes is five of its 306-byte packets; here it is
+    `step_packets`, whatever their size.
 
-    Differences: a loss halves the window only if every rank can know of it, so it is reported as a mark, too,
-    on the second resend of a packet (`hostlib.core.window`). A loss that is repaired sooner is mostly one
-    packet of some other rank, and shows nothing about queues. And the round after a cut changes nothing: its
-    packets were under way when the window was cut, so their marks report the same queue, and would halve the
-    window again.
+    Differences: a loss halves the window only if every rank can know of it. So a loss, too, is reported as a
+    mark, on the second resend of a packet (`hostlib.core.window`). A loss that is repaired sooner is mostly
+    one packet of some other rank, and shows nothing about queues. And the round after a cut changes nothing:
+    its packets were under way when the window was cut, so their marks report the same queue, and would halve
+    the window again.
     """
 
     initial_packets: int = 200

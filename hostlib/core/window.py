@@ -64,7 +64,9 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumericErrors:
-    """Numeric errors of a finished collective: the first element of the first packet with each error.
+    """Numeric errors of a finished collective.
+
+    Each field is the index of the first element of the first packet with that kind of error; None: no error.
 
     With shards, elements are counted in the array of all shards.
     """
@@ -346,7 +348,7 @@ class Window:
         return Limits(core.refused_in_flight, core.refused_claims)
 
     def _asked(self, congestion: Congestion, ask: Callable[[], Limits]) -> Limits:
-        """Return the limits that a congestion control answers, checked. Raises BadLimits."""
+        """Ask a congestion control, check its answer, and return it as limits. Raises BadLimits."""
         return asked(congestion, ask, most=self.state.struct.most, may_bypass=self.settings.fallback)
 
     def next_timeout(self) -> int:

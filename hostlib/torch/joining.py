@@ -250,7 +250,8 @@ class Inner:
 
 
 _free: dict[Place, dict[str, Inner]] = {}
-"""Unused groups by `Place`, then by identity and number of calls, which must be equal at all ranks."""
+"""Unused groups by `Place`, then by identity and number of calls. A group can be reused only if all ranks
+have called the same number of collectives on it."""
 
 
 def take(store: dist.Store, place: Place) -> Inner:
