@@ -11,7 +11,7 @@ from controller.figures import blank, save
 from controller.vocabulary import Topology
 
 _APART = 0.07
-"""Distance between the lines of two jobs on one link."""
+"""Distance in the drawing between the lines of two jobs on one link."""
 
 
 def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | None = None) -> None:

@@ -36,8 +36,8 @@ LINK_KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps")
 class LinkFault:
     """A change of one property (`kind`, a field of `Link`) of the link between two nodes.
 
-    If the fault `lasts`, `value` replaces the link's own value. Otherwise it must be a loss, which is added
-    to the link's own loss from `at_s` on, for `for_s` seconds.
+    A fault that lasts for the whole run (`lasts`) replaces the link's own value by `value`. Any other fault
+    must have the kind loss: `value` is added to the link's own loss from `at_s` on, for `for_s` seconds.
     """
 
     at_s: float
@@ -66,8 +66,8 @@ class RestartJob:
     """All workers of a job start again, from the last iteration that all of them have finished.
 
     The job is admitted again under the same id, with another epoch; packets of its old epoch stay in slots,
-    queues and the fallback server. `removed_at_once`: the job leaves the switches when its workers stop; if
-    False, the switches keep serving the dead job until its restart.
+    queues and the fallback server. If `removed_at_once` is True, the job is removed from the switches when
+    its workers stop; if it is False, the switches keep serving the stopped job until its restart.
     """
 
     at_s: float
@@ -130,7 +130,7 @@ class Congest:
 
 @dataclass(frozen=True, slots=True)
 class Strangers:
-    """A switch receives frames to refuse, forged from one that it accepted (`soak.network.forge`)."""
+    """A switch receives forged frames, which it must drop; see `soak.network.forge`."""
 
     at_s: float
     switch: str
@@ -155,7 +155,7 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the wrong key of an impossible fault, and the reason; None if the fault is possible.
+    """Return the key that makes a fault impossible, and the reason; None if the fault is possible.
 
     Args:
         fault: The fault.

@@ -16,7 +16,7 @@ def to_networkx(topology: Topology) -> Any:
     """Return the undirected graph of a topology; a multigraph if several links join the same two nodes.
 
     Nodes have the fields of `Switch` or `Server`, edges the fields of `Link` and ``number``, the link's
-    position among the links, from which port numbers follow. The graph has ``name`` and ``root``.
+    position among the topology's links, which determines port numbers. The graph has ``name`` and ``root``.
     """
     pairs = Counter(frozenset((link.a, link.b)) for link in topology.links)
     kind = networkx.MultiGraph if max(pairs.values(), default=1) > 1 else networkx.Graph

@@ -31,7 +31,7 @@ def draw_report(report: Report, path: Path) -> None:
 
 
 def ticks(labels: Iterable[object]) -> list[tuple[float, str]]:
-    """Return positions 0, 1, … with these labels, as `x_ticks` of `draw_lines`, for equally spaced values."""
+    """Return pairs of position (0, 1, …) and label, to pass as `x_ticks` to `draw_lines`."""
     return [(float(place), str(label)) for place, label in enumerate(labels)]
 
 

@@ -20,8 +20,9 @@ from hostlib.wire.tree import Tree
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
 DEFAULT_SLOTS: Final = 1024
-"""Enough for a window of 512 packets: batches are large enough for the scheduler to spread workers and switch
-over the cores, and all packets in flight fit into the caches (docs/explanations/performance.md)."""
+"""Default number of slots of a job's region, enough for a window of 512 packets. With such a window, batches
+are large enough for the scheduler to spread workers and switch over the cores, and all packets in flight fit
+into the caches (docs/explanations/performance.md)."""
 
 MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
@@ -89,7 +90,7 @@ class JobConfig:
     rank: int
     size: int
     lanes: int
-    """Values per packet of the switch program."""
+    """Number of values per packet, for which the switch program was built."""
     transport: TransportConfig
     slots: int = DEFAULT_SLOTS
     """Number of slots in the job's region of the switch. With a fallback server it may be any number, even 0;
@@ -106,9 +107,9 @@ class JobConfig:
     epoch: int = 0
     """Low 8 bits of the generation of this admission of the job, from the controller."""
     window: int | None = None
-    """Range of the PSNs that may be under way; None: half of `slots` (of `DEFAULT_SLOTS` if that is 0). The
-    packets in flight are at most this without a fallback server, or with `atp`; else at most an eighth of it
-    (`hostlib.window_for`)."""
+    """Length of the range of PSNs that may be under way; None: half of `slots`, or of `DEFAULT_SLOTS` if
+    `slots` is 0. Without a fallback server, or with `atp`, all of these packets may be in flight at once.
+    With a fallback server at most an eighth of them may be (`hostlib.window_for`)."""
     fallback: bool = False
     """True if the job has a fallback server, for packets without a slot."""
     atp: bool = False
@@ -121,9 +122,9 @@ class JobConfig:
     """Congestion control, which decides how much of the window is used: a name of `hostlib.core.congestion`,
     or your own (`hostlib.windows`)."""
     numbers: Encoding = "exponent"
-    """Encoding of float32: an exponent per packet with values of 32, 16, 8 or 4 bits (the last three take a
-    half, a quarter or an eighth of the bytes, `hostlib.wire.encodings`), or a fixed scale, ``round(x *
-    2**scale_bits)``."""
+    """Encoding of float32 values: an exponent per packet, with values of 32, 16, 8 or 4 bits; or a fixed
+    scale, ``round(x * 2**scale_bits)``. Values of 16, 8 and 4 bits take a half, a quarter and an eighth of
+    the bytes (`hostlib.wire.encodings`)."""
     scale_bits: int = 20
     """Bits of the fixed scale. The error of an element of a sum is at most ``size / 2 * 2**-scale_bits``, and
     every element must stay below ``2**(31 - scale_bits) / size``. The fallback server sums packets with
@@ -258,7 +259,7 @@ class JobConfig:
 
     @property
     def patience(self) -> Patience:
-        """Longest waits without a new result."""
+        """Longest waits for a new result, from `timeout_s` and `straggler_timeout_s`."""
         return Patience(self.timeout_s, self.straggler_timeout_s)
 
     def to_json(self) -> str:

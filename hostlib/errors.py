@@ -48,7 +48,7 @@ class InaError(Exception):
     """Base of all errors of the host library. They can be pickled, for example by Ray."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return text and attributes for `pickle`, because `__init__` takes other arguments."""
+        """Return the error's text and attributes for `pickle`, because `__init__` takes other arguments."""
         return _unpickled, (type(self), self.args), self.__dict__
 
 
@@ -84,7 +84,7 @@ class NonFiniteError(InaError, ArithmeticError):
     """A rank's input held NaN, infinity or a number beyond float32. The output is unspecified."""
 
     def __init__(self, job: int, element: int, what: str = "NaN or infinity") -> None:
-        """`element`: index of the first element of the packet with the error."""
+        """Make the error; `element` is the index of the first element of the packet with the error."""
         self.job = job
         self.element = element
         self.what = what
@@ -98,7 +98,7 @@ class SumOverflow(InaError, OverflowError):
     """A sum left the int32 range of packets. The contents of the output are unspecified."""
 
     def __init__(self, job: int, psns: PsnRange, element: int, reason: str = "left the int32 range") -> None:
-        """`element`: index of the first element of the packet with the error."""
+        """Make the error; `element` is the index of the first element of the packet with the error."""
         self.job = job
         self.psns = psns
         self.element = element
@@ -121,7 +121,7 @@ class JobBroken(InaError, RuntimeError):
     """The job cannot go on: its ranks no longer agree on the finished sums."""
 
     def __init__(self, message: str, *, job: int, psns: PsnRange, missing: Sequence[int] = ()) -> None:
-        """`missing`: ranks that have not contributed; empty if unknown."""
+        """Make the error; `missing` are the ranks that have not contributed, empty if unknown."""
         self.job = job
         self.psns = psns
         self.missing = tuple(missing)
@@ -140,7 +140,7 @@ class PeerLost(JobBroken):
     """A rank is known to be gone."""
 
     def __init__(self, reasons: Mapping[int, str], *, job: int, psns: PsnRange) -> None:
-        """`reasons`: the reason of each rank that is gone."""
+        """Make the error; `reasons` has the reason for each rank that is gone."""
         self.reasons = dict(reasons)
         told = "; ".join(f"rank {rank}: {why}" for rank, why in sorted(reasons.items()))
         super().__init__(f"lost {told}", job=job, psns=psns, missing=sorted(reasons))
@@ -151,4 +151,4 @@ class JobFault(JobBroken):
 
 
 class Interrupted(JobBroken):
-    """A collective was abandoned half way (an exception or an interrupt in the calling thread)."""
+    """A collective was abandoned half way, after an exception or an interrupt in the calling thread."""

@@ -30,17 +30,18 @@ _left: set[tuple[str, int, int, str | None]] = set()
 def init(
     config: JobConfig | None = None, *, fusion_bytes: int | None = None, slice_bytes: int | None = None
 ) -> None:
-    """Join the job of `config`, ``INA_JOB`` or a launcher (`launched_rank`), else a job of this process.
+    """Join the job of `config`, ``INA_JOB`` or a launcher; without these, a job of this process alone.
 
-    With a rendezvous in the configuration, wait until all ranks have joined. Without effect if done before. A
-    job that was left with `shutdown` cannot be joined again, except the job of this process alone.
+    With a rendezvous in the configuration, wait until all ranks have joined. Without effect if this process
+    has joined a job already. A job that was left with `shutdown` cannot be joined again, except the job of
+    this process alone.
 
     Args:
         config: the job; None: from the environment.
-        fusion_bytes: most bytes of small asynchronous collectives to sum together; the same on all ranks.
-            None: ``INA_FUSION_BYTES``, or 1 MiB.
-        slice_bytes: most bytes of a larger collective to sum at a time, a quarter of this for a collective
-            with a layer; the same on all ranks. None: ``INA_SLICE_BYTES``, or 32 MiB.
+        fusion_bytes: maximum number of bytes of small asynchronous collectives to sum together; the same on
+            all ranks. None: ``INA_FUSION_BYTES``, or 1 MiB.
+        slice_bytes: maximum number of bytes of a larger collective to sum at a time, a quarter of this for a
+            collective with a layer; the same on all ranks. None: ``INA_SLICE_BYTES``, or 32 MiB.
 
     Raises:
         ConfigError: the configuration is unusable, or the socket cannot be opened.
@@ -181,7 +182,7 @@ def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
 
 
 def current() -> Communicator:
-    """Return the communicator behind these functions. Raises NotInitialized."""
+    """Return the communicator that these functions use. Raises NotInitialized."""
     if _communicator is None:
         raise NotInitialized("call hostlib.init() first")
     return _communicator

@@ -27,7 +27,7 @@ from scapy.packet import Packet, bind_bottom_up, bind_layers
 from hostlib import wire
 
 _MOST = 0xFFFF
-"""Most lanes; scapy's default limit for lists is 100."""
+"""Maximum number of lanes in a packet; scapy's default limit for lists is 100."""
 
 
 def _lanes(packet: Packet) -> int:

@@ -19,26 +19,29 @@ EMBEDDED: Final = "embedded"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values of environment variables, with defaults."""
+    """Values of the environment variables that configure this library, with their defaults."""
 
     switch: str = EMBEDDED
-    """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a running switch; "embedded": start one."""
+    """``INA_SWITCH``: ``grpc://host:port`` or ``unix:path`` of a running switch; "embedded": start a
+    switch."""
     options: tuple[str, ...] = ()
     """``INA_OPTIONS``: further options of ``ina admit``, split as in a shell."""
     stall_s: float = 10.0
-    """``INA_STALL_S``: seconds after which waiting ranks compare their calls with the others'."""
+    """``INA_STALL_S``: seconds after which a waiting rank compares its calls with the other ranks' calls."""
     nonfinite: NonFinite = "propagate"
     """``INA_NONFINITE``: effect of NaN and infinity in a framework's tensors, "propagate" or "raise"."""
     float64: Literal["gloo", "switch"] = "gloo"
-    """``INA_FLOAT64``: path of a framework's float64: "gloo", exactly, or the "switch", as float32."""
+    """``INA_FLOAT64``: path of a framework's float64 tensors: "gloo", which sums them exactly, or "switch",
+    which sums them as float32."""
     limits: Limits = field(default_factory=Limits)
-    """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: sizes for fusion and slices; the same on all ranks."""
+    """``INA_FUSION_BYTES`` and ``INA_SLICE_BYTES``: sizes of fused and sliced collectives; the same on all
+    ranks."""
 
     cluster: str = ""
     """``INA_CLUSTER``: cluster file with the machines and the switches between them; read on the first rank's
     machine."""
     given: bool = False
-    """``INA_GIVEN``, if set: a controller has admitted the job already (``ina admit --given``)."""
+    """True if ``INA_GIVEN`` is set: a controller has admitted the job already (``ina admit --given``)."""
     controller: str = ""
     """``INA_CONTROLLER``: URL of a controller that admits the job; used where neither a switch nor a cluster
     file is given."""
@@ -50,8 +53,9 @@ class Settings:
     meeting_s: float = 300.0
     """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for other ranks, seconds."""
     meeting: Address | None = None
-    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet; None:
-    with srun a port of its first node, with mpirun no meeting on several machines."""
+    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks that mpirun or srun started
+    meet. None: ranks of srun meet at a port of its first node; ranks of mpirun cannot meet if they are on
+    several machines."""
     numbers: Numbers | None = None
     """``INA_NUMBERS``: encoding of a framework's floats, "exponent", "block16", "block8" or "block4"; None:
     the job's configuration decides."""

@@ -33,7 +33,7 @@ def autoload() -> None:
 
 
 def register() -> None:
-    """Register the backend. Without effect if done before, or if torch has no distributed part."""
+    """Register the backend. Without effect after the first call, or if torch has no distributed part."""
     dist = importlib.import_module("torch.distributed")
     if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(DEVICES))
@@ -75,7 +75,8 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 OLDEST: Final = (2, 13)
 NEWEST: Final = (2, 14)
-"""Process groups in Python are no stable interface of torch: each version must be tested."""
+"""`OLDEST` and `NEWEST` are the first and the last version of torch with which the backend was tested. Each
+version must be tested, because torch's interface for process groups in Python is not stable."""
 
 
 def check() -> None:

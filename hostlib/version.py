@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 INA_VERSION: Final = 2
-"""Version of packets' header (`hostlib.wire`); defined here so that a comparison does not load NumPy."""
+"""Version of the header of packets (`hostlib.wire`); defined here so that a comparison does not load
+NumPy."""
 
 
 def version() -> str:

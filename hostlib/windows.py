@@ -91,7 +91,7 @@ def find(name: str) -> Control:
 
 
 class _Own:
-    """Adds a name and default attributes to a congestion control in Python from outside the library."""
+    """A congestion control in Python from outside the library, with a name and default attributes."""
 
     def __init__(self, name: str, inner: Any) -> None:
         self.name = name
@@ -125,7 +125,7 @@ class _Limits(ctypes.Structure):
 
 
 class _InC:
-    """A congestion control in C. The compiled core calls its function directly; Python calls it here."""
+    """A congestion control in C: the compiled core calls it directly, Python code through this class."""
 
     wants_rounds = True
 
@@ -217,6 +217,6 @@ def _offered() -> list[str]:
 
 
 def _digest(file: Path | None, what: str) -> int:
-    """Return a digest of a file and a name in it; not 0."""
+    """Return a digest of a file and of the name `what` in it; the digest is never 0."""
     content = b"" if file is None else file.read_bytes()
     return zlib.crc32(content + what.encode()) or 1

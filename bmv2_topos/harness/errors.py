@@ -21,4 +21,4 @@ class BadExperiment(HarnessError):
 
 
 class RunFailed(HarnessError):
-    """A run of an experiment raised an error. Can be pickled, to pass from a process to its parent."""
+    """A run of an experiment raised an error. Can be pickled, so that a process can send it to its parent."""

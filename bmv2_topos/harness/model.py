@@ -1,7 +1,7 @@
 """An experiment as data: runs with the labels of their rows, and the processing of the rows.
 
-A `Run` is mostly a `Scenario` in virtual time, or a `Call` of a function; an `Experiment` turns the results
-of runs into numbers, and rows into tables and plots.
+A `Run` is a `Scenario` in virtual time, or a `Call` of a function. An `Experiment` has the functions that
+turn results of runs into rows of numbers, and rows into tables and plots.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Call:
 
 
 def columns(found: ResultRow) -> ResultRow:
-    """Return `found` unchanged: the `measure` of experiments whose calls already return columns."""
+    """Return `found` unchanged; use it as `measure` in experiments whose calls already return columns."""
     return found
 
 
@@ -131,13 +131,13 @@ class Experiment:
     about: str = ""
     """Description of the runs and of the columns."""
     scenarios: Callable[[bool], Iterable[Run]]
-    """Function that returns the runs; with True as its argument, few and short ones for a trial."""
+    """Function that returns the runs; with True as its argument, a few short runs for a trial."""
     measure: Measure
     tables: Callable[[Sequence[ResultRow]], str]
     """Function that turns the rows into the tables of the page."""
     findings: Callable[[Sequence[ResultRow]], str] = field(default=lambda rows: "")
-    """Function that writes the findings for a new page, with figures from the rows. An existing page with
-    marks (`page`) keeps its own sentences."""
+    """Function that writes the findings for a new page, with figures from the rows. A page that exists
+    already, with the marks that `page` describes, keeps its own findings."""
     limits: str = ""
     """Limits of the experiment."""
     plots: Callable[[Sequence[ResultRow], Path], Sequence[Path]] = field(default=lambda rows, directory: [])

@@ -46,7 +46,11 @@ def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]
 
 
 def rows_of(document: Mapping[str, Any]) -> list[ResultRow]:
-    """Return the rows of a file, in which a row is the index of its list of columns, then its values."""
+    """Return the rows of a file.
+
+    The file holds lists of column names. Each of its rows is the index of one of these lists, followed by a
+    value for each column.
+    """
     columns = document["columns"]
     return [dict(zip(columns[kind], values, strict=True)) for kind, *values in document["rows"]]
 

@@ -34,7 +34,7 @@ def selected(rows: Sequence[ResultRow], **labels: Value) -> list[ResultRow]:
 
 
 def column(rows: Sequence[ResultRow], name: str, **labels: Value) -> list[float]:
-    """Return a column's numbers from the rows with these labels: one number for each seed of a setting."""
+    """Return the numbers in the column `name` of the rows with these labels, in the order of the rows."""
     return [number(row, name) for row in selected(rows, **labels)]
 
 

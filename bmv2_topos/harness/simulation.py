@@ -55,19 +55,22 @@ class Simulation:
     placement: str | None = None
     routing: str | None = None
     memory: str | None = None
-    """Names of the policies that place jobs on `cluster`, choose their trees and divide slots. All None:
-    every job is spread evenly over the racks, uses shortest paths to one root, and may use all slots."""
+    """`placement`, `routing` and `memory` name the policies that place jobs on `cluster`, choose their trees
+    and divide slots. If all three are None, every job is spread evenly over the racks, uses shortest paths to
+    one root, and may use all slots."""
     loss: float = 0.0
     link_loss: float | None = None
     """Loss probability of links between switches; None: `loss`."""
     rate_bps: float = 10e9
     delay_s: float = 2e-6
     queue_packets: int = 2048
-    """Rate, delay and queue of every link, unless the network comes from a file."""
+    """`rate_bps`, `delay_s` and `queue_packets` are the properties of every link, unless the network comes
+    from a file."""
     coalesce_us: int = 5
     flows: int = 0
     flow_rate_bps: float = 1e9
-    """Ordinary traffic beside the jobs: number of flows between random hosts, and the rate of each flow."""
+    """`flows` and `flow_rate_bps` describe ordinary traffic beside the jobs: the number of flows between
+    random hosts, and the rate of each flow."""
 
     def run(self, progress: Progress | None = None, recorder: Recorder | None = None) -> Report:
         """Run the simulation and return its report.
@@ -205,7 +208,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSimulation:
-    """A simulation that is ready to run, once."""
+    """A simulation that is ready to run; it can run only once."""
 
     jobs: tuple[Job, ...]
     testbed: VirtualTestbed
@@ -287,7 +290,7 @@ OPTIONS: Final[Mapping[str, SimOption]] = {
     "iterations": SimOption("iterations", _within(int, 1), "whole numbers, 1 or more"),
     "window": SimOption("window", _within(int, 1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
     "preempt": SimOption("preempt", _flag, "yes or no"),
-    "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or rules of your own"),
+    "congestion": SimOption("congestion", _name, f"{', '.join(CONGESTION)}, or the name of your own"),
     "tree": SimOption("tree", _shape, "numbers joined by x, such as 2x4"),
     "cluster": SimOption("cluster", _name, "names of topologies of the catalog"),
     "placement": SimOption("placement", _name, "names of placement policies"),

@@ -49,7 +49,8 @@ class Study:
     """Values of each parameter to vary, run in every combination; other parameters keep their defaults. The
     first parameter with numbers as values is the x axis of plots."""
     measure: Mapping[str, Callable[[Any], Value]]
-    """Functions that compute the columns from the result of `run`, by column name (which has the unit)."""
+    """Functions that compute the columns from the result of `run`, by column name. Names should contain the
+    unit."""
     seeds: int = 1
     """Number of seeds: each combination of parameters is run once with each seed."""
     first_seed: int = 1
@@ -59,7 +60,7 @@ class Study:
     question: str = ""
     about: str = ""
     limits: str = ""
-    """`question`, `about` and `limits` are texts of the page, in Markdown."""
+    """Limits of the results. `question`, `about` and `limits` are texts of the page, in Markdown."""
     real: bool = False
     """True if results depend on the machine, as with real processes: such runs go one at a time, and
     `compare` leaves them out."""
@@ -199,7 +200,7 @@ class Study:
     # ------------------------------------------------------------------ the page
 
     def _settings(self, rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
-        """Return the distinct settings of rows: their labels without the seed."""
+        """Return the distinct settings of the rows; a setting is a row's labels without the seed."""
         names = [name for name in (VARIANT, *self.sweep) if rows and name in rows[0]]
         found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
         return [dict(zip(names, values, strict=True)) for values in found]
@@ -255,9 +256,9 @@ class Study:
     def _lines(
         self, rows: Sequence[ResultRow], name: str, x: str, values: Sequence[Value], *, places: bool
     ) -> tuple[dict[str, list[tuple[float, float]]], list[str]]:
-        """Return the points of each line by its label, and the labels of ablations.
+        """Return the points (x, y) of each line by its label, and the labels of the ablations' lines.
 
-        With `places`, x is the index of a value instead of the value.
+        With `places`, x is the index of a value in `values` instead of the value itself.
         """
         lines: dict[str, list[tuple[float, float]]] = {}
         ablations = []
@@ -318,7 +319,7 @@ def _number(value: Any) -> Any:
 
 _LABEL: Final = (
     "which cannot name a row; values must be finite numbers (integers up to 2**53), texts, true, false or "
-    "None: give other values names, and look the values up in run"
+    "None: name other values by texts, and look the values up in run"
 )
 
 

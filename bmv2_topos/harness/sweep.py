@@ -143,7 +143,7 @@ _Key = tuple[tuple[str, Value], ...]
 
 
 def _end_at_interrupts() -> None:
-    """Make an interrupt end this process of a pool, also one that arrived during its imports.
+    """Make an interrupt end this process of a pool, even if it arrived during the process's imports.
 
     An interrupt from the terminal reaches all processes; only the parent reports it.
     """
@@ -156,7 +156,10 @@ def _call(call: Callable[[], ResultRow]) -> ResultRow:
 
 
 def _found(source: str, quick: bool, key: _Key) -> ResultRow:
-    """Find the run with this key in `source`, as runs with functions cannot be pickled; return its row."""
+    """Carry out the run with this key in `source`, and return its row.
+
+    The key is passed to this process instead of the run, because runs with functions cannot be pickled.
+    """
     return _row(load(source).measure, _runs(source, quick)[key], source)
 
 

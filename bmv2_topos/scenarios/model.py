@@ -38,8 +38,8 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     checks: tuple[Check, ...] = ()
     limit_s: float = 60.0
-    """Time after which the scenario has failed. In virtual time, it limits the whole run; with real
-    processes, it limits how long a worker waits without progress."""
+    """Time after which the scenario has failed. In virtual time it limits the duration of the whole run. With
+    real processes it limits the time that a worker waits without progress."""
     seed: int = 0
 
     @property
@@ -59,9 +59,9 @@ class JobOutcome:
 
     name: str
     failure: str | None
-    """Reason why the job failed; None: it did not."""
+    """Reason why the job failed; None: the job did not fail."""
     iterations: int
-    """Number of iterations finished by all ranks, each sum compared with the exact sum."""
+    """Number of iterations that all ranks have finished; each sum was compared with the exact sum."""
     iteration_s: float
     """Median iteration time of the job, where each iteration ends with its slowest rank."""
     metrics: Mapping[str, float]
@@ -81,7 +81,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check, whether it holds, and the value found."""
+    """The result of a check: whether the check holds, and the value found."""
 
     check: str
     good: bool

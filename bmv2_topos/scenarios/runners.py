@@ -35,7 +35,7 @@ class Runner(Protocol):
 
 
 class Virtual:
-    """Virtual time: deterministic, on any machine."""
+    """Runs scenarios in virtual time, with the same results on any machine."""
 
     def check(self, scenario: Scenario) -> None:
         """Raise Unsupported if virtual time does not support a fault of the scenario, such as `Kill`."""

@@ -29,13 +29,14 @@ from softswitch.engine.pipeline import Pipeline
 
 _PORTS = range(1, 33)
 MOVE_PREFIX = f"{names.CHANGE}_"
-"""Prefix of the registers that hold the progress of moves to other regions, by counter row."""
+"""Prefix of the names of registers that hold the progress of jobs' moves to other regions; their index is the
+job's row in the counters."""
 _JUNK = 0x5A5A_A5A5
 """Initial value of the lane registers: programs must not rely on zeros."""
 
 
 class SwitchPool:
-    """A pool of switches that run one program; they are reused."""
+    """A pool of switches that run one program, to be used by one bed after another."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -46,11 +47,11 @@ class SwitchPool:
 
     @classmethod
     def for_program(cls, mode: Mode, own: str | None = None) -> Self:
-        """Return a pool for the user's program `own`, which has this mode, or for p4src's program."""
+        """Return a pool of switches that run `own`, a user's program of this mode; None: p4src's program."""
         return cls(program_of(mode, own))
 
     def acquire(self) -> tuple[Switch, Pipeline]:
-        """Return a switch without jobs, from the pool or a new one."""
+        """Return a switch without jobs: one from the pool, or a new switch."""
         if self._free:
             return self._free.pop()
         switch = Switch({port: parse_port("memory") for port in _PORTS})
@@ -64,11 +65,11 @@ class SwitchPool:
         return switch, pipeline
 
     def release(self, switch: Switch, pipeline: Pipeline) -> None:
-        """Keep a switch without jobs for later."""
+        """Put a switch without jobs back into the pool."""
         self._free.append((switch, pipeline))
 
     def next_clock_us(self, low: int) -> int:
-        """Return a clock time later than any so far, with these low 32 bits (the part that programs read)."""
+        """Return a clock time, in µs, that is later than any earlier one and whose low 32 bits are `low`."""
         self._rounds += 2
         return self._rounds << 32 | low
 
@@ -78,7 +79,7 @@ class SwitchPool:
         return self._rounds > 1 << 20
 
     def close(self) -> None:
-        """Take all switches down."""
+        """Close all switches of the pool."""
         for switch in self._all:
             switch.close()
 
@@ -176,7 +177,7 @@ class BuiltBed:
             self.fleet.rewrite(name, changed)
 
     def admit(self, plan: JobPlan, generation: int) -> None:
-        """Admit a job."""
+        """Admit a job to the switches of its tree, as the given generation."""
         request = SlotRequest(
             self.bed.placements[plan.number - 1],
             window=plan.window,
@@ -189,7 +190,7 @@ class BuiltBed:
         self._as_built = False
 
     def remove(self, job: int) -> None:
-        """Take a job off all switches."""
+        """Remove a job from all its switches."""
         self.fleet.withdraw(job)
         self._as_built = False
 

@@ -72,17 +72,17 @@ class Tally:
 
     @property
     def slowest(self) -> Recovery | None:
-        """The recovery that took the most round trips for each packet; None if there was none."""
+        """The recovery with the most round trips per packet; None if there was no recovery."""
         return max(self.recoveries, key=lambda each: each.round_trips_per_packet, default=None)
 
     @property
     def median_round_trips(self) -> float:
-        """Round trips per packet of the median recovery; 0 if there was none."""
+        """Median over all recoveries of their round trips per packet; 0 if there was no recovery."""
         return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
 
     @property
     def largest_share(self) -> float:
-        """The largest fraction of its time limit that any recovery took; 0 if there was none."""
+        """The largest fraction of its time limit that any recovery took; 0 if there was no recovery."""
         return max((each.share for each in self.recoveries), default=0.0)
 
     def add_result(self, result: ScheduleResult) -> None:
@@ -120,11 +120,11 @@ class SwitchPools:
         return pool
 
     def replace(self, program: Mode, pool: SwitchPool) -> None:
-        """Replace the pool of a program, for instance by one of a changed program."""
+        """Replace the pool of a program, for instance by a pool that runs a changed program."""
         self._pools[program] = pool
 
     def close(self) -> None:
-        """Take all switches down."""
+        """Close all switches of all pools."""
         for pool in self._pools.values():
             pool.close()
         self._pools.clear()

@@ -39,7 +39,7 @@ from softswitch import Impairments
 
 _MAX_DEPTH = 2
 _MOVING = 2
-"""Seeds with this remainder modulo 4 also get reduce-scatter, all-gather and broadcast."""
+"""Seeds with this remainder modulo 4 get schedules with reduce-scatter, all-gather and broadcast, too."""
 _WINDOWS = (
     1,
     3,
@@ -50,13 +50,14 @@ _WINDOWS = (
     window_for(4),
     window_for(8),
 )
-"""Windows of shared jobs: for one packet in flight, and for several."""
+"""Windows, in packets, from which the window of a job that shares slots is drawn: some permit only one packet
+in flight, others several."""
 
 
 def draw_bed(number: int, own: SwitchInfo | None = None) -> SoakBed:
     """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them.
 
-    `own` is the capacity of a user's program; None: a program of p4src is drawn.
+    `own` describes the user's program to run; None: a program of p4src is drawn.
     """
     draw = random.Random(f"bed {number}")
     program: Mode = draw.choices(("shared", "exclusive"), (3, 1))[0]
@@ -221,13 +222,13 @@ def _draw_defector(seed: int, bed: SoakBed, number: int) -> Defector | None:
 
 
 def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
-    """Return the encoding of a job's float32 values; some jobs get a block encoding, not "exponent"."""
+    """Draw the encoding of a job's float32 values: some jobs with "exponent" get a block encoding instead."""
     draw = random.Random(f"blocks {job.number} of {seed}")
     return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
 
 
 def _draw_named(seed: int, job: JobPlan) -> tuple[CollectivePlan, ...]:
-    """Return the collectives of a job; some jobs repeat a float32 collective under the same name."""
+    """Return the collectives of a job; in some jobs, a float32 collective is repeated under one name."""
     draw = random.Random(f"names {job.number} of {seed}")
     floats = [each for each in job.collectives if each.dtype == "float32"]
     if not floats or job.numbers != "exponent" or draw.random() < 0.5:
@@ -263,7 +264,7 @@ def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> Collec
 
 
 def _draw_links(draw: random.Random, topology: Topology) -> tuple[Impairments, ...]:
-    """Return the impairments of each link: all links alike, one bad link, or each link drawn by itself."""
+    """Draw the impairments of each link: all links alike, or one bad link, or each link by itself."""
     profile = draw.choice(("none", "all", "all", "one", "each"))
     common = _draw_link(draw)
     bad = draw.randrange(len(topology.links))

@@ -42,7 +42,8 @@ _CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] 
         {},
     ),
 }
-"""For each kind of forged frame: the expected outcome, fields to set, and amounts to add to fields."""
+"""By kind of forged frame: the outcome that a switch must count, fields to set, and amounts to add to
+fields."""
 FROM_ELSEWHERE = "another port"
 KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
 
@@ -87,7 +88,7 @@ def _shortened(packet: NDArray[Any]) -> bytes:
 
 _KIND = FRAME_PREFIX_BYTES
 _JOB = slice(_KIND + 2, _KIND + 4)
-"""Offsets of kind and job in a frame."""
+"""`_KIND` and `_JOB`: positions of the packet's kind and of the job's id in a frame."""
 _CONTRIBUTION_BYTES = packet_dtype(LANES, framed=True).itemsize
 START_NS = 1_000_000_000
 
@@ -111,7 +112,10 @@ class BedSwitch(SwitchNode):
         self._ways = built.ways[name]
 
     def deliver(self, port: int, frame: bytes) -> None:
-        """Process a packet, and send the resulting packets."""
+        """Process a packet from a link, and send the resulting packets.
+
+        If `sampled` is set and the packet is a contribution, keep it in `sample`.
+        """
         if self.sampled and frame[_KIND] & 0x0F == KIND_GRADIENT and len(frame) == _CONTRIBUTION_BYTES:
             self.sample = port, frame
         self.inject(port, frame)
@@ -122,7 +126,7 @@ class BedSwitch(SwitchNode):
         self.inject(port, frame)
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Process a packet, also a forged one, and send the resulting packets."""
+        """Process a packet, which may be forged, and send the resulting packets; do not keep it."""
         self.arrived += 1
         super().deliver(port, frame)
 
@@ -132,7 +136,7 @@ class BedSwitch(SwitchNode):
 
 
 class BedNetwork(Network):
-    """A network with the links of a schedule, which also damage headers, and are calm in the end."""
+    """A network with the links of a schedule, which also damage headers until the calm begins."""
 
     def __init__(self, schedule: SoakSchedule, built: BuiltBed, trace: Trace | None = None) -> None:
         super().__init__(schedule.links, seed=f"links {schedule.seed}", start=START_NS)
@@ -165,7 +169,7 @@ class BedNetwork(Network):
 
 
 class PacketLog:
-    """Keeps the last packets of a schedule."""
+    """Keeps the last packets of a schedule, to print them after a failure."""
 
     def __init__(self, most: int) -> None:
         self._packets: deque[tuple[int, str, str, bytes, str]] = deque(maxlen=most)
@@ -194,7 +198,7 @@ def describe(frame: bytes) -> str:
     flags = " ".join(name for bit, name in wire.NAMES_OF_FLAGS.items() if int(header["flags"]) & bit)
     parts = [
         f"{kind:<8} job {header['job']} epoch {header['epoch']:3} psn {header['psn']}",
-        f"node {header['node']} bits {int(header['bitmap']):b} of {header['fan_in']}",
+        f"node {header['node']} bitmap {int(header['bitmap']):b} fan-in {header['fan_in']}",
         f"exponent {header['exponent']} valid {int(header['valid']) & ~wire.VALID_INT32}",
     ]
     if header["lanes"]:

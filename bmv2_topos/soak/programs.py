@@ -18,7 +18,7 @@ GENERATION = f"{SLOT_PREFIX}generation"
 
 
 def slots_of(mode: Mode) -> int:
-    """Return the number of slots of each switch of a bed, for a program of this mode."""
+    """Return the number of slots that each switch of a bed has, for a program of this mode."""
     return SHARED_SLOTS if mode == "shared" else EXCLUSIVE_SLOTS
 
 
@@ -28,7 +28,7 @@ def program_of(mode: Mode, own: str | None = None) -> ir.Program:
 
 
 def offers(own: str) -> SwitchInfo:
-    """Return the capacity that a user's program offers to schedules.
+    """Return the description of a user's program, with the capacity that it offers to schedules.
 
     Raises ProgramMismatch if schedules cannot run it, and the errors of `testbeds.virtual.settings.offered`.
     """

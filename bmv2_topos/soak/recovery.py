@@ -50,13 +50,13 @@ class TooSlow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A collective that has ended in the calm, and how long it took there."""
+    """A collective that has ended in the calm, and the time that it took from the start of its timing."""
 
     seed: int
     job: int
     collective: int
     packets: int
-    """Number of packets whose result some rank lacked when the timing began."""
+    """Number of packets whose result at least one rank lacked when the timing began."""
     round_trip_ns: int
     duration_ns: int
     begun_in_calm: bool
@@ -87,9 +87,10 @@ def unfinished_packets(window: Window) -> list[int]:
 
 
 def round_trip_ns(schedule: SoakSchedule, job: int) -> int:
-    """Return the longest round trip of a job's packets: up to the root and back, in nanoseconds.
+    """Return the longest round trip of a job's packets, to the root of the tree and back, in nanoseconds.
 
-    In shared mode it goes on to the fallback server. It includes the delay `coalesce_us` at every host.
+    In shared mode the round trip includes the way to the fallback server and back. It also includes the delay
+    `coalesce_us` at every host.
     """
     topology = schedule.bed.topology
     placement = schedule.bed.placements[job - 1]
@@ -145,7 +146,7 @@ class RecoveryClock:
             self._begin(in_calm=True)
 
     def _begin(self, *, in_calm: bool) -> None:
-        """Start timing the collective that all ranks have called and not all have finished, if any."""
+        """Start to time the collective, if any, that all ranks have called and not all have finished."""
         collective = min(station.done for station in self._stations)
         if any(station.done == collective and not station.busy for station in self._stations):
             return

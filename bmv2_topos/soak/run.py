@@ -48,7 +48,7 @@ _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=LONGEST_TIMEOUT_S, prob
 
 
 class NoProgress(Exception):
-    """A collective has not ended by the limits `PATIENCE_NS` and `MAX_STEPS`."""
+    """A collective had not ended when the schedule reached the limit `PATIENCE_NS` or `MAX_STEPS`."""
 
 
 class ScheduleResult(NamedTuple):

@@ -86,9 +86,11 @@ class CollectivePlan:
     waits_us: tuple[int, ...] = ()
     """For each rank: time from the end of its previous collective to its call of this one."""
     pattern: Pattern = Pattern.SUM
-    """Kind of data movement. Where it moves shards, `length` is the length of one shard."""
+    """Kind of data movement. If the collective moves shards, `length` is the number of elements of one
+    shard."""
     named: bool = False
-    """True for one of several calls with the same name and similar values: exponents are predicted."""
+    """True if this is one of several calls with the same name and similar values, whose exponents workers
+    predict."""
 
     @property
     def name(self) -> str:
@@ -121,7 +123,8 @@ class Defector:
 
     rank: int
     dies: bool
-    """True: the rank dies before the last collective; False: it calls another one than the other ranks."""
+    """True: the rank dies before the last collective; False: it calls a different collective than the other
+    ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class JobPlan:
         lines += [f"    {each.describe()}" for each in self.collectives]
         if self.defector is not None:
             does = "dies before" if self.defector.dies else "disagrees on"
-            lines.append(f"    rank {self.defector.rank} {does} the last")
+            lines.append(f"    rank {self.defector.rank} {does} the last collective")
         return "\n".join(lines)
 
 
@@ -189,7 +192,7 @@ class SoakSchedule:
     """Hosts process together the packets that arrive within this time."""
     server_capacity: int
     clock_us: int
-    """The switches' clock at the start of the schedule; it wraps at 2**32."""
+    """Time of the switches' clock at the start of the schedule, in µs; the clock wraps at 2**32."""
     events: tuple[TimedFault, ...]
     """Faults during the run; they name a job by its number."""
     calm_us: int
@@ -206,7 +209,7 @@ class SoakSchedule:
         for number, (link, does) in enumerate(zip(self.bed.topology.links, self.links, strict=True)):
             lines.append(f"  {number}: {link.a}-{link.b}: {_described(does)}")
         lines.append(
-            f"fallback server's memory {self.server_capacity} packets; hosts look every"
+            f"fallback server's memory {self.server_capacity} packets; hosts process packets every"
             f" {self.coalesce_us} µs; switches' clock {self.clock_us} µs; jobs:"
         )
         lines += [job.describe() for job in self.jobs]

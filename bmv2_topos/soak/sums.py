@@ -45,7 +45,11 @@ class SumSettings:
 
 
 def _numbers(first: int, turn: int, shard: int, of_shard: int) -> NDArray[Any]:
-    """Return the numbers of the packets of one turn of a shard; each shard has `of_shard` packets."""
+    """Return the numbers of the packets in one turn of a shard.
+
+    The turn begins at packet `first` of the shard, and has up to `turn` packets. Each shard has `of_shard`
+    packets.
+    """
     return np.arange(first, min(first + turn, of_shard)) + shard * of_shard
 
 
@@ -121,9 +125,10 @@ class SoakSum:
         self.nan = np.zeros(packets, np.bool_)
         """For each packet: whether its result must be NaN at every rank."""
         self.lost = np.zeros(packets, np.bool_)
-        """For each packet: whether its sum overflows for good, which must be reported to every rank."""
+        """For each packet: whether its sum overflows and cannot be repaired, which must be reported to every
+        rank."""
         self.risky = np.zeros(packets, np.bool_)
-        """For each packet: whether it may overflow for good, depending on the order of adding."""
+        """For each packet: whether its sum may overflow without repair, depending on the order of adding."""
         self.raw = np.zeros(packets, np.bool_)
         """For each packet: whether the fallback server sums it unscaled and rounds it once."""
         self.bounds = np.zeros(packets)
@@ -171,7 +176,7 @@ class SoakSum:
     # ------------------------------------------------------------------ checks of results
 
     def output_for(self, rank: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return a rank's source and output arrays."""
+        """Return the source array and the output array of a rank."""
         source, collective = self.inputs[rank].copy(), self.collective
         own = slice(rank * collective.length, (rank + 1) * collective.length)
         if collective.name == "broadcast":

@@ -22,8 +22,9 @@ OUTCOMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bad_version", "bad_kind", "bad_lanes"), "bad_length"),
     "wrong_direction": "unknown_job",
 }
-"""Outcomes that a program for Tofino counts for refused packets, by the usual outcome, where they differ: one
-table of the program checks all fields."""
+"""For outcomes of refused packets that a program for Tofino does not count: the outcome that it counts
+instead, by the usual outcome. Such a program checks several fields in one table, so it cannot distinguish
+them."""
 
 _UNCOUNTED: Final = ("cut off", "too long")
 """Kinds of forged packets that are not counted as refused: the parser drops them, or they are accepted."""
@@ -67,7 +68,7 @@ def _job(job: JobPlan, *, shared: bool) -> JobPlan:
 
 
 def _aligned(region: Region) -> Region:
-    """Return a similar region with a power of two as size and a multiple of the size as offset."""
+    """Return a similar region, whose size is a power of two and whose offset is a multiple of its size."""
     size = 1 << max(region.size, 1).bit_length() - 1
     offset = min(region.offset, SHARED_SLOTS - size)
     return Region(offset - offset % size, size)
@@ -90,7 +91,7 @@ def _events(event: TimedFault) -> Sequence[TimedFault]:
 
 
 def clear_slots(pipeline: Pipeline) -> None:
-    """Free all slots of the shared program; the exclusive program's are freed by the next admission."""
+    """Free all slots of the shared program; in the exclusive program, the next admission frees the slots."""
     registers = pipeline.program.registers
     for register in (STRENGTH, *BITMAPS):
         if register in registers:

@@ -19,7 +19,7 @@ from hostlib.core.window import Exchange, Window
 from hostlib.errors import JobBroken, RanksDisagree
 
 BATCH = 16
-"""Number of packets that a core writes at a time, at most."""
+"""Maximum number of packets that a core writes at a time."""
 
 _WATCH_NS = 50_000_000
 _PATIENCE = Patience(timeout_s=0.3, straggler_timeout_s=0.3)
@@ -48,14 +48,14 @@ class WorkerStation:
     ) -> None:
         self.rank = rank
         self.error: JobBroken | None = None
-        """Error with which the worker gave up; None: it did not."""
+        """Error with which the worker gave up; None: the worker has not given up."""
         self.silent = False
         """True once the worker has died (`Defector.dies`)."""
         self._defector = defector
         self.done = 0
         """Number of collectives that the worker has finished."""
         self._driver: Driver | None = None
-        """None while the worker is not running."""
+        """The driver of the worker's window; None while the worker is not running."""
         self.on_call: Callable[[], None] = _ignore
         self.on_done: Callable[[], None] = _ignore
         """`on_call` is called when the worker calls a collective, `on_done` when it has finished one."""
@@ -78,7 +78,7 @@ class WorkerStation:
 
     @property
     def busy(self) -> bool:
-        """True while the worker is in a collective: called, but not finished."""
+        """True while the worker is in a collective, which it has called and not finished."""
         return self._driver is not None and self._driver.busy
 
     def start(self, window: Window, done: int) -> None:

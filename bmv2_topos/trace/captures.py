@@ -16,7 +16,7 @@ from pathlib import Path
 _SECTION, _INTERFACE, _PACKET = 0x0A0D0D0A, 1, 6
 _ORDER = 0x1A2B3C4D
 _CLASSIC = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
-"""For each first number of a classic pcap file: nanoseconds per unit of a time stamp's fraction."""
+"""By the number at the start of a classic pcap file: the unit of a time stamp's fraction, in nanoseconds."""
 _COMMENT, _FLAGS = 1, 2
 _NAME, _RESOLUTION = 2, 9
 _INBOUND = 1
@@ -37,7 +37,7 @@ class Record:
     place: str
     """Name of the interface: ``SWITCH/PORT`` for our switches; else the file's name."""
     inbound: bool | None
-    """True: the frame came in; False: it went out; None: the file does not state it."""
+    """True: the frame came in; False: the frame went out; None: the file does not state the direction."""
     frame: bytes
     comment: str = ""
 
@@ -69,8 +69,8 @@ def read_file(path: Path) -> list[Record]:
 def read(data: bytes, name: str, source: str) -> Iterator[Record]:
     """Yield the records in a file's data.
 
-    `name` is the place of records without an interface name; messages call the file `source`. Raises
-    CaptureError.
+    `name` (the file's stem) stands in for the interface name of records that have none; `source` is the
+    file's name in messages. Raises CaptureError.
     """
     for order in "<>":
         if len(data) >= 24 and struct.unpack_from(f"{order}I", data)[0] in _CLASSIC:
@@ -102,13 +102,13 @@ def _files(path: Path) -> list[Path]:
 
 
 def _of_bmv2(name: str) -> tuple[str, bool | None]:
-    """Return the place and the direction in the name of a BMv2 capture, such as ``s1-eth3_in``."""
+    """Return place and direction of a BMv2 capture's frames, from its name, such as ``s1-eth3_in``."""
     found = re.fullmatch(r"(.+)-eth(\d+)_(in|out)", name)
     return (f"{found[1]}/{found[2]}", found[3] == "in") if found else (name, None)
 
 
 def _read_classic(data: bytes, order: str, name: str, inbound: bool | None) -> Generator[Record, None, int]:
-    """Yield the records; return the number of bytes of an incomplete one at the end."""
+    """Yield the records; return the number of bytes of an incomplete record at the end."""
     unit = _CLASSIC[struct.unpack_from(f"{order}I", data)[0]]
     at = 24
     while at + 16 <= len(data):

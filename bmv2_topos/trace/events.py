@@ -37,16 +37,18 @@ class Event:
     node: int
     tag: int
     fate: str = ""
-    """Why the packet got no further: lost, corrupted, queue_full, blocked or no_program; "": it went on."""
+    """Reason why the packet got no further: lost, corrupted, queue_full, blocked or no_program; "": the
+    packet went on."""
     outcome: str | None = None
-    """Outcome of the packet that the switch reported at the ingress port; None: no report."""
+    """Outcome that the switch reported for the packet at the ingress port; None: the switch reported none."""
     slot: int | None = None
     waited_ns: int = 0
-    """Time that the packet waited in the queue of its egress port."""
+    """Time in ns that the packet waited in the queue of its egress port."""
     lanes: int = 0
     """Number of lanes (values of 4 bytes) in the packet, including padding."""
     target: int = wire.TARGET_ALL
-    """Which ranks receive the lanes of the packet's sum; see docs/reference/protocol/collectives.md."""
+    """Ranks that receive the lanes of the packet's sum, encoded as in
+    docs/reference/protocol/collectives.md."""
 
     @property
     def kind_name(self) -> str:

@@ -49,7 +49,8 @@ class TracedJob:
     """By rank."""
     server: End | None = None
     server_port: End | None = None
-    """Switch port to the fallback server: time in its queue counts as part of a packet's detour."""
+    """Switch port to the fallback server. The time that a packet waits in the queue of this port counts as a
+    part of its detour through the server."""
     start_ns: int = 0
 
 
@@ -103,7 +104,7 @@ class IterationPath:
         return sorted(found, key=lambda cause: -spent[cause])
 
     def words(self) -> str:
-        """Return the causes in words, with shares, times and places."""
+        """Return a text that names the causes, with their shares, times and places."""
         spent, whole = self.spent_ns, max(1, self.until_ns - self.from_ns)
         if not self.causes:
             shares = ", ".join(f"{cause} {spent[cause] / whole:.0%}" for cause in USUAL)
@@ -144,7 +145,7 @@ _Attempted = tuple[int, int, int]
 
 
 def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempted, str]:
-    """Return which job held the slot, in words, for each packet (time, job, PSN) that found it taken."""
+    """Return a text by packet (time, job, PSN) that found its slot taken: which job held the slot."""
     found = {}
     for tenure in tenures(events):
         name = names.get(tenure.job, f"{tenure.job}").removeprefix("job ")
@@ -168,7 +169,7 @@ class _Life:
     at_server: bool = False
     """True while the fallback server has received a packet that it has not answered."""
     detour: str = ""
-    """Why the packet takes a detour through the fallback server; "": it takes none."""
+    """Reason why the packet takes a detour through the fallback server; "": the packet takes no detour."""
 
     def pieces(self, events: Iterable[Event], start: int, end: int) -> Iterator[Piece]:
         """Cut the time from `start` to `end` at the events; yield each piece with its cause."""
@@ -334,18 +335,21 @@ class _Job:
         return results[last]
 
     def _last_sender(self, key: _Key, got: int) -> tuple[int, int] | None:
-        """Return the rank whose contribution was sent last before the result arrived at `got`, and when."""
+        """Return the rank that sent its contribution last before the result arrived, and the time.
+
+        `got` is the time at which the result arrived.
+        """
         senders = [(time, rank) for rank, time in self.sent[key].items() if time < got]
         time, rank = max(senders, default=(-1, -1))
         return None if time < 0 else (rank, time)
 
     def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
-        """Return the sum at the same rank that the tensor of `now` had to wait for; None: it did not wait."""
+        """Return the sum at the same rank for which the tensor of `now` had to wait; None if it did not."""
         ended = [one for one in sums if one.rank == now.rank and now.ready_ns < one.end_ns <= now.begin_ns]
         return max(ended, key=lambda one: one.end_ns, default=None)
 
     def _computing(self, sums: Sequence[Sum], now: Sum, start: int, at: int) -> Iterator[Piece]:
-        """Yield the beginning of the path: computing, and how much longer it took than at other ranks."""
+        """Yield the first pieces of the path: computing, and the extra time that it took at this rank."""
         took = {one.rank: one.ready_ns - self.free[one.rank] for one in sums if one.layer == now.layer}
         own = took.pop(now.rank)
         late = min(max(0, own - int(statistics.median(took.values()))), at - start) if took else 0

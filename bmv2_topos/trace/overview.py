@@ -20,7 +20,7 @@ class JobOverview:
     lost: set[int] = field(default_factory=set)
     resent: set[int] = field(default_factory=set)
     went_round: set[int] = field(default_factory=set)
-    """PSNs of sums of which a part went through the fallback server, or was evicted."""
+    """PSNs of sums of which a part went through the fallback server or was evicted from its slot."""
 
 
 def overview(events: Iterable[Event]) -> dict[int, JobOverview]:

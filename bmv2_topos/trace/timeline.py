@@ -13,11 +13,11 @@ _OUTCOMES = {
     "completed": "completed the sum in slot {slot}",
     "replayed": "answered with the result in slot {slot}",
     "duplicate": "counted already: dropped",
-    "status": "counted already: status sent back",
-    "stale": "older than what slot {slot} holds: dropped",
-    "collided": "slot {slot} is taken: on to the fallback server",
-    "bypassed": "on to the fallback server, past the slots",
-    "preempted": "took slot {slot} from a lower priority",
+    "status": "counted already: a status was sent back",
+    "stale": "older than the sum in slot {slot}: dropped",
+    "collided": "slot {slot} is taken: passed on to the fallback server",
+    "bypassed": "passed on to the fallback server, without a slot",
+    "preempted": "took slot {slot} from a sum of lower priority",
     "reclaimed": "took slot {slot} from a sum that was too old",
     "flushed": "carried the partial sum of slot {slot} up",
     "pulled": "reminder: the partial sum in slot {slot} was sent up",
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The history of a PSN. `missing`: facts that the captures do not show, in sentences."""
+    """The history of a PSN. `missing` lists, as texts, the facts that the captures do not show."""
 
     job: int
     psn: int
@@ -61,7 +61,7 @@ def timeline(events: Iterable[Event], job: int, psn: int) -> Timeline:
 
 
 def describe(event: Event) -> str:
-    """Return the event in words."""
+    """Return a line of text that describes the event."""
     flags = f" ({'+'.join(event.flag_names)})" if event.flags else ""
     packet = f"{event.kind_name}{flags} of {_contributors(event)}"
     if event.fate:
@@ -87,7 +87,7 @@ def _contributors(event: Event) -> str:
     children = [str(bit) for bit in range(wire.MAX_FAN_IN) if event.bitmap >> bit & 1]
     if event.kind in (wire.KIND_GRADIENT, wire.KIND_PARTIAL) and children:
         return f"{'child' if len(children) == 1 else 'children'} {','.join(children)} of node {event.node}"
-    return f"node {event.node}, {len(children)} of {event.fan_in} in"
+    return f"node {event.node}, {len(children)} of {event.fan_in} children counted"
 
 
 def _missing(seen: Sequence[Event]) -> list[str]:
@@ -97,11 +97,11 @@ def _missing(seen: Sequence[Event]) -> list[str]:
     if all(event.port is not None for event in seen):
         said.append("no captures of hosts: packets are seen only at the switches")
     if all(event.port is None for event in seen):
-        said.append("no captures of switches: what became of packets there is not known")
+        said.append("no captures of switches: the outcomes of packets at switches are not known")
     elif not any(event.outcome for event in seen):
-        said.append("the switches' captures do not tell what became of packets (ina switch --pcap-notes)")
+        said.append("the switches' captures do not show the outcomes of packets (ina switch --pcap-notes)")
     if any(event.inbound is None for event in seen):
-        said.append("a capture does not tell directions: 'seen' may be on the way in or out")
+        said.append("a capture does not show directions: a packet that is 'seen' may have come in or left")
     if not any(event.kind == wire.KIND_RESULT and not event.fate for event in seen):
         said.append("no result was seen")
     return said

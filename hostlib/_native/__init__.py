@@ -47,7 +47,7 @@ class IoStruct(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """Return the path of the compiled library, in an installation and a checkout."""
+    """Return the path of the compiled library, in an installation or in a checkout."""
     # not sysconfig.get_config_var: it may return None while another thread makes the first call
     return Path(__file__).parent / f"_ina{EXTENSION_SUFFIXES[0]}"
 

@@ -58,7 +58,10 @@ def exported_constants(library: ctypes.CDLL) -> Mapping[str, int]:
 
 
 def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) -> None:
-    """Compare names, offsets and widths of fields. Raises NativeMissing with the first difference."""
+    """Compare names, offsets and widths of the fields `wanted` with a table of the library's.
+
+    Raises NativeMissing with the first difference.
+    """
     found = exported_fields(library, table)
     for number, want in enumerate(wanted):
         have = found[number] if number < len(found) else None

@@ -17,7 +17,7 @@ from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArr
 from hostlib.wire.encodings import BLOCKS, NUMBERS, Numbers, why_no_room
 
 COUNTED: Final = ("collectives", "elements", "time_s")
-"""Keys of `statistics()` that a rank counts whether or not it sends packets."""
+"""Keys of `statistics()` whose values a rank counts even if it sends no packets."""
 KEYS: Final = (
     *(*COUNTED, "srtt_s", "hold_s", "window_packets", "aggregator_window_packets"),
     *("priority", "packets_from_strangers", *(f"packets_{counter.name.lower()}" for counter in Counter)),
@@ -26,7 +26,8 @@ KEYS: Final = (
 Op = Literal["sum", "average"]
 NonFinite = Literal["raise", "propagate"]
 Layer = tuple[int, int]
-"""Position of a tensor's layer from the front, 0 is the first, and number of layers."""
+"""(position, number of layers): the position of a tensor's layer, counted from the front of the network, 0
+for the first layer; and the number of layers."""
 
 
 _OPS: Final = get_args(Op)
@@ -34,7 +35,7 @@ _NON_FINITE: Final = get_args(NonFinite)
 
 
 class CallOptions(NamedTuple):
-    """Arguments of a call besides its array, operation and root; a collective keeps its call's options.
+    """Arguments of a call besides its array, operation and root; the call's collective keeps them.
 
     A tuple, because a frozen dataclass takes a microsecond longer to make.
     """
@@ -47,16 +48,19 @@ class CallOptions(NamedTuple):
     """Effect of NaN and infinity; see `hostlib.collectives.communicator.Communicator.allreduce`."""
     layer: Layer | None = None
     priority: int | None = None
-    """Priority of the call's packets, 0 to 255; None: the job's configuration or `hostlib.core.priority`."""
+    """Priority of the call's packets, 0 to 255; None: the job's configuration, or else
+    `hostlib.core.priority`, decides."""
     numbers: Numbers | None = None
     """Encoding of floats in packets; None: the job's configuration decides."""
     residual: NDArray[np.float32] | None = None
-    """With a "block" encoding: rounding errors of earlier sums, to add; receives this sum's errors."""
+    """Array with the rounding errors of earlier sums, for a "block" encoding: it is added to the source, and
+    then overwritten with the errors of this sum."""
     arrived: Callable[[], None] | None = None
     """Function that waits until a device has copied the source to the array; called in the library's thread.
     None: the source is complete."""
     here: bool = False
-    """True if the calling thread carries out the call itself, and blocks, unless other calls wait."""
+    """True if the calling thread itself carries out the call, and blocks until it is done. If other calls
+    wait, the library's thread carries it out."""
     series: str | None = None
     """Key that calls with similar values share (`hostlib.core.foresight`); None: `name`."""
 
@@ -83,12 +87,15 @@ class Collective(NamedTuple):
     stride: int | None = None
     """Elements from one shard to the next in the array of all shards; None: they lie back to back."""
     part: str = ""
-    """Text for a part of a call, or for fused calls, on which ranks must agree; "": one whole call."""
+    """Text that describes which part of a call this is, or which calls are fused; ranks must agree on it. "":
+    one whole call."""
     calls: int = 1
-    """Number of calls that end with this collective; 0 for a part of a call, except the last."""
+    """Number of calls that are complete once this collective has ended: 0 for a part of a call, except for
+    the last part."""
     is_barrier: bool = False
     fused: Sequence[tuple[str, int]] | None = None
-    """Series of all fused calls, empty if one of them has none; None: this is one call, or a part of one."""
+    """(series, number of elements) of all fused calls; empty if one of the calls has no series. None: this is
+    one call, or a part of one."""
 
     @property
     def series(self) -> Sequence[tuple[str, int]]:
@@ -278,7 +285,10 @@ class Engine:
         self._counted = dict.fromkeys(COUNTED, 0.0)
 
     def run(self, collective: Collective) -> None:
-        """Fill the collective's target. Raises InaError; after a JobBroken later calls raise it, too."""
+        """Carry out a collective: write its result to its target.
+
+        Raises InaError. After a JobBroken, all later calls raise the same error.
+        """
         if self._broken:
             raise self._broken
         started = time.monotonic_ns()
@@ -299,15 +309,15 @@ class Engine:
         counted["time_s"] += busy_ns / 1e9
 
     def statistics(self) -> dict[str, float]:
-        """Return a counter since the start for each of `KEYS`, in SI units; counters of packets are 0."""
+        """Return the counters since the start, in SI units, by key (`KEYS`); counters of packets are 0."""
         return {**dict.fromkeys(KEYS, 0.0), **self._counted}
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
+        """Record that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
         """Make collectives under way, and all later ones, raise an error of class `kind`; thread-safe."""
         self._broken = self._broken or kind(reason, job=0, psns=NO_PACKETS)
 
     def close(self) -> None:
-        """Release the engine's sockets, memory and connections; the base class has none."""
+        """Release the engine's sockets, memory and connections. The base class has none of these."""

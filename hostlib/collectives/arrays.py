@@ -23,7 +23,8 @@ WIRE_DTYPES: Final = {
     np.dtype(np.float16): np.dtype(np.float32),
     np.dtype(np.int32): np.dtype(np.int32),
 }
-"""Type in which each dtype is summed. float64 is rounded to float32 first, sums of float16 afterwards."""
+"""Type in which arrays of each dtype are summed. float64 is rounded to float32 before the sum; sums of
+float16 are rounded to float16 after it."""
 
 _INT32: Final = np.iinfo(np.int32)
 _WORD: Final = 4
@@ -46,9 +47,9 @@ class Staged(NamedTuple):
     """An array ready for the core; a tuple, because a frozen dataclass takes a microsecond longer to make."""
 
     source: NDArray[Any]
-    """Flat, contiguous, aligned, in native byte order."""
+    """Array to read: flat, contiguous, aligned, in native byte order."""
     target: NDArray[Any]
-    """Like `source`, and possibly the same memory."""
+    """Array to write the result to: like `source`, and possibly in the same memory."""
     dtype: np.dtype[Any]
     """Dtype of the user's array."""
     shape: tuple[int, ...]
@@ -224,7 +225,9 @@ def _words(array: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def with_residual(staged: Staged, residual: object) -> Staged:
-    """Add the array to `residual`, and return `staged` with `residual` as source, to receive the new error.
+    """Add the array to `residual`, and return `staged` with `residual` as its source.
+
+    The collective then writes its rounding error to `residual`.
 
     Raises:
         UnsupportedArray: `residual` does not fit the array.
@@ -311,7 +314,10 @@ def _is_direct(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> bool:
 
 
 def _convert(array: NDArray[Any], wire_dtype: np.dtype[Any]) -> tuple[NDArray[Any], tuple[int, float] | None]:
-    """Return a flat copy as `wire_dtype`, and (index, value) of the first number too large, or None."""
+    """Return a flat copy as `wire_dtype`, and (index, value) of the first number that is too large.
+
+    Instead of (index, value), return None if no number is too large.
+    """
     try:
         with np.errstate(over="raise"):
             return np.array(array, wire_dtype, order="C").reshape(-1), None

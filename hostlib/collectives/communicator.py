@@ -1,8 +1,8 @@
 """Blocking collectives in the caller's thread; asynchronous ones in a thread of their own, several at a time.
 
 The ranks agree on the order of asynchronous collectives: they vote on the number of calls that all of them
-have submitted, and from these calls each rank chooses the same next step (`hostlib.collectives.schedule`):
-small collectives together, ahead of large ones (`hostlib.collectives.fusion`).
+have submitted. From these calls each rank chooses the same next step (`hostlib.collectives.schedule`). Small
+collectives are carried out together, ahead of large ones (`hostlib.collectives.fusion`).
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ class Communicator(MovingCalls):
         self._schedule = Schedule(self._limits, self._packets)
         """Calls that all ranks have submitted; for the library's thread alone, and empty unless `_busy`."""
         self._agreed = 0
-        """Number of calls that the schedule has ever held."""
+        """Number of calls that have been added to the schedule so far."""
         self._unasked = self._unasked_next = 0
-        """Number of calls that need no vote, now and after the next vote: see `_all_wait`."""
+        """`_unasked`: number of next calls that need no vote; `_unasked_next`: the same number after the next
+        vote. See `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         """Condition on `_lock`. Methods acquire `_lock` itself: a condition releases it by code in Python,
@@ -136,18 +137,21 @@ class Communicator(MovingCalls):
             op: "sum", or "average" (floats only).
             out: array or tensor for the result; `array` itself to overwrite it. None: a new array.
             name: name of the array, the same on all ranks. If the n-th call has different names on different
-                ranks, all raise an error; without names, arrays of equal shape and dtype would be summed.
+                ranks, all ranks raise an error. Without names, arrays of equal shape and dtype would be
+                summed.
             nonfinite: effect of NaN or infinity in any rank's input: "raise", after which the job can go on,
                 or "propagate": all elements of its packet become NaN.
-            layer: position of the tensor's layer from the front of the network, 0 is the first, and number of
-                layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
+            layer: (position, number of layers): the position of the tensor's layer, counted from the front of
+                the network, 0 for the first layer; and the number of layers. The same on all ranks. Where
+                jobs share a switch, front layers get its memory first.
             priority: 0 to 255; None: `hostlib.core.priority` computes it from layer, communication share and
                 remaining time. Ranks should agree.
             numbers: encoding of floats in packets, the same on all ranks: "exponent" is the most precise;
                 "block16", "block8" and "block4" take a half, a quarter and an eighth of its bytes, for at
                 most 1,024, 127 and 7 ranks (`hostlib.wire.encodings`). None: the job's configuration decides.
-            residual: with a "block" encoding, a float32 array of the array's shape, zero at first. The
-                rounding error of earlier sums, which it holds, is added to this sum, whose error replaces it.
+            residual: with a "block" encoding, a float32 array of the array's shape, zero at first. It holds
+                the rounding error of earlier sums, which is added to `array`; the error of this sum replaces
+                it.
 
         Raises:
             UnsupportedArray: this array or argument is not supported; nothing was sent.
@@ -187,7 +191,8 @@ class Communicator(MovingCalls):
         return self.sum_at(array, root, op, CallOptions(out, name, nonfinite, layer, priority))
 
     reduce_async = starting(reduce)
-    """Start a reduce and return at once; for the arguments see `reduce`, for their use `allreduce_async`."""
+    """Start a reduce and return at once. For the arguments see `reduce`; for the rules on their use see
+    `allreduce_async`."""
 
     def sum(self, array: ArrayLike | Tensor, op: Op, options: CallOptions) -> Request[NDArray[Any]]:
         """Return the request of an allreduce, which `start` carries out. Raises UnsupportedArray."""
@@ -214,14 +219,14 @@ class Communicator(MovingCalls):
         return collective, collective.staged.finish if root == self.rank else _nothing
 
     def barrier(self) -> None:
-        """Return when all ranks have called it. Raises JobBroken."""
+        """Wait until all ranks have called this method. Raises JobBroken."""
         barrier = make_barrier(next(self._calls))
         self._run((barrier, barrier.staged.finish))
 
     def group(
         self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
     ) -> Communicator:
-        """Request admission of some ranks to the same switch as a job of their own, and join that job.
+        """Request that some ranks be admitted to the same switch as a job of their own; join that job.
 
         All ranks in `ranks` must call this, and no other rank. Close the group before this communicator.
 
@@ -233,9 +238,9 @@ class Communicator(MovingCalls):
                 None: as in this job.
 
         Raises:
-            RendezvousError: the group was not admitted, for lack of room or because this job's ranks have
-                one port each (all ranks of the group raise it, and this job can go on); or an argument is
-                wrong (only this rank raises it).
+            RendezvousError: the group was not admitted, for lack of room or because each rank of this job has
+                only one port. All ranks of the group raise the error, and this job can go on. Also raised, by
+                this rank alone, if an argument is wrong.
             ConfigError: the socket cannot be opened.
         """
         self._check_process()
@@ -249,7 +254,7 @@ class Communicator(MovingCalls):
         return joined(config, self._limits)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over; best called once per iteration, from the start.
+        """Record that `done` of `total` iterations are over; call this once per iteration, from the start on.
 
         The job's communication share and remaining time are computed from these calls; together with a
         tensor's layer they determine its priority. Raises ValueError unless 0 <= done <= total, total >= 1.
@@ -262,7 +267,7 @@ class Communicator(MovingCalls):
         return self._engine.statistics()
 
     def report(self) -> None:
-        """Send the counters to the launcher, in a process that ends without `close`."""
+        """Send the counters to the launcher; for a process that ends without a call of `close`."""
         if not self._closed and os.getpid() == self._process:
             self._peers.report(self._engine.statistics())
 
@@ -380,8 +385,8 @@ class Communicator(MovingCalls):
     def _carry_out(self, *, waits: bool = False) -> None:
         """Carry out the oldest call, and all calls that all ranks have submitted meanwhile.
 
-        With `waits` this thread waits for the oldest call. If all ranks wait for it, or if it is a step of
-        its own, it is carried out alone and whole.
+        `waits` is True if this thread waits for the oldest call. If all ranks wait for that call, or if it is
+        a step of its own, it is carried out alone and whole.
         """
         first = self._queue[0]
         alone = self.size == 1 or first.is_waited_for or self._schedule.is_one_step(first.collective)
@@ -401,9 +406,10 @@ class Communicator(MovingCalls):
     def _all_wait(self, *, waits: bool) -> bool:
         """Return whether to carry out the oldest call alone, because all ranks wait for it.
 
-        This is decided by a vote. The more votes in a row found all ranks waiting, the more of the next calls
-        are assumed, without a vote, to be waited for; all ranks know the votes, and so decide alike. If a
-        rank does not wait for such a call, the only loss is that the call is not fused with later ones.
+        A vote decides this. If several votes in a row found that all ranks wait, the next calls need no vote:
+        all ranks are assumed to wait for them, too. The more such votes, the more calls. All ranks know the
+        votes, and so decide alike. If a rank does not wait for such a call, the only loss is that the call is
+        not fused with later calls.
         """
         if self._unasked:
             self._unasked -= 1
@@ -519,4 +525,4 @@ def _why_no_shards(config: JobConfig | None) -> str | None:
 
 
 def _nothing() -> None:
-    """Return None, the result of a reduce at all ranks but the root."""
+    """Return None, the result of a reduce at every rank except the root."""

@@ -35,8 +35,9 @@ from hostlib.io.link import Pumped, open_link
 from hostlib.windows import find
 
 _IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)
-"""Time-outs for packets in shared memory, where none are lost unless the switch is set to lose some. A rank
-that sends nothing waits for a processor, and resends by other ranks would take processor time from it."""
+"""Time-outs for packets in shared memory, where no packets are lost unless the switch is set to lose some. A
+rank that sends nothing waits for a processor; if other ranks resent packets, they would take processor time
+from that rank."""
 
 _LOGGED: Final = {
     "sent_packets": Counter.SENT,
@@ -82,11 +83,14 @@ class SwitchEngine(Engine):
         self._urgency = Urgency(time.monotonic_ns())
         self._urgency_lock = threading.Lock()
         self._turn = threading.Lock()
-        """Held by the thread that moves the window's packets."""
+        """Lock held by the thread that moves the window's packets."""
         self._attendant = Attendant(link, self._window, self._turn) if config.fallback else None
 
     def run(self, collective: Collective) -> None:
-        """Sum through the switch. Raises InaError; after a JobBroken the window cannot be used again."""
+        """Carry out a collective through the switch.
+
+        Raises InaError. After a JobBroken the window cannot be used again.
+        """
         if self._broken:
             raise self._broken
         if self._log is None:
@@ -159,11 +163,14 @@ class SwitchEngine(Engine):
         self._raise_numeric_errors(collective, self._window.numeric_errors())
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Make collectives under way, and all later ones, raise an error of class `kind`; only once."""
+        """Make collectives under way, and all later ones, raise an error of class `kind`.
+
+        Only the first call has an effect.
+        """
         self._aborted = self._aborted or (kind, reason)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
+        """Record that `done` of `total` iterations are over. Raises ValueError for impossible numbers."""
         with self._urgency_lock:
             self._urgency.progress(done, total, time.monotonic_ns())
 
@@ -223,7 +230,7 @@ class SwitchEngine(Engine):
         self._window.restrict_to(min(room, granted) if granted else room)
 
     def _measure(self, now: int) -> None:
-        """Update the measured pace with a collective that has ended."""
+        """Update the measured pace of results with a collective that has ended at `now`."""
         window, core = self._window, self._window.state.struct
         time_s = (now - window.first_result_at) / 1e9
         self._hold.collective(core.total, time_s, core.limit)
@@ -236,7 +243,7 @@ class SwitchEngine(Engine):
             raise kind(reason, job=self._config.job, psns=self._window.outstanding())
 
     def _give_up(self, error: JobBroken) -> None:
-        """Stop receiving: a late result would be written to an array that is the caller's again."""
+        """Stop receiving: a late result would be written to an array that the caller uses again."""
         self._broken = error
         if self._attendant:
             self._attendant.stop()

@@ -15,7 +15,7 @@ from hostlib.collectives.schedule import Packets
 from hostlib.errors import InaError, NonFiniteError, SumOverflow
 
 _NAMED: Final = 3
-"""Number of collectives that the description of a fused step names."""
+"""Maximum number of collectives that the description of a fused step names."""
 
 
 class FusedCollective:
@@ -51,7 +51,8 @@ class FusedCollective:
     def carry_out(self, run: Callable[[Collective], None]) -> list[InaError | None]:
         """Carry out the fused collective, and distribute the sums; return each part's error, or None.
 
-        Parts after the first one whose sum overflowed are not in the list, and must be carried out again.
+        If the sum of a part overflowed, the parts behind it are not in the list, and must be carried out
+        again.
 
         Raises:
             JobBroken: the job is over.
@@ -110,7 +111,7 @@ def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -
 
 
 def error_of_slice(error: BaseException, first: int) -> BaseException:
-    """Return a slice's error as an error of the whole collective; `first`: the slice's first element."""
+    """Return a slice's error as an error of the whole collective; `first` is the slice's first element."""
     match error:
         case SumOverflow():
             return SumOverflow(error.job, error.psns, error.element + first, error.reason)

@@ -25,14 +25,14 @@ class Once:
         self._event: threading.Event | None = None
 
     def happen(self) -> None:
-        """Record that it has happened, and wake all waiting threads; later waits end at once."""
+        """Record that the event has happened, and wake all waiting threads; later waits end at once."""
         with self._lock:
             self.has_happened = True
         if self._event:
             self._event.set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has happened, `timeout_s` at most; None: without limit. Return whether it has."""
+        """Wait until the event has happened, `timeout_s` at most (None: no limit); return whether it has."""
         with self._lock:
             if self.has_happened:
                 return True
@@ -55,7 +55,7 @@ class Handle(Generic[Result]):
     ) -> None:
         self.collective = collective
         self.is_waited_for = is_waited_for
-        """True if the call is a blocking one."""
+        """True if the call blocks its caller until it is done."""
         self._finish = finish
         self._process = os.getpid()
         self._finished = Once()
@@ -86,7 +86,7 @@ class Handle(Generic[Result]):
         return self.result()
 
     def result(self) -> Result:
-        """Return the result, or raise the collective's error. Raises RuntimeError if it is not done."""
+        """Return the result, or raise the collective's error. Raises RuntimeError before its end."""
         if not self.done():
             raise RuntimeError(f"{self.collective.description} is not done")
         if self._error:
@@ -94,10 +94,10 @@ class Handle(Generic[Result]):
         return self._outcome[0]
 
     def on_done(self, callback: Callable[[Handle[Result]], None]) -> None:
-        """Call `callback` with this handle when it is done: now, if it is, or later in the library's thread.
+        """Call `callback` with this handle once the collective is done: now or in the library's thread.
 
-        The next asynchronous collective begins only after the callback has returned. Its exceptions are
-        logged.
+        The next asynchronous collective begins only after the callback has returned. Exceptions of the
+        callback are logged.
         """
         with self._lock:
             if not self._finished.has_happened:

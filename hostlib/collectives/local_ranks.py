@@ -75,9 +75,9 @@ class LocalRanks(Engine):
             raise
 
     def run(self, collective: Collective) -> None:
-        """Sum on this machine, then through the switch.
+        """Carry out a collective: sum on this machine, then through the switch.
 
-        Raises InaError. After a JobBroken all later calls raise it, too.
+        Raises InaError. After a JobBroken, all later calls raise the same error.
         """
         if self._broken:
             raise self._broken
@@ -102,12 +102,15 @@ class LocalRanks(Engine):
         )
 
     def abort(self, reason: str, kind: type[JobBroken]) -> None:
-        """Make collectives under way, and all later ones, raise an error of class `kind`; only once."""
+        """Make collectives under way, and all later ones, raise an error of class `kind`.
+
+        Only the first call has an effect.
+        """
         self._aborted = self._aborted or (kind, reason)
         self._inner.abort(reason, kind)
 
     def progress(self, done: int, total: int) -> None:
-        """Note that `done` of `total` iterations are over; only the machine's first rank uses it."""
+        """Record that `done` of `total` iterations are over; only the machine's first rank uses this."""
         self._inner.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
@@ -169,7 +172,7 @@ class LocalRanks(Engine):
         return PeerLost({rank: "its connection to this machine's ranks closed"}, job=job, psns=NO_PACKETS)
 
     def known_end(self) -> JobBroken | None:
-        """Return the error with which the job has ended; None if it has not."""
+        """Return the error with which the job has ended; None if the job has not ended."""
         job = self._config.job
         if self._aborted:
             kind, reason = self._aborted

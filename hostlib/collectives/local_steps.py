@@ -43,20 +43,21 @@ from hostlib.meet.private_folder import private_folder
 from hostlib.wire import MAX_FAN_IN
 
 CHUNK_BYTES: Final = 8 << 20
-"""Most bytes of an array in a step: a multiple of the bytes that any packet carries."""
+"""Maximum number of bytes of an array in a step: a multiple of the bytes that any packet carries."""
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
-"""Bytes of a chunk, and of a word for each machine."""
+"""Number of bytes of a buffer: a chunk, and a word for each machine."""
 _LOOK_NS: Final = 250_000_000
 """Interval at which a waiting rank checks whether to give up."""
 _PUT, _SUMMED, _RECEIVED = 0, 64, 128
-"""Offsets of the counters: a cache line each."""
+"""Offsets of the three counters in the memory; each counter has a cache line of its own."""
 _COUNTS_BYTES: Final = 192
 _NEVER: Final = 1 << 62
-"""A step that no job reaches."""
+"""Number of a step that no job reaches."""
 NONE: Final = 1 << 62
 """Number of an element that means "no element"."""
 _UNFIT: Final = np.dtype([("nonfinite", np.int64), ("overflow", np.int64)])
-"""First element of a step's sum that is not finite, and first one out of range; or `NONE`."""
+"""Number of the first element of a step's sum that is not finite, and of the first that is out of range.
+`NONE` if there is no such element."""
 _POST: Final = np.dtype([("tag", np.int64), *_UNFIT.descr, ("call", "S232")])
 """A rank's report of a step: its call, and the first unfit elements of its shard (`_UNFIT`)."""
 _KINDS: Final = {
@@ -64,11 +65,12 @@ _KINDS: Final = {
 }
 
 Patience = Callable[[], Callable[[], None]]
-"""Called when a wait begins; returns a function that raises JobBroken or RankGone to end it."""
+"""Function to call when a wait begins; it returns a function that raises JobBroken or RankGone to end the
+wait."""
 
 
 class LocalSteps:
-    """One rank's part in the steps."""
+    """The steps of a collective, as one rank carries them out."""
 
     def __init__(self, config: JobConfig, inner: Engine | None, patience: Patience) -> None:
         """Connect to the other ranks of this machine, and share memory with them.
@@ -89,10 +91,12 @@ class LocalSteps:
         self._alone = config.transport.kind == "none"
         self._index = ranks.index(config.rank)
         self._sum_here = slice(None) if self._alone else slice(1, None) if len(ranks) > 2 else slice(1)
-        """Which ranks sum. Of two ranks only the first does: it reads its own array in place, not a copy."""
+        """Ranks that sum shards. If there are two ranks, only the first sums: it reads its own array in
+        place, not a copy."""
         self._summers = ranks[self._sum_here]
         self._number = (*self._summers, config.rank).index(config.rank)
-        """Number of this rank's shard; for a rank that does not sum, an empty shard behind the last."""
+        """Number of this rank's shard. A rank that does not sum has the number of an empty shard behind the
+        last one."""
         self._each = {_PUT: len(ranks), _SUMMED: len(self._summers), _RECEIVED: 1}
         posts_bytes = 2 * len(ranks) * _POST.itemsize
         memory_bytes = _COUNTS_BYTES + posts_bytes + 2 * (len(ranks) + 2) * _ROOM_BYTES
@@ -113,7 +117,8 @@ class LocalSteps:
     def run(self, parts: Sequence[Collective]) -> NDArray[Any]:
         """Carry out the steps of a collective. Raises JobBroken, RankGone.
 
-        Returns the first ``nonfinite`` and the first ``overflow`` element of each step; or `NONE`.
+        Returns for each step the number of the first ``nonfinite`` and the first ``overflow`` element, or
+        `NONE`.
         """
         first, found = self._done, np.empty(len(parts), _UNFIT)
         self._done += len(parts)
@@ -148,7 +153,10 @@ class LocalSteps:
         self._note(_PUT)
 
     def _compare(self, step: int, part: Collective) -> None:
-        """Raise RanksDisagree if the calls of this machine's ranks differ, once all ranks know it."""
+        """Raise RanksDisagree if the calls of this machine's ranks differ.
+
+        First wait until all ranks of the machine know that they differ.
+        """
         posts = self._posts[step % 2]
         if (posts["tag"] == part.tag).all():
             return
@@ -167,7 +175,7 @@ class LocalSteps:
         raise error
 
     def _shard(self, part: Collective) -> tuple[int, int]:
-        """Return the range (first, end) of elements that this rank sums; in whole cache lines."""
+        """Return the range (first, end) of elements that this rank sums; shards are whole cache lines."""
         count, summers = len(part.staged.source), len(self._summers)
         begins = [count * each // summers // 16 * 16 for each in range(summers)] + [count, count]
         return begins[self._number], begins[self._number + 1]
@@ -194,7 +202,7 @@ class LocalSteps:
         self._note(_SUMMED)
 
     def _exchange(self, step: int, part: Collective, inner: Engine) -> None:
-        """Sum over machines: from the buffer of this machine's sum into the buffer of all machines' sum."""
+        """Sum over all machines, from the buffer with this machine's sum to the one with the sum of all."""
         self._await(_SUMMED, step)
         source, posts = part.staged.source, self._posts[step % 2]
         count, is_int = len(source), source.dtype == np.int32

@@ -35,7 +35,7 @@ Ours = TypeVar("Ours", bound="MovingCalls")
 def waiting(
     ask: Callable[Concatenate[Ours, Given], Request[Result]],
 ) -> Callable[Concatenate[Ours, Given], Result]:
-    """Return a blocking call that carries out the request from `ask`."""
+    """Return a method that makes a request by `ask`, carries it out, and returns its result."""
 
     @functools.wraps(ask)
     def call(self: Ours, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
@@ -48,7 +48,7 @@ def waiting(
 def starting(
     waits: Callable[Concatenate[Ours, Given], Result],
 ) -> Callable[Concatenate[Ours, Given], Handle[Result]]:
-    """Return an asynchronous call with the arguments of `waits`, a `waiting` call; it returns a handle."""
+    """Return the asynchronous version of `waits`, a method made by `waiting`; it returns a handle."""
     ask: Callable[Concatenate[Ours, Given], Request[Result]] = waits.__wrapped__  # type: ignore[attr-defined]
 
     @functools.wraps(ask)
@@ -63,7 +63,10 @@ def starting(
 
 
 def _show(call: Any, ask: Callable[..., object], form: str) -> None:
-    """Set the signature that `help` shows: the arguments of `ask`, and its result in `form`."""
+    """Set the signature that `help` shows for `call`: the arguments of `ask`, and its result type.
+
+    `form` is a format string into which the name of the result type is inserted, such as ``Handle[{}]``.
+    """
     shown = inspect.signature(ask)
     result = str(shown.return_annotation).removeprefix("Request[").removesuffix("]")
     call.__signature__ = shown.replace(return_annotation=form.format(result))
@@ -75,7 +78,7 @@ class MovingCalls(ABC):
     rank: int
     size: int
     why_no_shards: str | None
-    """Reason why this job cannot carry out these calls; None: it can."""
+    """Reason why this job cannot carry out these calls; None: the job can."""
     _calls: Iterator[int]
 
     @waiting
@@ -185,7 +188,7 @@ class MovingCalls(ABC):
         return collective, collective.staged.finish
 
     def _next(self, call: str) -> int:
-        """Return the number of the next call. Raises UnsupportedArray if the job cannot do it."""
+        """Return the number of the next call. Raises UnsupportedArray if this job cannot carry out `call`."""
         number = next(self._calls)
         if self.why_no_shards is not None:
             raise UnsupportedArray(f"{call} is not available in this job: {self.why_no_shards}")

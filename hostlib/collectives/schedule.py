@@ -27,10 +27,11 @@ from hostlib.wire.encodings import Encoding, per_lane
 
 FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 32 << 20
-"""Each slice costs time: the window is filled and drained once, exponents are announced for one window more,
-and the ranks vote."""
+"""Default of `Limits.slice_bytes`. Each slice costs time: the window is filled and drained once, exponents
+are announced for one window more, and the ranks vote."""
 _OF_LAYERS: Final = 4
-"""Slices of calls with a layer are smaller by this factor. DDP's buckets have no layer, and are one slice."""
+"""Factor by which slices of calls with a layer are smaller. DDP's buckets have no layer, and are one
+slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,11 @@ class Limits:
     """
 
     fusion_bytes: int = FUSION_BYTES
-    """Most bytes of a fused step, and of a collective that counts as small. 0: do not fuse."""
+    """Maximum number of bytes of a fused step, and of a collective that counts as small. 0: do not fuse
+    collectives."""
     slice_bytes: int = SLICE_BYTES
-    """Most bytes of a slice of a large collective, but at least a packet; a quarter of it for collectives
-    with a layer."""
+    """Maximum number of bytes of a slice of a large collective. Collectives with a layer have slices of a
+    quarter of this. A slice has at least one packet."""
 
     def __post_init__(self) -> None:
         for name, least in (("fusion_bytes", 0), ("slice_bytes", 1)):
@@ -54,11 +56,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """Numbers of elements per packet, and of packets per collective."""
+    """Computes how many elements a packet carries, and how many packets a collective has."""
 
     lanes: int
     numbers: Encoding = "exponent"
-    """Encoding of floats unless a collective sets its own."""
+    """Encoding of floats in collectives that do not set an encoding of their own."""
 
     def elements(self, collective: Collective) -> int:
         """Return the number of elements that a packet of a collective carries."""
@@ -77,7 +79,7 @@ class Packets:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Small collectives of one step, or one collective alone."""
+    """A step of the schedule: several small collectives, or one collective alone."""
 
     calls: Sequence[Handle[Any]]
 
@@ -101,7 +103,8 @@ class Schedule:
         self._small: list[Handle[Any]] = []
         self._large: list[Handle[Any]] = []
         self._begun: dict[int, int] = {}
-        """Number of elements done, by number of the call."""
+        """Number of elements done so far, by the number of the call, for calls that are carried out in
+        slices."""
         self._behind_barrier: list[Handle[Any]] = []
         self._turn_of_large = False
 
@@ -131,7 +134,7 @@ class Schedule:
             self._large.append(call)
 
     def put_back(self, calls: Sequence[Handle[Any]]) -> None:
-        """Put collectives from `next` that could not be carried out back at the front of the schedule."""
+        """Put collectives that `next` has returned back at the front: they could not be carried out."""
         self._small[:0] = calls
 
     def next(self) -> Fused | Slice:
@@ -227,6 +230,9 @@ def ballot(ready: int, lanes: int, *, waits: bool, number: int, description: str
 
 
 def agreed(counted: Collective, size: int) -> tuple[int, bool]:
-    """Return, from the sum of ballots, how many calls all `size` ranks submitted, and whether all wait."""
+    """Return the number of calls that all `size` ranks have submitted, and whether all ranks wait.
+
+    `counted` is the collective in which the ranks' ballots were summed.
+    """
     all_have = counted.staged.target == size
     return int(np.count_nonzero(all_have[:-1])), bool(all_have[-1])

@@ -1,4 +1,4 @@
-"""Watch over the calls of a process group: ranks that wait long exchange and compare their latest calls.
+"""Watch over the calls of a process group: ranks that have waited long compare their latest calls.
 
 A call that ranks made differently, or that a rank did not make, fails with an error that names ranks and
 calls; packets alone show this only for calls that went through the switch on all ranks. A warning (logger
@@ -32,7 +32,7 @@ class Page:
 
     @property
     def last(self) -> int:
-        """The number of the last call; -1 before any."""
+        """The number of the last call; -1 before the first call."""
         return self.first + len(self.calls) - 1
 
     def call(self, number: int) -> str | None:
@@ -69,18 +69,18 @@ class Ledger:
         self._open: dict[int, tuple[str, float]] = {}
 
     def begin(self, call: str) -> int:
-        """Note that a call begins; return its number."""
+        """Record that a call begins; return its number."""
         number, self._next = self._next, self._next + 1
         self._calls.append(call)
         self._open[number] = call, time.monotonic()
         return number
 
     def end(self, number: int) -> None:
-        """Note that a call has ended, well or with an error. Without effect if noted before."""
+        """Record that a call has ended, with or without an error. No effect if that was recorded before."""
         self._open.pop(number, None)
 
     def oldest(self) -> Waiting | None:
-        """Return the earliest call that has not ended; None if all have."""
+        """Return the earliest call that has not ended; None if all calls have ended."""
         number = min(self._open, default=None)
         if number is None:
             return None
@@ -93,7 +93,7 @@ class Ledger:
 
 
 def disagreement(pages: Mapping[int, Page]) -> str | None:
-    """Describe how ranks differ in the first call that they made differently; None if they do not.
+    """Describe how ranks differ in the first call that they made differently; None if no call differs.
 
     Only calls that at least two of the pages hold are compared.
     """
@@ -198,7 +198,7 @@ class Watch:
         self._thread.start()
 
     def begin(self, call: str, ended: Callable[[], bool] | None = None) -> int:
-        """Note that a call begins; return its number.
+        """Record that a call begins; return its number.
 
         Args:
             call: Description on which ranks must agree.
@@ -212,7 +212,7 @@ class Watch:
             return number
 
     def end(self, number: int) -> None:
-        """Note that a call is over."""
+        """Record that a call is over."""
         with self._lock:
             self._ledger.end(number)
 
@@ -222,7 +222,7 @@ class Watch:
             self._under_way[number] = ended
 
     def explain(self, number: int) -> str | None:
-        """Describe how the ranks' calls differ, after call `number` has failed; None if that stays unknown.
+        """Describe how the ranks' calls differ, after call `number` has failed; None if that is unknown.
 
         Later calls, which fail for the same reason, do not wait again.
         """
@@ -315,7 +315,10 @@ class Watch:
             )
 
     def _let_others_read(self, deadline: float) -> None:
-        """Wait until all ranks know of the disagreement: the store ends with the process of one of them."""
+        """Wait until all ranks know of the disagreement.
+
+        The shared store ends with the process of one of the ranks, and the others could not read it any more.
+        """
         everyone = [f"knows/{rank}" for rank in range(self._size)]
         with contextlib.suppress(RuntimeError):
             self._store.set(everyone[self._rank], "")

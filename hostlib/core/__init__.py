@@ -59,14 +59,14 @@ class Peers:
         return {}
 
     def report(self, statistics: Mapping[str, float]) -> None:
-        """Send this worker's statistics to the launcher; may be dropped."""
+        """Send this worker's statistics to the launcher, which may miss them."""
 
     def farewell(self, collectives: int) -> None:
-        """Announce that this worker leaves the job; `collectives` is the number that it has carried out."""
+        """Announce that this worker leaves the job, after it has carried out `collectives` collectives."""
 
     def finished(self) -> bool | None:
         """Return whether every rank has sent a farewell or is gone; None if that is unknown."""
         return None
 
     def close(self) -> None:
-        """Stop receiving news; the last call, with or without a `farewell` before."""
+        """Stop receiving news. No other call may follow; a `farewell` may have come before."""

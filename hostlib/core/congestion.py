@@ -33,14 +33,15 @@ from typing import ClassVar, Final, Literal, Protocol, get_args
 CongestionName = Literal["fixed", "aimd", "a2tp", "tcp"]
 
 _ROUNDS_AHEAD: Final = 3
-"""Rounds until results show a new limit of claims, which applies to packets two windows ahead."""
+"""Number of rounds until results show the effect of a new limit of claims: the limit applies to packets two
+windows ahead."""
 
 
 TCP_BYTES: Final = 1514
 """Bytes of a full TCP packet on Ethernet."""
 
 LOSS_BYTES: Final = 1024
-"""Bytes lost, in one round or several, for which `Tcp` cuts its window once."""
+"""Number of bytes lost, in one or several rounds, for which `Tcp` cuts its window once."""
 
 RULE_STATE: Final = 16
 """Number of values in the state of a congestion control in C (``ina_window.h``)."""
@@ -72,27 +73,28 @@ class Round:
     """Number of results: the limit of packets in flight in this round, or the previous limit if it is higher,
     because results of packets sent under the previous limit arrive first."""
     marked: int
-    """Results with ECN: a queue on the path was long."""
+    """Number of results with ECN: a queue on their path was long."""
     collided: int
-    """Results with COLLISION: other packets claimed the same slot."""
+    """Number of results with COLLISION: packets of other sums claimed the same slot."""
     waiting: float
     """Share of the results without COLLISION that took longer than eight times the shortest round trip, as
     last reported by the rank that waits most for the others. (A window that fills queues takes only a few
     times the shortest round trip.)"""
     lost: int = 0
-    """Results that report a lost packet; 0 for congestion controls without `hears_losses` (`Congestion`)."""
+    """Number of results that report a lost packet; 0 for congestion controls without `hears_losses`
+    (`Congestion`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a worker from the end of a round on. Both are 1 to the window."""
+    """Limits of a worker from the end of a round on. Both are at least 1, and at most the window."""
 
     in_flight: int
-    """Most packets without a result."""
+    """Maximum number of packets without a result."""
     claims: int
-    """Packets of a window that may claim a slot: those whose place in it is below this. The others carry
-    BYPASS. It applies from a PSN on that no rank has sent yet (`hostlib.core.window`), so that it is the same
-    for a packet on all ranks."""
+    """Number of packets of each window that may claim a slot: the packets whose position in their window is
+    below this number. All other packets carry BYPASS. A new number applies from a PSN on that no rank has
+    sent yet (`hostlib.core.window`), so that all ranks treat a packet alike."""
 
 
 class Congestion(Protocol):
@@ -114,7 +116,7 @@ class Congestion(Protocol):
         ...
 
     def start(self, window: int) -> Limits:
-        """Return the initial limits, at most `window`. Called once per job."""
+        """Return the initial limits, which are at most `window`. The core calls this once per job."""
         ...
 
     def on_round(self, outcome: Round) -> Limits:
@@ -144,7 +146,9 @@ def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypa
 
 
 def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
-    """Return an answer as limits; a whole number is the number of packets in flight, with claims for all.
+    """Return the answer of a congestion control as limits.
+
+    An answer may be a whole number: the number of packets in flight, all of which may claim slots.
 
     Args:
         answer: The value that a congestion control returned.
@@ -176,12 +180,12 @@ class FixedWindow:
         self._limits = Limits(1, 1)
 
     def start(self, window: int) -> Limits:
-        """Return the window as both limits."""
+        """Return limits that are both equal to the window."""
         self._limits = Limits(window, window)
         return self._limits
 
     def on_round(self, outcome: Round) -> Limits:
-        """Return the same limits."""
+        """Return the same limits as `start`."""
         return self._limits
 
 
@@ -189,21 +193,22 @@ class FixedWindow:
 class Aimd:
     """Additive increase, multiplicative decrease on ECN (ATP, NSDI 2021).
 
-    ATP starts with 200 packets. In slow start every result adds an MTU, up to a threshold; from there on
-    every window of results does. A mark, or a loss, halves the window and sets the threshold to it. ATP's
-    MTU of 1500 bytes is five of its 306-byte packets; here it is `step_packets`, whatever their size.
+    ATP starts with 200 packets. In slow start every result adds an MTU to the window, up to a threshold.
+    Above the threshold, every window of results adds an MTU. A mark, or a loss, halves the window and sets
+    the threshold to the new window. ATP's MTU of 1500 bytes is five of its 306-byte packets; here it is
+    `step_packets`, whatever their size.
 
-    Differences: a loss halves the window only if every rank can know of it, so it is reported as a mark, too,
-    on the second resend of a packet (`hostlib.core.window`). A loss that is repaired sooner is mostly one
-    packet of some other rank, and shows nothing about queues. And the round after a cut changes nothing: its
-    packets were under way when the window was cut, so their marks report the same queue, and would halve the
-    window again.
+    Differences: a loss halves the window only if every rank can know of it. So a loss, too, is reported as a
+    mark, on the second resend of a packet (`hostlib.core.window`). A loss that is repaired sooner is mostly
+    one packet of some other rank, and shows nothing about queues. And the round after a cut changes nothing:
+    its packets were under way when the window was cut, so their marks report the same queue, and would halve
+    the window again.
     """
 
     initial_packets: int = 200
     step_packets: int = 5
     threshold: float = float("inf")
-    """Packets at which slow start ends."""
+    """Number of packets in flight at which slow start ends."""
     _most: int = field(default=1, init=False)
     _packets: float = field(default=1.0, init=False)
     _deaf: bool = field(default=False, init=False)
@@ -267,7 +272,7 @@ class A2tp:
     gain: float = 1 / 8
     straggler_gain: float = 1 / 64
     tolerance: float = 0.1
-    """Share of collisions up to which the aggregator window is not cut."""
+    """Fraction of collisions (beta) up to which the aggregator window is not cut."""
     initial_packets: int | None = None
     """Initial cwnd in packets; None: the core's window."""
     alpha: float = 0.0
@@ -376,6 +381,6 @@ CONGESTION: Final[dict[CongestionName, Callable[[], Congestion]]] = {
     "a2tp": A2tp,
     "tcp": Tcp,
 }
-"""Constructors by their name in a configuration."""
+"""Constructors of congestion controls, by their name in a configuration."""
 
 CONGESTION_NAMES: Final = get_args(CongestionName)

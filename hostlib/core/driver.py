@@ -25,7 +25,7 @@ CHECK_NS: Final = 250_000_000
 """Interval at which a waiting worker checks for dead peers and signals, and sends its statistics."""
 
 Arrivals = Iterable[tuple[NDArray[Any], int]]
-"""Series of (packets of one length back to back, that length)."""
+"""Arrived packets: pairs of an array with packets of one length, back to back, and that length."""
 
 Send = Callable[[NDArray[np.uint8], int, int], None]
 """Sends packets. Arguments: a buffer with the packets back to back; their number; the length of each."""
@@ -37,7 +37,10 @@ class Driver:
     def __init__(
         self, window: Window, send: Send | None = None, *, batch: int = 0, watchdog: Watchdog | None = None
     ) -> None:
-        """Pass up to `batch` packets at a time to `send`, which may be None if `transmit` is never called."""
+        """Make a driver of `window`, which passes up to `batch` packets at a time to `send`.
+
+        `send` may be None if `transmit` is never called. Without a `watchdog` the driver never gives up.
+        """
         self.window = window
         self.busy = False
         """True while a collective is under way; the loop checks it after `serve` or `take`."""
@@ -92,7 +95,7 @@ class Driver:
             )
 
     def time_out(self, now: int) -> bool:
-        """Resend overdue packets; every `CHECK_NS` ask the watchdog. Return whether it was asked.
+        """Resend overdue packets; ask the watchdog every `CHECK_NS`. Return whether the watchdog was asked.
 
         Raises:
             JobBroken: a further wait is pointless.

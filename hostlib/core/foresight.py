@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 from hostlib.wire.encodings import NONFINITE, SPARE
 
 MARGIN: Final = 1
-"""Bits by which the foreseen exponent is above the last one."""
+"""Number by which the foreseen exponent exceeds the last exponent: spare bits for larger values."""
 MOST_BYTES: Final = 4 << 20
-"""Most bytes to keep, one for each packet: enough for 4 GB of values in packets of 256 lanes. The least
-recently used series are dropped first."""
+"""Maximum number of bytes of stored exponents, one for each packet: enough for 4 GB of values in packets of
+256 lanes. The least recently used series are dropped first."""
 _SERIES_BYTES: Final = 256
 """Bytes to count for each series in addition to its exponents."""
 _MOST_MISFITS: Final = 4
-"""If more than one in this many packets of a series did not fit, its next exponents are not foreseen."""
+"""If more than one in `_MOST_MISFITS` packets of a series did not fit, the exponents of its next sum are not
+foreseen."""
 _ABOVE: Final = bytes(min(exponent + MARGIN, NONFINITE - 1) if exponent else 0 for exponent in range(256))
 
 Series = tuple[str, int]
@@ -59,7 +60,10 @@ class Foresight:
         return b"".join(each.foreseen for each in kept if each)
 
     def learn(self, series: Sequence[Series], found: bytes, *, all_fit: bool) -> None:
-        """Store the exponents `found` in a sum of these series; `all_fit`: all fitted the foreseen ones."""
+        """Store the exponents `found` in a sum of these series.
+
+        `all_fit` is True if all of them fitted the foreseen exponents.
+        """
         at = 0
         for each in series:
             _, packets = each
@@ -94,7 +98,10 @@ def misfits(found: bytes | NDArray[Any], foreseen: bytes | NDArray[Any]) -> NDAr
 
 
 def _next(found: bytes, before: _Kept | None) -> bytes:
-    """Return the exponents foreseen after `found`; for zeros and NaN, which have none, repeat `before`."""
+    """Return the exponents to foresee after `found`.
+
+    Packets of zeros or with NaN have no exponent: repeat the exponents in `before` for them.
+    """
     if before is None or not (0 in found or NONFINITE in found):
         return found.translate(_ABOVE)
     exponents = np.frombuffer(found, np.uint8)

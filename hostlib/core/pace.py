@@ -16,8 +16,9 @@ _LEAST: Final = RtoLimits()
 class SlotHold:
     """Measures how long a packet holds its place in the window, and its slot, over the collectives of a job.
 
-    It uses Little's law and the window's results: waits for other ranks, for links and for the fallback
-    server count, but not the wait for the first result, in which the slowest rank has not begun.
+    It uses Little's law and the window's results. Waits for other ranks, for links and for the fallback
+    server count. The wait for the first result does not count, because the slowest rank has not begun in that
+    time.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class Pace:
     """
 
     def __init__(self, window: int) -> None:
-        """Start with `UNKNOWN`; `window` is the most packets that may be under way."""
+        """Start with the limits `UNKNOWN`; `window` is the maximum number of packets under way."""
         self._window = window
         self._full_s = 0.0
 

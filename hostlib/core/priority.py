@@ -49,7 +49,8 @@ def priority_of(
     """Return the priority of a tensor, `LOWEST` to `HIGHEST`.
 
     Args:
-        layer: position of its layer from the front, 0 is the first, and number of layers.
+        layer: (position, number of layers): the position of its layer, counted from the front, 0 for the
+            first layer; and the number of layers.
         communication_share: share of its job's time in collectives, 0 to 1.
         remaining_s: seconds until its job ends.
 
@@ -87,11 +88,11 @@ class Urgency:
         self._counting = False
 
     def collective(self, started: int, ended: int) -> None:
-        """Note that a collective's results arrived from `started` to `ended`."""
+        """Record that the results of a collective arrived from `started` to `ended`."""
         self._busy_ns += max(0, ended - started)
 
     def progress(self, done: int, total: int, now: int) -> None:
-        """Note that `done` of `total` iterations are over.
+        """Record that `done` of `total` iterations are over.
 
         From the second call on, the duration and communication share of iterations are known; each call moves
         both by a quarter towards the latest values. If `done` does not increase, a new measurement starts.
@@ -113,9 +114,10 @@ class Urgency:
         self._mark_at, self._busy_before_ns = now, self._busy_ns
 
     def communication_share(self, now: int) -> float | None:
-        """Return the part of the time spent in collectives; None before the first has ended.
+        """Return the fraction of the time spent in collectives; None before the first has ended.
 
-        Until `progress` has measured an iteration it is the share of all time so far.
+        It is measured over the latest iterations; until `progress` has measured an iteration, over all time
+        so far.
         """
         if self._share is not None:
             return self._share
@@ -124,7 +126,7 @@ class Urgency:
         return min(1.0, self._busy_ns / (now - self._began_at))
 
     def remaining_s(self) -> float | None:
-        """Return the remaining seconds of the job as of the last `progress`; None while unknown."""
+        """Return the job's remaining seconds, as estimated at the last `progress`; None if unknown."""
         if self._iteration_ns is None:
             return None
         return self._iteration_ns * (self._total - self._done) / 1e9

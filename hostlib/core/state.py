@@ -4,9 +4,9 @@ Theory of operation
 -------------------
 A collective is `total` packets, numbered from 0 (their *index*); packet i carries PSN ``base + i``. The PSNs
 that are equal modulo the window W form a *chain*: packet i+W is sent only after the result of packet i has
-arrived, so a chain has at most one packet in flight and W chains make the window. Per chain the core keeps
-the packet that is next or in flight (`index`), the time of its last send, and `status`, a set of `Chain`
-flags; `STEPS` lists all their transitions.
+arrived, so a chain has at most one packet in flight and W chains make the window. For each chain the core
+keeps the packet that is next or in flight (`index`), the time at which it was last sent, and `status`, a set
+of `Chain` flags. `STEPS` lists all transitions of these flags.
 
 PSNs count modulo `psn_limit`, the largest multiple of the region's size up to 2**32, so that ``psn % size``
 and ``psn % W`` continue without a jump where PSNs wrap.
@@ -18,57 +18,59 @@ exponent, and announces the exponent of its values. A result with a larger expon
 values (`misfits`); all ranks see the same, and then sum these packets alone (`picked`). The core writes data
 packet j to the output only when no rank can ask for it again, so input and output may be the same memory.
 
-Packets leave in the order in which they become ready, with at most `limit` in flight. The oldest without a
-result may leave in any case: ranks get results in different orders, and all at their limit they might wait
-for each other forever.
+Packets leave in the order in which they become ready, with at most `limit` in flight. The oldest packet
+without a result may leave in any case: ranks get results in different orders, and if all ranks were at their
+limit they might wait for each other forever.
 
 Jobs with a fallback server (`fallback`) differ in six things.
 
-- No chain runs ahead: packet i leaves only when every packet up to i-W has its result, not just that one. So
-  a contribution to i shows switches and fallback server that packets up to i-W are no longer needed.
+- No chain runs ahead: packet i leaves only when every packet up to i-W has its result, not packet i-W alone.
+  So a contribution to i shows switches and fallback server that packets up to i-W are no longer needed.
 - For the last packet that a chain finished the worker keeps an *answer* to reminders: the result, or, if the
   values went to another rank only, its own contribution. One per chain is enough: result i+W needs a
   contribution of every rank, which each sends only after it has got result i; so while a rank lacks result i,
   no rank has finished more on that chain. A reminder of an older packet gets the same answer, which shows
-  that no rank needs the older one any more. Answers outlive collectives.
+  that no rank needs the older packet any more. Answers outlive collectives.
 - A reminder may ask for a packet that is not sent yet: another rank's packet found no slot, while this rank
-  is behind, perhaps by a collective. The chain stores the PSN (`wanted`), and sends that packet as it would
-  after a reminder: past the slots, together with their partial sums, so that it meets the rest in the server.
-  Sent to a slot, it would wait there alone for the next reminder. It cannot be sent yet because this rank
-  lacks a result that the other rank has, so the core asks for that result at once.
+  is behind, perhaps by a collective. The chain stores the PSN (`wanted`), and later sends that packet as
+  after a reminder: past the slots, whose partial sums it takes along, so that it meets the other
+  contributions in the server. If it were sent to a slot, it would wait there alone for the next reminder. It
+  cannot be sent yet because this rank lacks a result that the other rank has, so the core asks for that
+  result at once.
 - A result marked OVERFLOW does not finish its packet: the chain becomes `RAW` and sends its values unscaled,
   for a sum in the fallback server.
 - A resend, except after a reminder, first asks for a status (QUERY): without it the switch would flush to the
-  fallback server a sum that only waits for another rank. Every second resend has no QUERY, because it may be
-  that no other rank will add to the sum in the slot: a late copy can claim a slot after the other ranks have
-  their result. Once time-outs are at their longest, a status that only shows an incomplete sum is answered
-  at once with a resend without QUERY.
+  fallback server a sum that only waits for another rank. Every second resend has no QUERY, because perhaps no
+  other rank will add to the sum in the slot: a late copy of a packet can claim a slot after the other ranks
+  have their result. Once time-outs are at their longest, a status that only shows an incomplete sum is
+  answered at once with a resend without QUERY.
 - `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
   resent, too, but slowly, and a status that does not show our contribution clears the flag.
 
-The loss of a collective's last packet is not shown by later packets, so it would wait for a time-out, and so
-would the next collective of every rank. So when no result has arrived for a little while, and the oldest
-packet in flight has had a round trip, a *probe* asks for a few early: at most `PROBES` times, each later than
-the one before, until a result arrives. A packet that takes the fallback server because of a collision is late
-for that reason, so the answer to its probe does not show that others are lost. Before the first result of a
-collective a rank that has not begun is more likely than a loss, and the probe asks for the oldest packet
-only.
+No later packet shows the loss of a collective's last packet. So this packet would wait for a time-out, and so
+would the next collective of every rank. Therefore, when no result has arrived for a little while, and the
+oldest packet in flight has had a round trip, a *probe* asks for a few packets early. There are at most
+`PROBES` probes, each after a longer wait, until a result arrives. A packet that takes the fallback server
+because of a collision is late for that reason, so the answer to its probe does not show that other packets
+are lost. Before the first result of a collective a rank that has not begun is more likely than a loss, and
+the probe asks for the oldest packet only.
 
 A congestion control gets rounds, which must be the same on all ranks. So results count in the order of their
-PSNs, collective after collective: the marks of each are kept per chain (`marks`) until all earlier results
-have arrived, and `settled` advances over them until `round_target` are counted; then a `rule` in C decides at
-once, or the driver calls `Window.on_round`. Without a fallback server a chain may run ahead of a lost packet
-by more than a window: then the marks of its results count together, sooner than at other ranks, and windows
-may differ for a while.
+PSNs, collective after collective. The marks of each result are kept for its chain (`marks`) until all earlier
+results have arrived. Then `settled` advances over them, until `round_target` results are counted. At the end
+of a round a `rule` in C decides at once, or the driver calls `Window.on_round`. Without a fallback server a
+chain may run ahead of a lost packet by more than a window: then the marks of its results count together,
+sooner than at other ranks, and windows may differ for a while.
 
-A rank reports events that it alone sees in its contributions, and so in every rank's results. For each result
-whose frame shows a long queue (IPv4 ECN: CE) it sets the ECN flag on one packet that it sends for the first
-time (`echo`); where the kernel makes the frames, these marks cannot be seen. A packet whose query had no
-answer until the next time-out (`LOST`) is resent with ECN. The time for which this rank waits for the others
-is in `waits`, sent in packets that announce no exponent; results carry the largest. For a congestion control
-with `hears_losses` (`tells_losses`) every resent packet has ECN and COLLISION, which count if it replaces a
-lost contribution; if a packet was overtaken, and its result lacks one of these flags, the result was lost on
-the way to this rank alone, and `echo` reports that, with both flags, instead of queues.
+A rank reports events that only this rank sees: it marks its contributions, and so the results of every rank.
+For each result whose frame shows a long queue (IPv4 ECN: CE) it sets the ECN flag on one packet that it sends
+for the first time (`echo`); where the kernel makes the frames, these marks cannot be seen. A packet whose
+query had no answer until the next time-out (`LOST`) is resent with ECN. The time for which this rank waits
+for the others is in `waits`, and is sent in packets that announce no exponent; results carry the largest time
+of all ranks. For a congestion control with `hears_losses` (`tells_losses`) every resent packet has ECN and
+COLLISION, which count if it replaces a lost contribution; if a packet was overtaken, and its result lacks one
+of these flags, the result was lost on the way to this rank alone, and `echo` reports that, with both flags,
+instead of queues.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ ALL_WAIT: Final = 254
 """Largest value of a packet's waiting field: this rank waits for every result. 255 has another meaning."""
 
 PROBES: Final = 2
-"""Most probes without a result in between; after these, only time-outs resend."""
+"""Maximum number of probes without a result in between; after these, packets are resent only at time-outs."""
 
 _LEAST_TURN: Final = 8
 _MOST_TURN: Final = 64
@@ -102,14 +104,14 @@ _HEADER_ROOM: Final = 72
 
 
 class Chain(enum.IntFlag):
-    """Status of a chain; 0: its next packet must wait."""
+    """Flags that make up the status of a chain; 0: the chain's next packet must wait."""
 
     READY = 0x01
     """In the ready ring."""
     FLIGHT = 0x02
-    """Sent, no result yet."""
+    """The packet was sent, and has no result yet."""
     RESENT = 0x04
-    """Sent more than once: its round trip time is ambiguous (Karn)."""
+    """The packet was sent more than once: its round trip time is ambiguous (Karn)."""
     COUNTED = 0x08
     """A status showed our contribution in the slot."""
     QUEUED = 0x10
@@ -125,7 +127,7 @@ class Chain(enum.IntFlag):
     PROBE = 0x200
     """The next resend is a probe: too early to count as a request (`ASKED`)."""
     PROBED = 0x400
-    """A probe was sent. It was early, so the result may answer an earlier send."""
+    """A probe was sent. It was early, so the result may answer an earlier copy of the packet."""
 
 
 class ChainStep(NamedTuple):
@@ -134,9 +136,9 @@ class ChainStep(NamedTuple):
     call: str
     what: str
     needs: int
-    """Flags that must be set before."""
+    """Flags that must be set before the step."""
     lacks: int = 0
-    """Flags that must not be set before."""
+    """Flags that must not be set before the step."""
     sets: int = 0
     clears: int = 0
 
@@ -152,28 +154,53 @@ STEPS: Final = (
     ChainStep("emit", "sent again", Chain.QUEUED, Chain.QUERY, Chain.RESENT, _OVER | Chain.ASKED),
     ChainStep("emit", "asked for", _ASK, Chain.PROBE, Chain.RESENT | Chain.ASKED, _OVER | Chain.QUERY),
     ChainStep("emit", "probed for", Chain.PROBE, 0, Chain.RESENT | Chain.PROBED, _ASK | _OVER | Chain.PROBE),
-    ChainStep("absorb", "its result: the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY),
-    ChainStep("absorb", "the next packet may be sent", 0, lacks=_ANY, sets=Chain.READY),
+    ChainStep(
+        "absorb", "its result arrives: the next packet of the chain must wait", Chain.FLIGHT, clears=_ANY
+    ),
+    ChainStep("absorb", "the next packet of the chain may be sent", 0, lacks=_ANY, sets=Chain.READY),
     ChainStep("absorb", "a status shows our contribution", Chain.FLIGHT, sets=Chain.COUNTED),
     ChainStep("absorb", "a status lacks our contribution", Chain.FLIGHT, clears=Chain.COUNTED),
-    ChainStep("absorb", "counted, at the longest time-out", Chain.ASKED | Chain.COUNTED, sets=Chain.QUEUED),
+    ChainStep(
+        "absorb",
+        "a status shows our contribution, at the longest time-out",
+        Chain.ASKED | Chain.COUNTED,
+        sets=Chain.QUEUED,
+    ),
     ChainStep("absorb", "its sum overflowed", Chain.FLIGHT, Chain.RAW, Chain.RAW | Chain.QUEUED, _DOUBT),
     ChainStep("absorb", "a reminder", Chain.FLIGHT, sets=Chain.QUEUED, clears=_DOUBT),
     ChainStep("absorb", "overtaken", Chain.FLIGHT, sets=Chain.QUEUED),
-    ChainStep("absorb", "overtaken, with a fallback server", Chain.FLIGHT, Chain.QUEUED | Chain.ASKED, _ASK),
+    ChainStep(
+        "absorb",
+        "overtaken by later results, with a fallback server",
+        Chain.FLIGHT,
+        Chain.QUEUED | Chain.ASKED,
+        _ASK,
+    ),
     ChainStep("time_out", "a probe is due", Chain.FLIGHT, Chain.QUEUED, _ASK | Chain.PROBE),
     ChainStep("time_out", "overdue", Chain.FLIGHT, Chain.QUEUED, _ASK),
-    ChainStep("time_out", "asked for, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED),
-    ChainStep("time_out", "asked for: no news", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _ASK | Chain.LOST),
     ChainStep(
-        "time_out", "no news, with a fallback server", Chain.ASKED, Chain.QUEUED | Chain.COUNTED, _OVER
+        "time_out", "a status was requested, with a fallback server", Chain.ASKED, Chain.QUEUED, Chain.QUEUED
+    ),
+    ChainStep(
+        "time_out",
+        "a status was requested, and none arrived",
+        Chain.ASKED,
+        Chain.QUEUED | Chain.COUNTED,
+        _ASK | Chain.LOST,
+    ),
+    ChainStep(
+        "time_out",
+        "no status arrived, with a fallback server",
+        Chain.ASKED,
+        Chain.QUEUED | Chain.COUNTED,
+        _OVER,
     ),
 )
-"""All transitions of a chain's status; a call that processes several packets makes several."""
+"""All transitions of a chain's status. A call that processes several packets makes several transitions."""
 
 
 class Kept(enum.IntFlag):
-    """State of a chain's answer; 0: there is none yet."""
+    """State of the answer that is kept for a chain; 0: there is no answer yet."""
 
     THERE = 0x01
     QUEUED = 0x02
@@ -190,14 +217,14 @@ class Mark(enum.IntFlag):
     LATE = 0x04
     """The result had no collision, but took more than eight times the shortest round trip."""
     WAITS = 0x08
-    """The result carries no exponent: the field reports waiting instead."""
+    """The result carries no exponent: its exponent field reports waiting instead."""
 
 
 class Pattern(enum.IntEnum):
     """How a collective combines or moves the values of the ranks; a *shard* is one rank's part."""
 
     SUM = 0
-    """The sum goes to all ranks, or to one."""
+    """Reduce or allreduce: the sum goes to one rank, or to all."""
     SCATTER = 1
     """Reduce-scatter: the sum of shard r goes to rank r, its owner."""
     GATHER = 2
@@ -220,20 +247,20 @@ class Counter(enum.IntEnum):
     WRONG_JOB = 10
     WRONG_TAG = 11
     BAD_BITMAP = 12
-    """Bitmap out of range, or of another node."""
+    """Packets whose bitmap is out of range, or of another node."""
     WRONG_EPOCH = 13
     REMINDERS = 14
-    """Reminders of packets that this worker has finished or not sent yet."""
+    """Reminders that arrived for packets that this worker has finished or not sent yet."""
     ANSWERS = 15
-    """Stored answers sent; not in SENT and RESENT."""
+    """Stored answers that were sent; SENT and RESENT do not include them."""
     REPAIRS = 16
     """Packets whose sum overflowed, and whose raw values were sent."""
     BYPASSED = 17
-    """Packets of SENT with BYPASS."""
+    """Packets counted in SENT that carry BYPASS."""
     MARKED = 18
-    """Packets of RESULTS with ECN."""
+    """Packets counted in RESULTS that carry ECN."""
     COLLIDED = 19
-    """Packets of RESULTS with COLLISION."""
+    """Packets counted in RESULTS that carry COLLISION."""
 
 
 class CoreStruct(ctypes.Structure):
@@ -370,7 +397,7 @@ def turn_of(in_flight: int, ranks: int) -> int:
     same turns.
 
     Args:
-        in_flight: Most packets of a rank without a result.
+        in_flight: Maximum number of packets of a rank without a result.
         ranks: Number of ranks.
     """
     return min(max(in_flight // (2 * ranks), _LEAST_TURN), _MOST_TURN)
@@ -381,11 +408,13 @@ class RtoLimits:
     """Bounds of the retransmission time-out, seconds."""
 
     initial_s: float = 0.05
-    """Until the first round trip has been measured."""
+    """Time-out until the first round trip has been measured."""
     margin_s: float = 0.005
-    """Least distance from the smoothed round trip time, for delays by the scheduler."""
+    """Minimum time by which the time-out exceeds the smoothed round trip time, for delays by the
+    scheduler."""
     max_s: float = 0.25
-    """Longest time-out, where doubling ends; also the interval of a stalled worker's status requests."""
+    """Longest time-out, at which doubling ends; also the interval at which a stalled worker requests a
+    status."""
     probe_s: float | None = 0.002
     """Time after a smoothed round trip, and after the last result, until a probe: more than the scheduler's
     usual delay, because a needless probe costs a few packets. None: no probes."""
@@ -412,16 +441,18 @@ class CoreSettings:
     window: int | None = None
     """Number of chains; None: half of the slots, which is the maximum without a fallback server."""
     fallback: bool = False
-    """The job has a fallback server."""
+    """True if the job has a fallback server."""
     spread: int = SPREAD
-    """With a fallback server: range of PSNs that may leave, as a multiple of packets in flight. ATP: 1."""
+    """With a fallback server: length of the range of PSNs that may leave, as a multiple of the packets in
+    flight; 1 for ATP. See `SPREAD`."""
     bare: bool = False
-    """The switch program accepts packets without lanes; used to announce exponents only."""
+    """True if the switch program accepts packets without lanes, which only announce exponents."""
     salted: bool = False
-    """The switch program is ``atp.p4``: collided packets try another slot, and have no priority."""
+    """True if the switch program is ``atp.p4``: collided packets try another slot, and packets have no
+    priority."""
     numbers: Encoding = "exponent"
     scale_bits: int = 20
-    """Encoding "fixed": values are multiplied by 2**scale_bits."""
+    """For the encoding "fixed": values are multiplied by 2**scale_bits."""
 
     @property
     def window_packets(self) -> int:
@@ -430,7 +461,7 @@ class CoreSettings:
 
     @property
     def packets_in_flight(self) -> int:
-        """Most packets without a result."""
+        """Maximum number of packets without a result."""
         return max(1, self.window_packets // self.spread) if self.fallback else self.window_packets
 
     @property
@@ -563,7 +594,7 @@ class CoreState:
         self._header[field] = value
 
     def set_limits(self, rto: RtoLimits) -> None:
-        """Set the limits of time-outs from now on; `initial_s` applies only at the start."""
+        """Set the limits of time-outs from now on; `initial_s` has no effect after the job's start."""
         struct = self.struct
         struct.rto_margin = round(rto.margin_s * 1e9)
         struct.rto_max = round(rto.max_s * 1e9)
@@ -583,7 +614,7 @@ _NO_ARRAY: Final[NDArray[Any]] = np.empty(0, np.int32)
 
 
 def _address(array: NDArray[Any]) -> int:
-    """Return an array's address, by its buffer if possible: NumPy's `ctypes` takes longer."""
+    """Return an array's address; from its buffer if possible, because NumPy's `ctypes` takes longer."""
     if array.size and array.flags.writeable:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
     return int(array.ctypes.data)

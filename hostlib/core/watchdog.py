@@ -28,7 +28,11 @@ class Watchdog:
         switch: str = "",
         ranks: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Set the `switch`'s address, for messages, and the `ranks` of each worker; None: one rank each."""
+        """Make a watchdog for `window`.
+
+        `switch` is the switch's address, for messages. `ranks` lists the ranks of each worker of the switch;
+        None: each worker is one rank.
+        """
         self._ranks = ranks
         self._window = window
         self._switch = f"the switch at {switch}" if switch else "the switch"

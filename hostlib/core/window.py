@@ -56,15 +56,17 @@ class Kernel(Protocol):
         """Start the next round with new limits, and count the results for it that have arrived already.
 
         The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
-        its last change are sent. So it is the same for a packet on all ranks, and a resent packet reports the
-        same waiting as before.
+        its last change are sent. So the limit is the same for a packet on all ranks, and a resent packet
+        reports the same waiting as before.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NumericErrors:
-    """Numeric errors of a finished collective: the first element of the first packet with each error.
+    """Numeric errors of a finished collective.
+
+    Each field is the index of the first element of the first packet with that kind of error; None: no error.
 
     With shards, elements are counted in the array of all shards.
     """
@@ -120,7 +122,7 @@ class Exchange(NamedTuple):
     """Digest of the properties on which ranks must agree."""
     pattern: Pattern = Pattern.SUM
     average: bool = False
-    """Divide the sum by the number of ranks."""
+    """True to divide the sum by the number of ranks."""
     priority: int = 0
     """Priority of its packets, 0 to 255, in a switch with preemption."""
     target: int = wire.TARGET_ALL
@@ -132,10 +134,11 @@ class Exchange(NamedTuple):
     numbers: Encoding | None = None
     """Encoding of float32 values; None: as in the settings."""
     feedback: bool = False
-    """Write the rounding error to `source`, which must be a separate array."""
+    """True to write the rounding error to `source`, which must be a separate array."""
     series: Sequence[tuple[str, int]] = ()
-    """SUM of float32: (name, number of elements) of each of its calls, if its exponents may be predicted from
-    earlier calls of the same names (`hostlib.core.foresight`); empty: they may not."""
+    """For a SUM of float32: (name, number of elements) of each of its calls, if its exponents may be
+    predicted from earlier calls of the same names (`hostlib.core.foresight`). Empty: do not predict
+    exponents."""
 
 
 class Window:
@@ -161,7 +164,9 @@ class Window:
 
     @property
     def congestion(self) -> Congestion:
-        """Congestion control of the window, started when it is set. All ranks must set the same one.
+        """Congestion control of the window, which starts when it is set.
+
+        All ranks must set the same congestion control.
 
         Raises:
             BadLimits: the congestion control fails, or its limits are invalid.
@@ -184,7 +189,7 @@ class Window:
         core.rule, core.rule_state = getattr(congestion, "in_c", (None, None))  # for the compiled core
 
     def restrict_to(self, packets: int) -> None:
-        """Limit packets in flight to the capacity of this rank's socket, for example; at least 1.
+        """Limit the packets in flight to `packets` (at least 1), such as the capacity of the socket.
 
         The congestion control is not affected: its rounds are the same on all ranks.
         """
@@ -193,10 +198,10 @@ class Window:
         core.limit = min(core.allowed, core.room)
 
     def follow(self, rto: RtoLimits) -> None:
-        """Set new limits of time-outs; only between collectives.
+        """Set new limits of time-outs; call this only between collectives.
 
-        Overtaken packets count as lost only after the new margin: they may wait behind another rank's packet
-        in the switch's queue.
+        A packet whose result is missing while later results have arrived counts as lost only after the new
+        margin: it may wait behind another rank's packet in the switch's queue.
         """
         self.state.set_limits(rto)
         core = self.state.struct
@@ -244,7 +249,7 @@ class Window:
         self._start(now)
 
     def _foresee(self, series: Sequence[tuple[str, int]]) -> bytes | None:
-        """Set up the exponents of a sum of these series; return the foreseen ones, or None."""
+        """Set up the exponents of a sum of these series; return the foreseen exponents, or None."""
         core = self.state.struct
         self._series = [(name, max(1, -(-elements // core.lanes))) for name, elements in series]
         self._missed = False
@@ -270,7 +275,8 @@ class Window:
     def finish(self, now: int) -> bool:
         """End the collective, all of whose results have arrived, and return True.
 
-        If exponents do not fit the foreseen ones, exchange their packets again instead, and return False.
+        If exponents do not fit the foreseen exponents, exchange the packets concerned again, and return
+        False.
         """
         core, found, foreseen = self.state.struct, self.state.found, self.state.foreseen
         if found is None:
@@ -342,11 +348,11 @@ class Window:
         return Limits(core.refused_in_flight, core.refused_claims)
 
     def _asked(self, congestion: Congestion, ask: Callable[[], Limits]) -> Limits:
-        """Return the answer of a congestion control, with claims. Raises BadLimits."""
+        """Ask a congestion control, check its answer, and return it as limits. Raises BadLimits."""
         return asked(congestion, ask, most=self.state.struct.most, may_bypass=self.settings.fallback)
 
     def next_timeout(self) -> int:
-        """Return the time when `on_timeout` is due; `NEVER` if no packet is in flight."""
+        """Return the time at which `on_timeout` is due; `NEVER` if no packet is in flight."""
         return self.kernel.next_timeout(self.state)
 
     def on_timeout(self, now: int) -> None:
@@ -369,12 +375,12 @@ class Window:
 
     @property
     def emitted_bytes(self) -> int:
-        """Bytes of each packet of the last `emit`."""
+        """Number of bytes of each packet that the last `emit` wrote."""
         return int(self.state.struct.emitted_bytes)
 
     @property
     def packet_elements(self) -> int:
-        """Elements of the collective that a packet carries."""
+        """Number of elements of the collective that a packet carries."""
         return int(self.state.struct.lanes * self.state.struct.per_lane)
 
     @property
@@ -406,13 +412,13 @@ class Window:
         return PsnRange(self.state.psn(0), self.state.psn(self.state.struct.total - 1))
 
     def outstanding(self) -> PsnRange:
-        """Return the PSNs from the first without a result to the collective's last."""
+        """Return the PSNs from the first packet without a result to the collective's last packet."""
         first = min(int(self.state.index.min()), self.state.struct.total - 1)
         return PsnRange(self.state.psn(first), self.state.psn(self.state.struct.total - 1))
 
     @property
     def first_result_at(self) -> int:
-        """Time of the collective's first result; before that, of its start."""
+        """Time of the collective's first result; before the first result, time of the collective's start."""
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:
@@ -441,5 +447,5 @@ class Window:
 
     @property
     def srtt_ns(self) -> int:
-        """Smoothed round trip time, the wait for the other ranks included; 0 before the first."""
+        """Smoothed round trip time, with the wait for the other ranks; 0 before the first round trip."""
         return int(self.state.struct.srtt)

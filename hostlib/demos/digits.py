@@ -163,7 +163,7 @@ class LocalAverage:
         """Do nothing."""
 
     def note_rounding(self, parameters: Parameters) -> None:
-        """Add to the bound the rounding of the updated weights to float32, which each run does for itself."""
+        """Add to the bound the error of rounding the updated weights to float32, in each of the two runs."""
         self.bound += max(float(np.spacing(np.abs(parameter).max())) for parameter in parameters)
 
     def _step_bound(self, stack: Floats) -> float:

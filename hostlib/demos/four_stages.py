@@ -126,7 +126,7 @@ def preprocess_all(
 
 @contextlib.contextmanager
 def on_cores(bound: Sequence[set[int]], everywhere: set[int]) -> Iterator[None]:
-    """Run the block on the bound cores; without `bound`, on all cores of this process."""
+    """Run the block on the cores in `bound`; if `bound` is empty, on all cores of this process."""
     for cores in bound:
         os.sched_setaffinity(0, cores)
     yield
@@ -175,7 +175,7 @@ class Network:
 
 
 def load_checkpoint(path: Path | None, network: Network) -> int:
-    """Load the saved weights; return the iteration to continue with: 0 without a file."""
+    """Load the saved weights; return the number of the next iteration, 0 if there is no file."""
     if path is None or not path.exists():
         return 0
     with np.load(path) as saved:
@@ -193,14 +193,30 @@ def save_checkpoint(path: Path, network: Network, iteration: int) -> None:
 def main() -> None:
     """Train as one worker of a job, which takes turns with other jobs if it is in a group."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, help="file of records; without one, random ones are made")
+    parser.add_argument(
+        "--data", type=Path, help="file of records; by default, a temporary file of random records"
+    )
     parser.add_argument("--iterations", type=int, default=20)
-    parser.add_argument("--record", type=int, default=4096, help="bytes per record, of which 1024 are used")
-    parser.add_argument("--batch", type=int, default=64, help="records per worker and iteration")
-    parser.add_argument("--views", type=int, default=1, help="views to preprocess of each image")
+    parser.add_argument(
+        "--record", type=int, default=4096, help="bytes to read per record; only the first 1024 are used"
+    )
+    parser.add_argument("--batch", type=int, default=64, help="number of records per worker and iteration")
+    parser.add_argument(
+        "--views", type=int, default=1, help="number of shifted and blurred views to average for each image"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads that preprocess")
-    parser.add_argument("--masks", type=int, default=1, help="dropout masks to compute per iteration")
-    parser.add_argument("--hidden", type=int, default=128, help="hidden units, which set the gradient's size")
+    parser.add_argument(
+        "--masks",
+        type=int,
+        default=1,
+        help="number of dropout masks per iteration: the gradient is computed once for each",
+    )
+    parser.add_argument(
+        "--hidden",
+        type=int,
+        default=128,
+        help="number of hidden units; they determine the size of the gradient",
+    )
     parser.add_argument("--cores", help="two cores A,B: preprocess on core A, compute on core B")
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE.npz", help="continue from this file; save every iteration"

@@ -32,9 +32,10 @@ from hostlib.io.datagrams import DATAGRAM_BYTES, UDP_GRO, UDP_SEGMENT, enable, s
 
 _RECEIVE_BYTES: Final = 65536
 _PASSES: Final = 64
-"""Most calls to receive in a row before packets are sent."""
+"""Maximum number of calls to receive in a row before packets are sent."""
 _REFUSED: Final = (wire.INA_VERSION ^ 0xF) << 4
-"""Version and kind of a packet that the core must drop, and count as of another version."""
+"""Version and kind to write into a packet that the core must drop: it counts the packet as one of another
+version."""
 
 
 class BesideLink:
@@ -63,9 +64,9 @@ class BesideLink:
         enable(self.socket, UDP_GRO, 1)
         self._segments = enable(self.socket, UDP_SEGMENT, 0)
         self._workers: dict[tuple[str, int], tuple[int, int]] = {}
-        """Job and bit in the root's sum, by worker's address."""
+        """By the worker's address: its job, and its bit in the contribution bitmap of the root's sum."""
         self._of_job: dict[int, tuple[tuple[str, int], int]] = {}
-        """Address and rank of the worker, by job."""
+        """By job: address and rank of its worker beside the server."""
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
         self._outgoing = np.zeros(DATAGRAM_BYTES, np.uint8)
         self.strangers = 0
@@ -169,7 +170,7 @@ class BesideLink:
 
 
 def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
-    """Return the packets without lanes, for receivers that do not take the sum."""
+    """Return the packets with their lanes removed, for receivers that do not take the sum."""
     bare = np.ascontiguousarray(packets[:, : wire.INA_BYTES])
     headers = _headers(bare)
     headers["lanes"] = headers["valid"] = 0
@@ -177,7 +178,7 @@ def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
 
 
 def _segment(told: list[tuple[int, int, bytes]]) -> int:
-    """Return the length of the packets that the kernel has merged; 0: there is one packet."""
+    """Return the length of each of the packets that the kernel has merged; 0 if there is only one."""
     for level, kind, value in told:
         if (level, kind) == (socket.IPPROTO_UDP, UDP_GRO):
             return int.from_bytes(value[:4], sys.byteorder)

@@ -16,13 +16,13 @@ LEVELS: Final = 14
 """Number of reminders of an entry after which their interval no longer doubles."""
 
 BATCH: Final = 64
-"""Most packets to send at once: every kernel with UDP_SEGMENT supports this."""
+"""Maximum number of packets to send at once: every kernel with UDP_SEGMENT supports this."""
 
 RECEIVE_BUFFER_BYTES: Final = 32 << 20
-"""Receive buffer for several jobs' windows at once. The kernel may grant less."""
+"""Size of the receive buffer in bytes: room for several jobs' windows at once. The kernel may grant less."""
 
 STATUS_QUEUE: Final = 1024
-"""Most statuses to queue for sending; more are not needed, because workers ask again."""
+"""Maximum number of statuses to queue for sending; more are not needed, because workers ask again."""
 
 
 class Count(enum.IntEnum):
@@ -40,13 +40,13 @@ class Count(enum.IntEnum):
     OVERLAPS = 3
     """Partial sums dropped because a contribution in them had been added already."""
     LATE = 4
-    """Partial sums of a finished packet."""
+    """Partial sums that arrived for a packet that was finished already."""
     RESULTS = 5
     """Packets finished."""
     ANSWERS = 6
-    """Packets of RESULTS finished by a result that a worker sent."""
+    """Packets counted in RESULTS that were finished by a result that a worker sent."""
     REPAIRS = 7
-    """Packets of RESULTS finished with raw values after an overflow."""
+    """Packets counted in RESULTS that were finished with raw values after an overflow."""
     REPLAYS = 8
     """Results sent again."""
     STATUSES = 9
@@ -57,7 +57,7 @@ class Count(enum.IntEnum):
     """Entries dropped for lack of memory, or after a long time without a request."""
     DISAGREEMENTS = 13
     UNASKED = 14
-    """Answers of workers with a result for which no entry waits."""
+    """Workers' answers that hold a result for which no entry waits."""
     UNKNOWN_JOB = 15
     WRONG_EPOCH = 16
     BAD_LENGTH = 17
@@ -70,7 +70,7 @@ class Count(enum.IntEnum):
     FOREIGN_BITS = 23
     WRONG_FAN_IN = 24
     STALE = 25
-    """Packets whose result every worker has."""
+    """Packets dropped because every worker already has their result."""
     NO_ROOM = 26
 
 
@@ -79,15 +79,15 @@ class FallbackSettings:
     """Settings that are constant during the life of a server."""
 
     lanes: int = 256
-    """Values per packet of the switch program."""
+    """Number of values per packet, for which the switch program was built."""
     endpoints: wire.Endpoints | None = None
     """Addresses for frames; None: packets are UDP payloads."""
     capacity: int = 65536
-    """Memory, in units of a packet's lanes. Most entries take one."""
+    """Size of the memory, in units of the lanes of one packet. Most entries take one unit."""
     remind_s: float = 0.002
-    """Least wait before a reminder, and between two replays of a result: about a round trip."""
+    """Minimum wait before a reminder, and between two transmissions of a result: about a round trip."""
     remind_max_s: float = 0.25
-    """Longest interval between reminders, where its doubling ends."""
+    """Longest interval between reminders: doubling of the interval stops there."""
     forget_s: float = 60.0
     """Seconds without a packet after which an unfinished entry is dropped."""
 
@@ -105,12 +105,12 @@ class FallbackSettings:
 
     @property
     def prefix_bytes(self) -> int:
-        """Bytes before the INA header."""
+        """Number of bytes of a packet before the INA header."""
         return wire.FRAME_PREFIX_BYTES if self.endpoints else 0
 
     @property
     def result_bytes(self) -> int:
-        """Length of a packet with lanes."""
+        """Length in bytes of a packet with lanes."""
         return self.prefix_bytes + wire.INA_BYTES + 4 * self.lanes
 
     def prefix(self, lanes: int) -> bytes:
@@ -124,13 +124,15 @@ class FallbackJob:
 
     job: int
     epoch: int
-    """Generation of the admission; the low eight bits count."""
+    """Generation of the admission; only its low eight bits are used."""
     tree: Tree
     window: int | None = None
-    """Packets that a worker may have outstanding, by which the server knows which packets no worker can still
-    request. None: only `FallbackSettings.forget_s` and lack of memory end an entry without an answer."""
+    """Number of packets that a worker may have outstanding. From it the server concludes which packets no
+    worker can request any more. None: an entry without an answer ends only after `FallbackSettings.forget_s`,
+    or if memory is full."""
     slots: int | None = None
-    """Size of the job's region: PSNs count modulo the largest multiple of it. None: twice the window."""
+    """Number of slots in the job's region: PSNs count modulo the largest multiple of this number. None: twice
+    the window."""
     beside: str | None = None
     """``host:port`` of the worker beside the server (`hostlib.fallback.beside`): the worker is one child of
     the tree's root, the switch the other. None: all workers are at switches."""
@@ -197,7 +199,7 @@ class Node(NamedTuple):
     parent: int
     """Index of the parent; for the root 0."""
     bit: int
-    """This node's bitmap at the parent."""
+    """Bitmap, of one bit, that stands for this node in the parent's sums."""
     full: int
     children: tuple[int, ...]
     """Children by bit: a rank, or minus the index of a node."""

@@ -2,25 +2,25 @@
 
 Theory of operation
 -------------------
-The key of an *entry* is a job and a PSN. An unfinished entry holds sums: for some nodes of the job's tree a
-bitmap and the sum over the contributions in it. Only disjoint bitmaps are added, so each sum is exact even if
-packets were lost, duplicated, evicted or dropped. A sum replaces one whose contributions it contains; any
-other overlap is dropped. A complete sum becomes one contribution to the node above, and replaces the sums
-below that bit. When the root's is complete, or when a worker that has the result sends it up, the entry is
-*finished*: the result goes down to all workers, and again, at most about once per round trip, to workers that
-still contribute.
+The key of an *entry* is a job and a PSN. An unfinished entry holds sums: for some nodes of the job's tree, a
+bitmap of contributions and their sum. Only disjoint bitmaps are added, so each sum is exact even if packets
+were lost, duplicated, evicted or dropped. A sum replaces one whose contributions it contains; any other
+overlap is dropped. A complete sum becomes one contribution to the node above, and replaces the sums that this
+contribution contains. When the root's sum is complete, or when a worker that has the result sends it up, the
+entry is *finished*: the result goes down to all workers. It is sent again, at most about once per round trip,
+to workers that still contribute.
 
-An entry that overflowed is *repaired*: raw contributions are stored one by one until all ranks' have arrived,
-then added in the order of ranks in double precision (int32: in 64 bits), so that the result does not depend
-on the order of arrival. A worker that contributes to an entry under repair without raw values is notified of
-the overflow.
+An entry that overflowed is *repaired*: raw contributions are stored one by one until every rank's
+contribution has arrived. Then they are added in the order of ranks, in double precision (int32: in 64 bits),
+so that the result does not depend on the order of arrival. A worker that contributes to an entry under repair
+without raw values is notified of the overflow.
 
 An unfinished entry that has got no contribution for a while sends reminders: one per node with missing
-contributions. The wait is twice the delay of this job's last contributions behind the first ones, between
-`remind_s` and four times that; it doubles with every reminder up to `remind_max_s`. Contributions after a
-reminder do not count as late, or the wait would increase itself. A reminder that is too early costs only a
-few packets: the sum must be completed here in any case, because a part of it is here. A reminder that is too
-late stops the workers.
+contributions. The wait is twice the delay of this job's last contributions behind the first ones, but at
+least `remind_s` and at most four times `remind_s`. It doubles with every reminder, up to `remind_max_s`.
+Contributions after a reminder do not count as late, or the wait would increase itself. A reminder that is too
+early costs only a few packets: the sum must be completed here in any case, because a part of it is here. A
+reminder that is too late makes the workers wait.
 
 Memory is bounded. Finished entries are dropped first, oldest first; then the unfinished entry that is
 furthest ahead, because workers can only go on with the packet for which they have waited longest. Entries of
@@ -59,7 +59,7 @@ Statistics = dict[int | None, dict[str, int]]
 
 
 _SEND_BYTES = 65507
-"""Largest UDP payload: most bytes of one send with segmentation offload."""
+"""Largest UDP payload: the maximum number of bytes of one send with segmentation offload."""
 _GAUGES = ("entries", "unfinished", "pieces")
 _CONSTANTS = {
     "FALLBACK_LEVELS": LEVELS,
@@ -157,9 +157,11 @@ class FallbackCore:
         )
 
     def statistics(self) -> Statistics:
-        """Return the counters of every job (`Count`, in lower case); under None, of packets without a job.
+        """Return the counters by job id; each has the name of a `Count` in lower case.
 
-        A job also has ``entries``, ``unfinished`` and ``pieces``: memory in use, in packets.
+        The key None has the counters of packets without a job.
+
+        A job also has ``entries``, ``unfinished`` and ``pieces``, which count the memory in use, in packets.
         """
         names = [count.name.lower() for count in Count]
         found: Statistics = {}

@@ -51,7 +51,7 @@ class FallbackLink(PacketSocket):
         super().__init__(sock, DATAGRAM_BYTES, BATCH)
 
     def introduce(self) -> None:
-        """Send an empty datagram: a software switch's port without a set peer uses its first sender as peer.
+        """Send an empty datagram: the port of a software switch takes its first sender as its peer.
 
         Over a network nothing is sent: the switch would count a truncated packet without a job.
         """
@@ -76,7 +76,7 @@ class FallbackLink(PacketSocket):
 
 
 _SLICE_NS = 50_000_000
-"""Longest time that a command or a signal waits for the loop."""
+"""Longest time that a command or a signal waits for the loop that serves packets, in nanoseconds."""
 _LINE_BYTES = 1 << 20
 
 
@@ -188,7 +188,7 @@ class FallbackServer:
             raise
 
     def _take(self, data: bytes) -> Iterable[dict[str, object]]:
-        """Carry out the commands in complete lines; the end of input completes the last line."""
+        """Carry out the commands whose lines `data` completes; the end of input completes the last line."""
         *lines, self._line = (self._line + (data or b"\n")).split(b"\n")
         if len(self._line) > _LINE_BYTES:
             self._line = b""

@@ -17,7 +17,7 @@ class Compressor:
     """Compresses and decompresses tensors."""
 
     numbers: Numbers | None = None
-    """Encoding of floats through the switch, used there instead of `compress`; None: `compress` is used."""
+    """Encoding of floats through the switch, used there instead of `compress`; None: use `compress`."""
     feedback: bool = False
     """True if `DistributedOptimizer` adds the rounding error of a gradient to the next one."""
 
@@ -28,7 +28,7 @@ class Compressor:
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Undo `compress`."""
+        """Return the original tensor from a compressed one, with the context that `compress` returned."""
         raise NotImplementedError
 
 
@@ -63,21 +63,21 @@ class FP16Compressor(Compressor):
 
 
 class Block8Compressor(FP16Compressor):
-    """Rounds floating-point numbers to 8 bits, for at most 127 ranks; gradients with error feedback."""
+    """Rounds floating-point numbers to 8 bits, for at most 127 ranks. Gradients use error feedback."""
 
     numbers: Numbers | None = "block8"
     feedback = True
 
 
 class Block4Compressor(FP16Compressor):
-    """Rounds floating-point numbers to 4 bits, for at most 7 ranks; gradients with error feedback."""
+    """Rounds floating-point numbers to 4 bits, for at most 7 ranks. Gradients use error feedback."""
 
     numbers: Numbers | None = "block4"
     feedback = True
 
 
 class Compression:
-    """The compressors by Horovod's names."""
+    """The compressors, as attributes with the names that Horovod uses."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

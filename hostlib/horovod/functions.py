@@ -21,7 +21,7 @@ def broadcast_parameters(
     root_rank: int,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Overwrite tensors with rank `root_rank`'s.
+    """Overwrite tensors with the tensors of rank `root_rank`.
 
     Args:
         params: ``model.state_dict()``, ``model.named_parameters()``, or tensors.
@@ -70,7 +70,7 @@ def broadcast_optimizer_state(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return rank `root_rank`'s object.
+    """Return the object of rank `root_rank`.
 
     Objects are pickled: the ranks of a job must trust each other.
 

@@ -38,7 +38,7 @@ CONNECT_S: Final = 60.0
 _log = logging.getLogger("hostlib.horovod")
 _LOOK_S: Final = 0.25
 _LONGEST: Final = 1 << 30
-"""Most bytes of a message: enough for any number of tensors."""
+"""Maximum number of bytes of a message: enough for any number of tensors."""
 
 
 class Link:
@@ -71,7 +71,7 @@ class Link:
         self.announced: queue.SimpleQueue[Announcement | None] = queue.SimpleQueue()
         """The next announcement; None: no announcement follows."""
         self.lost = ""
-        """Reason why ranks can no longer agree; empty while they can."""
+        """Reason why the ranks can no longer agree on collectives; empty while they can."""
         self._threads = [
             threading.Thread(
                 target=self._listen, args=(other, connection), name=f"horovod {other}", daemon=True

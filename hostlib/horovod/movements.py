@@ -154,7 +154,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start a broadcast, for the arguments see `broadcast`; return a handle."""
+    """Start a broadcast; return a handle. For the arguments see `broadcast`."""
     return _broadcast(tensor, root_rank, name, process_set, in_place=False)
 
 
@@ -164,7 +164,7 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start a broadcast in place, for the arguments see `broadcast`; return a handle."""
+    """Start a broadcast in place; return a handle. For the arguments see `broadcast`."""
     return _broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
@@ -174,7 +174,7 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return rank `root_rank`'s tensor; for the errors see `allreduce`.
+    """Return the tensor of rank `root_rank`; for the errors see `allreduce`.
 
     The gradient at that rank is the average of the ranks' gradients, as in Horovod; at other ranks it is 0.
 
@@ -197,7 +197,7 @@ def broadcast(
 
 broadcast_ = waiting(
     broadcast_async_,
-    "Overwrite a tensor with rank `root_rank`'s and return it; for the arguments see `broadcast`.",
+    "Overwrite a tensor with the one of rank `root_rank`, and return it; for the arguments see `broadcast`.",
 )
 
 
@@ -207,7 +207,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start an alltoall, for the arguments see `alltoall`; return a handle."""
+    """Start an alltoall; return a handle. For the arguments see `alltoall`."""
     rows = _splits(_with_rows(check(tensor)), splits, process_set.size())
 
     def start(announcement: Announcement) -> Started:
@@ -284,7 +284,7 @@ def _with_rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return when all ranks have called it. Raises HorovodInternalError."""
+    """Wait until all ranks have called this function. Raises HorovodInternalError."""
     synchronize(submit(process_set, Request("", "barrier", ""), lambda _: ((), lambda: None)))
 
 
@@ -296,7 +296,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Start a reducescatter of several tensors, for the arguments see `allreduce`; return a handle."""
+    """Start a reducescatter of several tensors; return a handle. For the arguments see `allreduce`."""
     how = How(operation_of(op), process_set, prescale_factor, postscale_factor)
     return _scatter("grouped_reducescatter", tensors, name, how)
 
@@ -309,7 +309,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Start a reducescatter, for the arguments see `allreduce`; return a handle."""
+    """Start a reducescatter; return a handle. For the arguments see `allreduce`."""
     how = How(operation_of(op), process_set, prescale_factor, postscale_factor)
     return _scatter("reducescatter", [tensor], name, how, only)
 
@@ -328,8 +328,8 @@ def reducescatter(
     If the rows cannot be divided equally, the first ranks get one row more. The switch sends sums to all
     ranks, so this is an `allreduce` that drops the rows of other ranks.
 
-    The gradient consists of the ranks' gradients one after the other, multiplied by both factors, and for a
-    sum by the number of ranks, as in Horovod.
+    The gradient is the concatenation of the ranks' gradients, multiplied by both factors. For a sum it is
+    also multiplied by the number of ranks, as in Horovod.
     """
     return grouped_reducescatter(
         [tensor], name, compression, op, process_set, prescale_factor, postscale_factor

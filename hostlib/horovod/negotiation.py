@@ -23,7 +23,7 @@ class NotSupported(NotImplementedError, AttributeError):
 
 
 ALL: Final = 0
-"""The process set of all ranks."""
+"""Number of the process set of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Reduction:
     """Arguments of a reduction, the same at all ranks."""
 
     op: str
-    """Value of a `hostlib.horovod.reductions.ReduceOp`: "sum"."""
+    """Value of a `hostlib.horovod.reductions.ReduceOp`, such as "sum"."""
     prescale: float = 1.0
-    """Factor of every rank's tensor."""
+    """Factor by which every rank's tensor is multiplied before the reduction."""
     postscale: float = 1.0
     """Factor of the result."""
     numbers: Numbers | None = None
@@ -57,16 +57,17 @@ class Request:
 
     name: str
     kind: str
-    """Kind of collective: "allreduce"."""
+    """Kind of the collective, such as "allreduce"."""
     what: str
-    """Readable description on which ranks must also agree: "float32 of 3x4"."""
+    """Readable description on which ranks must also agree, such as "float32 of 3x4"."""
     process_set: int = ALL
     reduction: Reduction | None = None
     """Reduction on which ranks must also agree; None: the collective does not reduce."""
     own: Sequence[int] = ()
-    """Numbers of rows, which may differ between ranks, and which all ranks need."""
+    """Numbers of rows of this rank's tensors. They may differ between ranks, and are sent to every rank."""
     zeros: Sequence[tuple[str, Sequence[int]]] = ()
-    """Type and shape of each tensor of zeros that a rank adds after `join`; empty if that is impossible."""
+    """Type and shape of each tensor of zeros that a rank contributes after `join`; empty if such a rank
+    cannot take part."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -80,7 +81,7 @@ class Request:
 
     @property
     def title(self) -> str:
-        """The name in Horovod's timeline, with the kind: "allreduce.w"."""
+        """Name of the request in Horovod's timeline, with its kind, such as "allreduce.w"."""
         return self.name if self.name.startswith(f"{self.kind}.") else f"{self.kind}.{self.name}"
 
     def describe(self) -> str:
@@ -122,7 +123,7 @@ class _Waiting:
 class Coordinator:
     """Rank 0's state: the requests that wait for other ranks. Only one thread may use it at a time.
 
-    Methods that note an event return the announcements that follow from it, in order.
+    Methods that record an event return the announcements that follow from the event, in order.
     """
 
     def __init__(self, size: int) -> None:
@@ -131,7 +132,8 @@ class Coordinator:
         self._joined: list[int] = []
         self._gone: dict[int, str] = {}
         self._removed: dict[int, set[int]] = {}
-        """Ranks that have removed a process set, by its number, until all have."""
+        """By the number of a process set: ranks that have removed it. An entry ends when all ranks of the set
+        have."""
 
     def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
         """Add a process set, to which its ranks may have submitted already."""
@@ -139,7 +141,7 @@ class Coordinator:
         return self._ready([key for key in self._waiting if key[0] == number])
 
     def remove_set(self, rank: int, number: int) -> list[Announcement]:
-        """Note that a rank has removed a process set, and submits no further collective to it."""
+        """Record that a rank has removed a process set, and submits no further collective to it."""
         self._removed.setdefault(number, set()).add(rank)
         announced = self._ready([key for key in self._waiting if key[0] == number])
         if len(self._removed[number]) == len(self._sets[ALL]):
@@ -148,14 +150,14 @@ class Coordinator:
         return announced
 
     def submit(self, rank: int, request: Request, now: float) -> list[Announcement]:
-        """Note a rank's request at time `now`, seconds."""
+        """Record a rank's request, made at the time `now` in seconds."""
         key = request.process_set, request.name
         waiting = self._waiting.setdefault(key, _Waiting(now))
         waiting.requests[rank] = request
         return self._ready([key])
 
     def join(self, rank: int) -> list[Announcement]:
-        """Note that a rank has no more data."""
+        """Record that a rank has called `join`: it has no more data."""
         self._joined.append(rank)
         announced = self._ready(list(self._waiting))
         if len(self._joined) == len(self._sets[ALL]):
@@ -164,7 +166,10 @@ class Coordinator:
         return announced
 
     def leave(self, rank: int, why: str) -> list[Announcement]:
-        """Note that a rank submits nothing more; `why`: text after "rank N", such as "has shut down"."""
+        """Record that a rank submits no further collective.
+
+        `why` is a text to put after "rank N", such as "has shut down".
+        """
         self._gone[rank] = why
         return self._ready(list(self._waiting))
 
@@ -174,7 +179,10 @@ class Coordinator:
         return len(self._gone) == len(self._sets[ALL])
 
     def stalled(self, now: float, after_s: float) -> list[str]:
-        """Describe the requests that have waited longer than `after_s`, with the missing ranks; each once."""
+        """Describe the requests that have waited longer than `after_s`, with their missing ranks.
+
+        Each request is described only once.
+        """
         waiting = self._waiting.items()
         found = [key for key, each in waiting if not each.told and now - each.since > after_s]
         for key in found:
@@ -182,7 +190,10 @@ class Coordinator:
         return [self._stall(key, now) for key in found]
 
     def overdue(self, now: float, limit_s: float) -> str:
-        """Describe the first request that has waited longer than `limit_s`, and the missing ranks; or ""."""
+        """Describe the first request that has waited longer than `limit_s`, and its missing ranks.
+
+        Return "" if no request has waited so long.
+        """
         late = (key for key, waiting in self._waiting.items() if now - waiting.since > limit_s)
         return next((self._stall(key, now) for key in late), "")
 
@@ -205,7 +216,7 @@ class Coordinator:
         return not missing or any(self._why_never(number, rank) for rank in missing)
 
     def _why_never(self, number: int, rank: int) -> str:
-        """Return the reason why a rank cannot submit to a process set any more; "": it can."""
+        """Return the reason why a rank cannot submit to a process set any more; "" if it can."""
         if rank in self._gone:
             return f"rank {rank} {self._gone[rank]}"
         return f"rank {rank} has removed the process set" if rank in self._removed.get(number, ()) else ""
@@ -230,7 +241,7 @@ class Coordinator:
         )
 
     def _wrong(self, number: int, name: str, waiting: _Waiting) -> str:
-        """Return the reason why a collective cannot be carried out; "": it can."""
+        """Return the reason why a collective cannot be carried out; "" if it can."""
         for rank in self._missing(number, waiting):
             if why := self._why_never(number, rank):
                 return f"{_kind(waiting)} {name!r}: {why}"

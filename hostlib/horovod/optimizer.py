@@ -23,7 +23,7 @@ from hostlib.horovod.reductions import Average, How, ReduceOp, allreduce, groupe
 from hostlib.horovod.world import ProcessSet, current, global_process_set
 
 _followers: Any = WeakIdKeyDictionary()
-"""By parameter: a weak reference to the `AveragedGradients` of the last optimizer made for it."""
+"""By parameter: a weak reference to the `AveragedGradients` of the last optimizer made for the parameter."""
 
 
 class AveragedGradients:
@@ -46,7 +46,7 @@ class AveragedGradients:
         self._compression, self.how = how.compressed(compression)
         self._feedback = compression.feedback and self.how.numbers is not None
         self._residuals: dict[int, NDArray[np.float32]] = {}
-        """The rounding error of each parameter's gradient, by its identity."""
+        """The rounding error of each parameter's gradient, by the parameter's `id`."""
         self.passes = passes
         self._sparse_as_dense = sparse_as_dense
         optimizers = current().optimizers
@@ -62,7 +62,7 @@ class AveragedGradients:
         self.takes_part = how.process_set.included() and current().size > 1
 
     def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
-        """Start to average the gradients of new and unfrozen parameters, too; `groups`: see `_groups`."""
+        """Start to average the gradients of added or unfrozen parameters, too; for `groups` see `_groups`."""
         new = {}
         for place, parameter in enumerate(_parameters(self._optimizer)):
             if parameter.requires_grad and parameter not in self.names:
@@ -77,11 +77,11 @@ class AveragedGradients:
 
     @property
     def under_way(self) -> bool:
-        """True if gradients have been submitted and not waited for."""
+        """True if gradients have been submitted, and `synchronize` has not yet waited for them."""
         return bool(self._handles)
 
     def reset(self) -> None:
-        """Restart the count of passes."""
+        """Restart the count of each parameter's backward passes."""
         self._left.clear()
 
     def synchronize(self) -> None:
@@ -183,7 +183,7 @@ class _Distributed:
 
     @property
     def _parameter_names(self) -> dict[Parameter, str]:
-        """Names of the parameters, under Horovod's name, which programs use."""
+        """Names of the parameters; programs use this attribute by its name in Horovod."""
         return self._ina_gradients.names
 
     def synchronize(self) -> None:

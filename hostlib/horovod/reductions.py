@@ -22,7 +22,7 @@ from hostlib.wire.encodings import Numbers
 
 
 class ReduceOp(Enum):
-    """Operation of a reduction; also available by these names in `hostlib.horovod`."""
+    """Operation of a reduction; the members are also attributes of `hostlib.horovod`."""
 
     Average = "average"
     Sum = "sum"
@@ -66,7 +66,7 @@ class How:
     """Rounding errors of each tensor's earlier sums (`hostlib.allreduce`); None: without error feedback."""
 
     def compressed(self, compression: type[Compressor]) -> tuple[type[Compressor], How]:
-        """Return the compressor to apply to tensors, and the arguments for reducing compressed tensors."""
+        """Return the compressor to apply to tensors, and the arguments to reduce the compressed ones."""
         if compression.numbers is not None and _switch(self):
             return NoneCompressor, replace(self, numbers=compression.numbers)
         return compression, self
@@ -149,7 +149,7 @@ def grouped(
 
 
 def reduce_all(data: Tensors, how: How) -> list[Any]:
-    """Start to reduce tensors in place; averages that torch does not support are computed as sums.
+    """Start to reduce tensors in place. Averages that torch does not support are computed from sums.
 
     Returns:
         torch's work object for each tensor.
@@ -172,7 +172,7 @@ def _of_torch(op: ReduceOp) -> Any:
 
 
 def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
-    """Return whether torch's own average is used, which cannot overflow in the wire's precision."""
+    """Return whether to use torch's own average, which cannot overflow in the precision of packets."""
     return op is Average and tensor.dtype.is_floating_point
 
 
@@ -188,7 +188,7 @@ def _scales(tensor: torch.Tensor, how: How) -> tuple[float, float]:
 
 
 def _switch(how: How) -> InaProcessGroup | None:
-    """Return the process group that sends this reduction through the switch; None: it goes around."""
+    """Return the process group that sends this reduction through the switch; None if gloo carries it out."""
     group = how.process_set.group
     if group is None:
         group = dist.distributed_c10d._get_default_group()
@@ -252,7 +252,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start an allreduce, for the arguments see `allreduce`; return a handle.
+    """Start an allreduce; return a handle. For the arguments see `allreduce`.
 
     Do not use the tensor until `synchronize` has returned.
     """
@@ -269,7 +269,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start an allreduce in place, for the arguments see `allreduce`; return a handle."""
+    """Start an allreduce in place; return a handle. For the arguments see `allreduce`."""
     how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
     return grouped("allreduce", [tensor], name, how, lambda _: tensor, in_place=True)
 
@@ -283,7 +283,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start an allreduce of several tensors, for the arguments see `allreduce`; return a handle."""
+    """Start an allreduce of several tensors; return a handle. For the arguments see `allreduce`."""
     how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
     return grouped("grouped_allreduce", tensors, name, how)
 
@@ -297,7 +297,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start an allreduce of several tensors in place, for the arguments see `allreduce`; return a handle."""
+    """Start an allreduce of several tensors in place; return a handle. For the arguments see `allreduce`."""
     how = How(operation_of(op, average), process_set, prescale_factor, postscale_factor)
     return grouped("grouped_allreduce", tensors, name, how, lambda _: list(tensors), in_place=True)
 

@@ -39,11 +39,11 @@ class TensorTimeline:
             self._rows.clear()
 
     def begin(self, name: str, what: str) -> None:
-        """Note the start of a tensor's phase `what`."""
+        """Record that the phase `what` of a tensor starts now."""
         self._write(name, {"ph": "B", "name": what})
 
     def end(self, name: str) -> None:
-        """Note the end of a tensor's last phase."""
+        """Record that the current phase of a tensor ends now."""
         self._write(name, {"ph": "E"})
 
     def cycle(self) -> None:

@@ -43,7 +43,7 @@ class Submitted:
     """A collective that this rank has submitted."""
 
     def __init__(self, request: Request, start: Callable[[Announcement], Started]) -> None:
-        """Keep this rank's `request`, and `start`, to call when all ranks have submitted the collective."""
+        """Keep this rank's `request`, and `start`, to be called once all ranks have submitted it."""
         self.request = request
         self._start = start
         self._started = threading.Event()
@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Position of this rank on its machine (local), and among ranks of equal local rank (cross)."""
+    """A rank's position on its machine (local), and among all ranks of the same local rank (cross)."""
 
     local_rank: int
     local_size: int
@@ -171,7 +171,7 @@ class World:
             self.add_set(each)
 
     def unnamed(self, kind: str, process_set: int) -> str:
-        """Return a name for a collective without one, the same on all ranks of its set."""
+        """Return a name for a collective that has none; it is the same on all ranks of the process set."""
         with self._lock:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
@@ -195,7 +195,7 @@ class World:
         return self.link.tell({"request": asdict(request)})
 
     def join(self) -> int:
-        """Add zeros to other ranks' sums until all ranks have called this; return the last one to call."""
+        """Add zeros to other ranks' sums until all ranks have called this; return the last of them."""
         self._joined.clear()
         self.link.tell({"join": True})
         self._joined.wait()
@@ -310,7 +310,9 @@ _world: World | None = None
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | None = None) -> None:
-    """Join the other ranks of ``ina run``, torchrun, mpirun or srun. Without effect if done before.
+    """Join the other ranks of ``ina run``, torchrun, mpirun or srun.
+
+    Without effect if this process has joined already.
 
     Raises:
         ValueError: `comm` is given, but the launcher determines the ranks.
@@ -419,7 +421,7 @@ def _reached_at(host: str) -> str:
 
 
 def _first_text(text: str) -> str:
-    """Return, at all ranks, the text that rank 0 passes."""
+    """Return the `text` of rank 0, at all ranks."""
     texts = [text]
     dist.broadcast_object_list(texts, 0)
     return texts[0]
@@ -428,7 +430,8 @@ def _first_text(text: str) -> str:
 def _stall_limits() -> tuple[float, float]:
     """Return the seconds after which a collective counts as stalled, and after which it ends the job.
 
-    0 means never. As in Horovod, stalls do not end the job if they are not checked, or before the warning.
+    0 means never. As in Horovod, stalls do not end the job if there is no check for stalls, nor before the
+    warning.
     """
     checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0

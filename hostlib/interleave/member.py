@@ -18,7 +18,7 @@ from hostlib.meet.connections import Place, knock
 CONNECT_S: Final = 60.0
 """Longest wait for the turn server's answers."""
 VARIABLE: Final = "INA_GROUP"
-"""Environment variable with the group's address, and the job's name in it, from the launcher."""
+"""Environment variable, set by the launcher, with the group's address and the job's name in the group."""
 
 
 def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
@@ -75,7 +75,7 @@ class Membership(Turns):
         self._await("go")
 
     def give(self) -> None:
-        """Release the turn; the next turn begins once this process waits for its next stage."""
+        """Release this job's turn; the next turn begins once this process waits for its next stage."""
         self._send({"done": True})
 
     def iterated(self, done: Iteration) -> None:
@@ -83,7 +83,7 @@ class Membership(Turns):
         self._send({"iterated": done.stages_s, "total_s": done.total_s})
 
     def leave(self, failure: str = "") -> None:
-        """Send a farewell; without effect if done before."""
+        """Send a farewell; without effect if one was sent before."""
         if self._socket.fileno() >= 0:
             with contextlib.suppress(GroupBroken):  # the turn server is gone
                 self._send({"leave": failure})

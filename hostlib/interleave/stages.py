@@ -56,7 +56,7 @@ class StageError(InaError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration: seconds in each stage, in the order of `STAGES`, and from start to end."""
+    """One iteration: seconds in each stage, in the order of `STAGES`, and seconds from start to end."""
 
     stages_s: tuple[float, ...]
     total_s: float
@@ -100,8 +100,9 @@ Ranks = Sequence[Sequence[Iteration]]
 def job_profile(ranks: Ranks) -> StageProfile:
     """Return the profile of a job, whose iterations end when all ranks have ended them.
 
-    In each stage the slowest rank's time counts, because the other ranks wait for it. They do so in the
-    exchange of gradients, so in that stage the shortest time counts: the time of the rank that came last.
+    In each stage but the exchange of gradients the slowest rank's time counts, because the other ranks wait
+    for that rank. They wait in the exchange of gradients. So in that stage the shortest time counts, which is
+    the time of the rank that began it last.
     """
     return StageProfile.of([_of_all(iterations) for iterations in zip(*ranks, strict=False)])
 
@@ -118,13 +119,13 @@ class Turns:
         """Wait until the stage may begin."""
 
     def give(self) -> None:
-        """Note that the stage has ended."""
+        """Record that the stage has ended."""
 
     def iterated(self, done: Iteration) -> None:
-        """Note that an iteration has ended."""
+        """Record that an iteration has ended."""
 
     def leave(self, failure: str = "") -> None:
-        """Note that no stage follows; `failure`: the reason, "" if all is done."""
+        """Record that no stage follows; `failure` is the reason, "" if all iterations are done."""
 
 
 class StageTimer:
@@ -184,7 +185,7 @@ class StageTimer:
         return StageProfile.of(self._measured)
 
     def close(self) -> None:
-        """Leave the group, if there is one; the others go on."""
+        """Leave the group, if there is one; its other jobs go on."""
         self._turns.leave()
 
     def __enter__(self) -> Self:

@@ -44,7 +44,9 @@ class TurnOrder:
     """
 
     def __init__(self, offsets: Mapping[str, int], ranks: Mapping[str, int]) -> None:
-        """Set the number of each job's first stage, and its number of processes.
+        """Make the turns of jobs, given by name: `offsets` and `ranks` of each.
+
+        A job's offset is the number of its first stage; its ranks are its number of processes.
 
         Raises GroupError if offsets are not distinct numbers of stages, or a job has no process.
         """
@@ -68,7 +70,7 @@ class TurnOrder:
         self._slot = 0
         self.broken: str | None = None
         self.culprit: Member | None = None
-        """The member that broke the group; None: it is not broken."""
+        """The member that broke the group; None: the group is not broken."""
 
     @property
     def members(self) -> frozenset[Member]:
@@ -76,25 +78,28 @@ class TurnOrder:
         return frozenset(self._states)
 
     def ask(self, member: Member, stage: Stage) -> list[Member]:
-        """Note that `member` waits for `stage`."""
+        """Record that `member` waits for `stage`."""
         self._expect(member, _State.ELSEWHERE, f"asks for its turn at {stage}")
         self._states[member] = _State.ASKING
         self._asked[member] = stage
         return self._open()
 
     def done(self, member: Member) -> None:
-        """Note that `member` has ended its stage; the slot ends when it asks for the next, or leaves."""
+        """Record that `member` has ended its stage.
+
+        The slot ends when `member` asks for its next stage, or leaves.
+        """
         self._expect(member, _State.WORKING, "ends a stage")
         self._states[member] = _State.ELSEWHERE
 
     def leave(self, member: Member) -> list[Member]:
-        """Note that `member` leaves the group; without effect if it has left before."""
+        """Record that `member` leaves the group; without effect if it has left before."""
         self._states.pop(member, None)
         self._asked.pop(member, None)
         return self._open()
 
     def lose(self, member: Member, reason: str) -> None:
-        """Note that `member` ended without a farewell, which breaks the group; no effect if it has left."""
+        """Record that `member` ended without a farewell, which breaks the group; no effect if it has left."""
         if member in self._states and self.broken is None:
             self.broken = f"{member}: {reason}"
             self.culprit = member

@@ -37,7 +37,8 @@ from hostlib.meet.connections import Door
 from hostlib.meet.private_folder import private_folder
 
 PATIENCE_S: Final = 600.0
-"""Seconds that a group waits for one of its members; as long as a job waits for a straggler."""
+"""Longest time, in seconds, that a group waits for one of its members; a job waits as long for a
+straggler."""
 
 
 _LOOK_S: Final = 0.25
@@ -70,7 +71,7 @@ class TurnServer(Door):
         self._turns = TurnOrder(offsets, ranks)
         self._patience_s = patience_s
         self._heard_s = math.inf
-        """Time of the last message of any member."""
+        """Time at which the last message of any member arrived."""
         self._connections: dict[Member, socket.socket] = {}
         self._measured: dict[Member, deque[Iteration]] = {
             member: deque(maxlen=KEPT) for member in self._turns.members
@@ -90,12 +91,12 @@ class TurnServer(Door):
 
     @property
     def broken(self) -> str | None:
-        """Reason why the group cannot go on, with job and rank; None: it can."""
+        """Reason why the group cannot go on, with job and rank; None: the group can go on."""
         return self._turns.broken
 
     @property
     def culprit(self) -> str | None:
-        """Job that broke the group; None: it is not broken."""
+        """Job that broke the group; None: the group is not broken."""
         return self._turns.culprit.job if self._turns.culprit else None
 
     def iterations(self, job: str) -> int:
@@ -118,7 +119,7 @@ class TurnServer(Door):
         return [_peer(connection) for _, connection in found]
 
     def ended(self, job: str, reason: str) -> None:
-        """Note that the processes of `job` have ended; a process that never joined breaks the group."""
+        """Record that the processes of `job` have ended; a process that never joined breaks the group."""
         with self._change:
             for member in sorted(self._turns.members):
                 # The connection of a joined process shows its end: its farewell may still be unread.

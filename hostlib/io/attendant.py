@@ -31,7 +31,7 @@ class Attendant:
     """Answers reminders for a window, in a thread of its own, while no other thread serves the window."""
 
     def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
-        """Start the thread; `turn`: lock that a thread holds while it moves the window's packets."""
+        """Start the thread; `turn` is the lock that a thread holds while it moves the window's packets."""
         self._link = link
         self._window = window
         self._turn = turn
@@ -47,8 +47,8 @@ class Attendant:
     def finish(self, finished: Callable[[], bool | None], *, patience_s: float) -> None:
         """Stop the thread, and go on answering in this thread until no rank needs answers any more.
 
-        Return when `finished` returns True; or, while it returns None, after `QUIET_S` without a reminder;
-        at the latest after `patience_s`.
+        Return when `finished` returns True. If `finished` returns None (unknown), return after `QUIET_S`
+        without a reminder. In any case return after `patience_s`.
         """
         self.stop()
         now = quiet_since = time.monotonic()

@@ -21,9 +21,9 @@ UDP_GRO: Final = 104
 SO_RCVBUFFORCE: Final = 33
 
 SEGMENTS: Final = 64
-"""Most packets per call: every kernel with UDP_SEGMENT supports this."""
+"""Maximum number of packets per call: every kernel with UDP_SEGMENT supports this."""
 DATAGRAM_BYTES: Final = 65507
-"""Largest UDP payload: most bytes of the packets of a call."""
+"""Largest UDP payload: the maximum number of bytes of all packets of a call."""
 _RECEIVE_BYTES: Final = 65536
 
 
@@ -74,7 +74,7 @@ def set_buffers(sock: socket.socket, receive_bytes: int) -> None:
 
 
 class Carrier:
-    """Moves packets to and from a switch; the loops in C do it with `io`."""
+    """Moves packets to and from a switch: the loops in C read and write them through `io`."""
 
     io: IoStruct
 

@@ -11,7 +11,8 @@ from hostlib.addresses import Address
 _SO_MEMINFO: Final = 55
 _SK_MEMINFO_DROPS: Final = 8
 _MOST_READ: Final = 4096
-"""Most datagrams to read per call: more than the socket can hold, but limited if a sender goes on."""
+"""Maximum number of datagrams to read per call: more than the socket can hold. It limits a call while a
+sender goes on."""
 
 
 def take_everywhere(port: int = 0, *, shared: bool = False) -> socket.socket:
@@ -66,14 +67,14 @@ class OwnSocket(socket.socket):
 class HeldAddress:
     """Holds a UDP address for a host (a worker, a fallback server) until `close`.
 
-    The host binds it, too, with SO_REUSEPORT, which the kernel allows only to processes of the same user: so
-    no other user can take the address before the host has started or after it has ended, or send from it
-    (`take_everywhere`). The kernel delivers a datagram to the socket that is connected to its sender. The
-    host's socket is connected to its switch: datagrams from other senders arrive here, and are counted.
+    The host binds the address, too, with SO_REUSEPORT, which the kernel allows only to processes of the same
+    user. So no other user can take the address before the host has started or after it has ended, or send
+    from it (`take_everywhere`). The kernel delivers a datagram to the socket that is connected to its sender.
+    The host's socket is connected to its switch: datagrams from other senders arrive here, and are counted.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Take the address; port 0: a free port. Raises OSError if it is taken or not of this machine."""
+        """Take an address; port 0: a free port. Raises OSError if it is taken or not of this machine."""
         self._everywhere = take_everywhere(port, shared=True)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._switch: Address | None = None
@@ -93,13 +94,16 @@ class HeldAddress:
         return host, port
 
     def expect(self, switch: Address) -> None:
-        """Set the host's switch, whose datagrams are not strangers' even before the host has started."""
+        """Set the host's switch.
+
+        Datagrams from the switch do not count as strangers', even before the host has started.
+        """
         self._switch = switch
 
     def strangers(self) -> int:
-        """Return the number of datagrams so far that other senders than the switch have sent.
+        """Return the number of datagrams so far that senders other than the switch have sent.
 
-        Call it at intervals: datagrams from any sender that a full socket drops count, too.
+        Call this at intervals: if the socket is full, datagrams that it drops count, too, from any sender.
         """
         for _ in range(_MOST_READ):
             try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _FLAGS, _ADDRESS, _MTU, _HARDWARE = 0x8913, 0x8915, 0x8921, 0x8927
-"""SIOCGIF… requests of the kernel."""
+"""Numbers of the kernel's ioctl requests SIOCGIF…."""
 _UP: Final = 1
 _LOOPBACK: Final = 8
 _RUNNING: Final = 64
@@ -24,10 +24,10 @@ class Interface:
 
     name: str
     ip: str
-    """Its first IPv4 address; "": none."""
+    """The interface's first IPv4 address; "": it has none."""
     mac: str
     mtu: int
-    """Most bytes of an IP packet."""
+    """Maximum number of bytes of an IP packet on the interface."""
     up: bool
     carrier: bool
     """True if the far end of the link is up."""
@@ -46,7 +46,7 @@ def addresses() -> tuple[str, ...]:
 
 
 def known_as() -> tuple[str, ...]:
-    """Return the names and addresses of this machine: ``INA_MACHINE``, or its host name; its addresses."""
+    """Return a name of this machine (``INA_MACHINE``, or its host name) and its addresses."""
     return os.environ.get("INA_MACHINE") or socket.gethostname(), *addresses()
 
 

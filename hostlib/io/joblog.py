@@ -33,7 +33,7 @@ _log = logging.getLogger("hostlib")
 
 
 class JobLog:
-    """An open log; `write` may be called from any thread."""
+    """A log file that is open; any thread may call `write`."""
 
     def __init__(self, path: str) -> None:
         """Open an existing file; do not block on anything else (a pipe). Raises OSError."""

@@ -30,7 +30,7 @@ class Pumped(enum.IntEnum):
 
 
 _PUMPED: Final = tuple(Pumped)
-"""Members of `Pumped` by number: to call the enumeration takes a microsecond longer."""
+"""Members of `Pumped` by number: a look-up here is a microsecond faster than a call of `Pumped`."""
 
 
 def receive_bytes_for(window: int, packet_bytes: int) -> int:
@@ -42,7 +42,7 @@ class Link:
     """Serves a window, in C: sends the window's packets, and passes arrived packets to it."""
 
     def __init__(self, carrier: Carrier, room_packets: int) -> None:
-        """`room_packets`: number of unread results that the carrier can hold."""
+        """Make a link over `carrier`, which can hold `room_packets` unread results."""
         self.room_packets = room_packets
         self.carrier = carrier
         self._io = ctypes.byref(carrier.io)
@@ -57,7 +57,7 @@ class Link:
         return _PUMPED[int(self._library.ina_pump(ctypes.byref(window.state.struct), self._io, deadline))]
 
     def serve(self, window: Window, deadline: int) -> None:
-        """Answer reminders until `deadline` or a signal; only while no collective is under way."""
+        """Answer reminders until `deadline` or a signal; call this only while no collective is under way."""
         self._library.ina_serve(ctypes.byref(window.state.struct), self._io, deadline)
 
 

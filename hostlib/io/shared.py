@@ -69,7 +69,7 @@ class SharedRings(Carrier):
 
 
 def slots_for(packets: int) -> int:
-    """Return the least number of slots to request for this number of packets, spare slots included."""
+    """Return the least number of slots that holds `packets` packets and leaves the spare slots free."""
     return min(MOST_SLOTS, 1 << max(LEAST_SLOTS, packets + _SPARE_SLOTS).bit_length())
 
 

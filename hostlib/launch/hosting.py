@@ -24,7 +24,8 @@ from hostlib.meet import other_protocol
 from hostlib.settings import EMBEDDED, Settings
 
 MEETING_S: Final = 300.0
-"""Longest wait for the first rank's answer: the first use of a switch program compiles it."""
+"""Longest wait for the first rank's answer. It is long because the first use of a switch program compiles
+it."""
 
 FINISH_S: Final = 2.0
 """Longest wait at the end of a job for the other ranks to leave it."""
@@ -32,7 +33,7 @@ FINISH_S: Final = 2.0
 
 @dataclass(slots=True)
 class _Admission:
-    """An ``ina admit`` process, which ends with this process, or some time after its job."""
+    """An ``ina admit`` process, which ends when this process ends, or some time after its last job."""
 
     options: list[str]
     process: subprocess.Popen[str]
@@ -75,7 +76,10 @@ def admit(
     hierarchical: bool,
     listen: str | None = None,
 ) -> Sequence[Any]:
-    """Admit a job by ``ina admit``: start it, or use a running one with the same options, and its switch.
+    """Admit a job by ``ina admit``.
+
+    If an ``ina admit`` with the same options still runs, it admits the job to its switch; otherwise a new one
+    is started.
 
     Args:
         settings: settings of this process.
@@ -139,7 +143,7 @@ def admit_options(
     hierarchical: bool,
     listen: str | None,
 ) -> list[str]:
-    """Return the options with which `admit` starts ``ina admit``.
+    """Return the command-line options with which `admit` starts ``ina admit``.
 
     Args:
         settings: The user's settings.

@@ -67,7 +67,7 @@ def end_group(group: int, grace_s: float = GRACE_S) -> None:
 
 
 def adopt() -> None:
-    """Adopt descendants whose parents end, in place of init (prctl(2))."""
+    """Make this process, instead of init, the parent of its descendants whose parents end (prctl(2))."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -120,7 +120,7 @@ def _slurm(environment: Mapping[str, str]) -> LaunchedRank | None:
 
 
 def _tasks_here(environment: Mapping[str, str]) -> int:
-    """Return this node's part of ``SLURM_TASKS_PER_NODE``: "4" or "2(x3),1"."""
+    """Return the number of tasks on this node, from ``SLURM_TASKS_PER_NODE``, such as "4" or "2(x3),1"."""
     text = environment.get("SLURM_STEP_TASKS_PER_NODE") or environment.get("SLURM_TASKS_PER_NODE", "")
     counts: list[int] = []
     try:
@@ -135,7 +135,10 @@ def _tasks_here(environment: Mapping[str, str]) -> int:
 def _identity(
     launcher: str, environment: Mapping[str, str], names: Sequence[str], *, needed: Sequence[str]
 ) -> str:
-    """Return a launch's own variables as a text. Raises ConfigError if all of `needed` are missing."""
+    """Return the variables `names`, which identify a launch, as a text.
+
+    Raises ConfigError if all variables of `needed` are missing.
+    """
     if not any(environment.get(name) for name in needed):
         raise ConfigError(
             f"{launcher} has set a rank, but not {' or '.join(needed)}: the ranks of this launch cannot be "
@@ -165,7 +168,7 @@ def _check(found: LaunchedRank) -> None:
 
 
 PORTS: Final = range(12_000, 28_000)
-"""Ports below the range that kernels assign to connections."""
+"""Ports at which ranks may meet: below the range that kernels assign to connections."""
 _ASK_S: Final = 20.0
 
 
@@ -206,7 +209,7 @@ def _address_of(node: str) -> str:
 
 
 def _resolved(name: str) -> str:
-    """Return the address to which a name resolves; "": none, or one that only this machine can reach."""
+    """Return the address to which a name resolves; "" if there is none that other machines reach."""
     try:
         address = socket.gethostbyname(name)
     except OSError:

@@ -90,7 +90,7 @@ class EndWatcher(Protocol):
     """Receiver of ended workers, such as a `Rendezvous`."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Note that the process of `rank` has ended."""
+        """Record that the process of `rank` has ended."""
 
 
 class RunningWorkers(ABC):
@@ -129,7 +129,7 @@ class RunningWorkers(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End every process of the job that still runs. Without effect if done before."""
+        """End every process of the job that still runs. Without effect after the first call."""
 
     @abstractmethod
     def _ended(self) -> list[WorkerExit]:
@@ -166,7 +166,7 @@ class Workers(RunningWorkers):
         on_output: Output,
         inherited: Sequence[str] | None = None,
     ) -> None:
-        """Start one process per environment; the position is the rank.
+        """Start one process for each item of `environments`, whose position is the rank.
 
         Args:
             command: Program and arguments.
@@ -203,7 +203,7 @@ class Workers(RunningWorkers):
             raise
 
     def kill(self) -> None:
-        """End every process of the job, first with SIGTERM. Without effect if done before."""
+        """End every process of the job, first with SIGTERM. Without effect after the first call."""
         if self._keeper:
             running = [process for process in self._processes if process.poll() is None]
             for process in running:
@@ -286,7 +286,7 @@ def environment(patterns: Sequence[str]) -> dict[str, str]:
 
 
 def account(user: pwd.struct_passwd) -> dict[str, str]:
-    """Return the variables of `ACCOUNT` for a user, without TMPDIR: its default serves all users."""
+    """Return the variables of `ACCOUNT` for a user, except TMPDIR, whose default suits all users."""
     return {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name, "SHELL": user.pw_shell}
 
 

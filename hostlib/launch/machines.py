@@ -1,11 +1,12 @@
-"""Ranks that torchrun, mpirun or srun started join a job that the first of them admits.
+"""Join ranks that torchrun, mpirun or srun has started to a job, which the first of these ranks admits.
 
 Each rank sends the first rank its machine and a random challenge. The first rank admits the job by ``ina
-admit`` (`hostlib.launch.hosting`), with its ranks by machine, and answers with the configurations and all
-challenges. On one machine the answer is sent over a Unix socket of this user alone, whose name is a digest of
-the launcher's own identifiers, which all ranks of a launch have. On several machines it is sealed with the
-secret of ``INA_TOKEN``, because its channel, such as torch's store, is open to every process that can
-connect. A rank refuses an answer without its challenge, which belongs to an earlier launch.
+admit`` (`hostlib.launch.hosting`), to which it passes the ranks of each machine. It answers with the
+configurations and all challenges. On one machine the answer is sent over a Unix socket of this user alone,
+whose name is a digest of the launcher's own identifiers, which all ranks of a launch have. On several
+machines the answer is sealed with the secret of ``INA_TOKEN``, because the channel, such as torch's store, is
+open to every process that can connect. A rank refuses an answer without its challenge, which belongs to an
+earlier launch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ HERE_S: Final = 60.0
 """Longest wait for ranks of this machine."""
 _ANSWER_BYTES: Final = 1 << 24
 _CANNOT_SEAL: Final = "cannot seal"
-"""The first rank's answer if it has no secret to seal one with, so that the others do not wait."""
+"""Answer that the first rank sends if it has no secret to seal an answer with, so that the other ranks do not
+wait."""
 
 
 class Channel(Protocol):
@@ -47,7 +49,7 @@ class Channel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Return whether other processes could read or write texts."""
+        """Return whether other processes could read or write the channel's texts."""
         ...
 
     def gather(self, text: str) -> Sequence[str]:
@@ -100,7 +102,10 @@ class RankArrival:
 
 
 def by_machine(names: Sequence[str]) -> list[list[int]]:
-    """Return the ranks of each machine, from the machine of each rank, in the order of their first ranks."""
+    """Return the ranks of each machine; machines are in the order of their first ranks.
+
+    `names` has the machine of each rank.
+    """
     found: dict[str, list[int]] = {}
     for rank, name in enumerate(names):
         found.setdefault(name, []).append(rank)
@@ -135,7 +140,7 @@ def meet(
     listen: str | None,
     settings: Settings,
 ) -> JobConfig:
-    """Admit a job, at the first rank; return this rank's configuration, at every rank.
+    """Return this rank's configuration in a job, which the first rank admits here.
 
     Args:
         channel: Channel that has carried `own` to the first rank.
@@ -283,7 +288,7 @@ class RankChannel:
     """A channel that uses connections to the first rank, for ranks without a common store."""
 
     def __init__(self, rank: int, size: int, place: Place, secret: str, patience_s: float) -> None:
-        """Listen, if this is the first rank.
+        """Start to listen for connections, if this is the first rank.
 
         Args:
             rank: This rank.

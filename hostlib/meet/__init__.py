@@ -54,11 +54,11 @@ FROM_WORKER_BYTES: Final = 16 * 1024
 TO_WORKER_BYTES: Final = 1024 * 1024
 """Longest line to a worker: the reasons why a thousand ranks are gone fit."""
 MAX_NUMBERS: Final = 128
-"""Most numbers in a report."""
+"""Maximum number of numbers in a report."""
 MAX_KEY: Final = 100
-"""Most characters of a group's key."""
+"""Maximum number of characters of a group's key."""
 MAX_BRACKETS: Final = 4
-"""Most objects and lists in a message, itself included; no valid message has more than two."""
+"""Maximum number of objects and lists in a message, itself included; no valid message has more than two."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')  # an unterminated string ends with the line: linear time
 
@@ -71,7 +71,7 @@ class Lines:
     """Splits a byte stream into JSON objects."""
 
     def __init__(self, longest: int, *, brackets: int = MAX_BRACKETS) -> None:
-        """Limit lines to `longest` bytes, and to `brackets` objects and lists."""
+        """Start without data; limit lines to `longest` bytes, and to `brackets` objects and lists."""
         self._longest = longest
         self._brackets = brackets
         self._buffer = b""
@@ -142,7 +142,7 @@ class Waited:
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
-        """Read the message. Raises MessageError."""
+        """Return the message that a JSON object holds. Raises MessageError."""
         _check_fields(message, {"waited"})
         return cls(_number("waited", message["waited"]))
 
@@ -158,7 +158,7 @@ class GroupRequest:
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
-        """Read the message. Raises MessageError."""
+        """Return the message that a JSON object holds. Raises MessageError."""
         _check_fields(message, {"group", "ranks"})
         key, ranks = message["group"], message["ranks"]
         if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
@@ -176,17 +176,17 @@ class GroupAnswer:
     config: str | None = field(default=None, repr=False)
     """The worker's configuration in the group, secret like its token; None: the group was not admitted."""
     reason: str = ""
-    """Reason why it was not admitted."""
+    """Reason why the group was not admitted; "": it was admitted."""
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
-        """Read the message. Raises MessageError."""
+        """Return the message that a JSON object holds. Raises MessageError."""
         key = _reason("group", message) or ""
         return cls(key, _reason("config", message), _reason("reason", message) or "")
 
 
 def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRequest | Waited:
-    """Read a message of a worker that has joined. Raises MessageError."""
+    """Return the message, from a worker that has joined, that a JSON object holds. Raises MessageError."""
     if "group" in message:
         return GroupRequest.parse(message)
     if "waited" in message:
@@ -213,7 +213,7 @@ class News:
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
-        """Read a message. Raises MessageError."""
+        """Return the message that a JSON object holds. Raises MessageError."""
         gone, left = message.get("gone", {}), message.get("left", {})
         if not isinstance(gone, dict) or not all(
             rank.isdecimal() and isinstance(why, str) for rank, why in gone.items()
@@ -258,11 +258,11 @@ SILENT_S: Final = 10
 """Seconds without an answer after which the far end counts as gone; longer than a switch may be busy."""
 _PROBES: Final = 6
 GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
-"""Errors of a connection whose far end has not answered."""
+"""Error numbers of a connection whose far end has not answered."""
 
 
 def notice_its_end(connection: socket.socket) -> None:
-    """Turn on the kernel's keep-alive probes of a connection, if it is a TCP connection."""
+    """Turn on the kernel's keep-alive probes of a TCP connection; do nothing for other connections."""
     if connection.family != socket.AF_INET:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -38,7 +38,7 @@ from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, 
 STRANGER_S: Final = 10.0
 """Longest time that a connection stays open without a proof, and longest wait for an answer."""
 STRANGERS: Final = 64
-"""Most connections without a proof beyond the expected number."""
+"""Maximum number of connections without a proof, in addition to the expected number."""
 _RETRY_S: Final = 0.02
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _GREETING_BYTES: Final = 1 << 16
@@ -62,7 +62,7 @@ class Door:
         *,
         stranger_s: float = STRANGER_S,
     ) -> None:
-        """Listen.
+        """Start to listen for connections.
 
         Args:
             place: Where to listen; port 0: a free port. An existing socket at a path is replaced.
@@ -82,7 +82,7 @@ class Door:
         self._strangers: dict[socket.socket, None] = {}
         """Connections without a proof, the oldest first."""
         self._change = threading.Condition()
-        """Held while a connection is admitted."""
+        """Condition whose lock is held while a connection is admitted."""
         self._listener = listen(place, self._most)
         threading.Thread(target=self._accept, name=type(self).__name__, daemon=True).start()
 
@@ -171,7 +171,7 @@ class Door:
 def knock(
     place: Place, said: Mapping[str, Any], secret: str, timeout_s: float
 ) -> tuple[socket.socket, Mapping[str, Any]]:
-    """Connect to a server (`Door`); return the connection, once admitted, and the fields of its messages.
+    """Connect to a server (`Door`); once admitted, return the connection and the fields of its messages.
 
     Args:
         place: Where the server listens.
@@ -203,7 +203,7 @@ class MissingRanks(RendezvousError):
     """Some ranks have not connected to the first rank in time."""
 
     def __init__(self, missing: Collection[int], size: int, patience_s: float, more: str = "") -> None:
-        """`missing`: the ranks, of `size` in all; `more`: details to append, from a semicolon on."""
+        """Make the error for the ranks `missing` of `size` ranks; append `more` to the message."""
         ranks = ", ".join(map(str, missing))
         named = f"rank {ranks} has" if len(missing) == 1 else f"ranks {ranks} have"
         super().__init__(f"{named} not come within {patience_s:g} s, of {size} ranks{more}")
@@ -213,7 +213,7 @@ class FirstRank(Door):
     """The first rank's server, which accepts a connection from each other rank."""
 
     def __init__(self, place: Place, others: Collection[int], size: int, secret: str) -> None:
-        """Listen.
+        """Start to listen for connections.
 
         Args:
             place: Where to listen.

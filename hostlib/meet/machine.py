@@ -22,7 +22,7 @@ from hostlib.meet import Lines, encode
 from hostlib.meet.connections import FirstRank, reach
 
 _LONGEST: Final = 1 << 20
-"""Most bytes of a message."""
+"""Maximum number of bytes of a message."""
 _JOIN_S: Final = 30.0
 
 Message = Mapping[str, Any]
@@ -67,7 +67,7 @@ class FirstEnd:
         os.close(descriptor)
 
     def look(self) -> Message | None:
-        """Check the connections; return None. Raises RankGone if a connection has ended."""
+        """Raise RankGone if a connection has ended; return None, because no other rank sends a reason."""
         for rank, connection in self._others.items():
             _received(connection, rank)
         return None
@@ -99,7 +99,7 @@ class OtherEnd:
         os.close(descriptors[0])
 
     def look(self) -> Message | None:
-        """Return the reason why the first rank has given up, if it has. Raises RankGone."""
+        """Return the reason why the first rank has given up; None if it has not. Raises RankGone."""
         said = self._lines.feed(_received(self._socket, self._first))
         return said[0] if said else None
 

@@ -31,7 +31,7 @@ from hostlib.meet import (
 from hostlib.meet.connections import STRANGER_S, Door
 
 MOST_NAMED: Final = 8
-"""Most ranks that a message names one by one."""
+"""Maximum number of ranks that a message names one by one."""
 
 
 class Rendezvous(Door):
@@ -48,7 +48,7 @@ class Rendezvous(Door):
         join_s: float = STRANGER_S,
         machines: Mapping[int, str] | None = None,
     ) -> None:
-        """Listen.
+        """Start to listen for connections.
 
         Args:
             job: Id of the job.
@@ -103,17 +103,20 @@ class Rendezvous(Door):
             return {rank: dict(report) for rank, report in self._reports.items()}
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Note that the process of `rank` has ended.
+        """Record that the process of `rank` has ended.
 
-        All workers are notified of a failure at once. After a success the end of the worker's connection
-        decides, because its farewell may still be unread.
+        All workers are notified of a failure at once. After a success, the worker counts as gone only if its
+        connection ends without a farewell: the farewell may still be unread.
         """
         with self._change:
             if status or rank not in self._joined:
                 self._mark_gone(rank, reason)
 
     def fault(self, reason: str) -> None:
-        """Notify all workers, present and later ones, that the job cannot go on; only once."""
+        """Notify all workers, present and later ones, that the job cannot go on.
+
+        Only the first call has an effect.
+        """
         with self._change:
             if self._fault is None:
                 self._fault = reason
@@ -135,7 +138,7 @@ class Rendezvous(Door):
             self._on_group = call
 
     def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
-        """Send the ranks of a group their configurations, in its order, or the reason for a refusal."""
+        """Send the ranks of a group their configurations, in its order, or the reason for the refusal."""
         with self._change:
             for rank in self._requests.pop(request, set()) - {*self._gone}:
                 answer = (
@@ -222,7 +225,10 @@ class Rendezvous(Door):
         return f"rank{'s' if len(absent) > 1 else ''} {', '.join(named)}{more}"
 
     def _ask(self, request: GroupRequest, rank: int) -> None:
-        """Note that a rank requests a group; once all its ranks do, call the function for groups."""
+        """Record that `rank` requests a group.
+
+        Once all ranks of the group have requested it, call the function that `on_group` has set.
+        """
         asked = self._requests.setdefault(request, set())
         asked.add(rank)
         absent = [other for other in request.ranks if other in self._gone or other in self._left]
@@ -240,7 +246,7 @@ class Rendezvous(Door):
             self._on_group(request)
 
     def _refuse_groups_of(self, rank: int, why: str) -> None:
-        """Refuse requests for groups that wait for a rank that will not request them any more."""
+        """Refuse all requests for groups of which `rank` is a member: it will not request them any more."""
         for request, asked in [*self._requests.items()]:
             if rank in request.ranks and asked != {*request.ranks}:
                 self.answer(request, f"rank {rank} {why}")

@@ -106,7 +106,7 @@ class RendezvousPeers(Peers):
             self._socket.sendall(encode({"report": statistics}))
 
     def farewell(self, collectives: int = 0) -> None:
-        """Send a farewell to the launcher, which notifies the other ranks. No effect if done before."""
+        """Send a farewell to the launcher, which notifies the other ranks. No effect after the first call."""
         if not self._said_farewell:
             self._said_farewell = True
             with contextlib.suppress(OSError):

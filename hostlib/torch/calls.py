@@ -19,7 +19,7 @@ from hostlib.torch.work import Callbacks, SwitchWork
 from hostlib.wire.encodings import Numbers
 
 MOST: Final = 1024
-"""Most plans to keep, for programs whose sizes never repeat."""
+"""Maximum number of plans to keep, for programs whose sizes never repeat."""
 
 Kind = Literal["sum", "scatter", "gather", "broadcast"]
 
@@ -42,7 +42,7 @@ class SwitchCall:
     numbers: Numbers | None = None
     """Encoding of floats; None: the job's encoding."""
     residual: NDArray[np.float32] | None = None
-    """Rounding errors, carried from one sum to the next (`hostlib.allreduce`); None: not carried."""
+    """Rounding errors to carry from one sum to the next (`hostlib.allreduce`); None: do not carry them."""
     at_once: bool = False
     """True if the caller waits, so that its thread may carry out the call. At other ranks the same call may
     be asynchronous."""
@@ -55,7 +55,7 @@ class Plan:
     kind: str
     """Name under which the calls are counted."""
     what: SwitchCall | None = None
-    """Call for the switch; None: the calls go around the switch."""
+    """Description of the call for the switch; None: the calls go around the switch."""
     why_not: str = ""
     """Reason why the calls go around the switch."""
 
@@ -68,7 +68,7 @@ class Plans(dict[tuple[str, tuple[Hashable, ...]], Plan]):
     """
 
     def __setitem__(self, key: tuple[str, tuple[Hashable, ...]], plan: Plan) -> None:
-        """Store a plan; first remove all plans if there are `MOST`."""
+        """Store a plan; if there are `MOST` plans already, remove all of them before."""
         if len(self) >= MOST:
             self.clear()
         super().__setitem__(key, plan)

@@ -1,7 +1,8 @@
 """A communication hook for DistributedDataParallel: priorities and names for its buckets.
 
 Without the hook DDP's buckets are plain sums, which also go through the switch. With the hook a bucket gets
-the priority of that one of its layers that the next forward pass needs first, and errors name its parameters.
+the priority of its front-most layer, which the next forward pass needs first, and errors name the bucket's
+parameters.
 """
 
 # No annotations from the __future__: torch checks the hook's annotations, and does not resolve texts.
@@ -46,7 +47,7 @@ class BucketState:
         self._positions = {id(parameter): position for position, (_, parameter) in enumerate(named)}
 
     def name(self, parameters: list[torch.Tensor]) -> str:
-        """Return the name of a bucket of these parameters, for error messages."""
+        """Return a name for a bucket of these parameters, for error messages."""
         names = [self._names.get(id(parameter), "?") for parameter in parameters]
         return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} tensors)"
 

@@ -69,7 +69,7 @@ def type_names(found: Iterable[torch.Tensor]) -> str:
 
 
 def type_name(tensor: torch.Tensor) -> str:
-    """Return the name of a tensor's type, with its layout if that is not the usual one."""
+    """Return the name of a tensor's type, followed by its layout if the layout is unusual."""
     name = str(tensor.dtype).removeprefix("torch.")
     return name if tensor.layout is torch.strided else f"{str(tensor.layout).removeprefix('torch.')} {name}"
 

@@ -44,7 +44,7 @@ from hostlib.wire.encodings import Numbers
 
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
-"""Calls that not all ranks make."""
+"""Names of torch's calls that only two ranks make, not all."""
 GATHERING: Final = (
     *("allgather", "_allgather_base", "all_gather_single"),
     *("allgather_into_tensor_coalesced", "all_gather_single_coalesced"),
@@ -97,10 +97,12 @@ class InaProcessGroup(dist.ProcessGroup):
         self._closed = False
         self._broken: JobBroken | None = None
         self._own: Communicator | None = None
-        """This group's own job; None: it uses `hostlib.current`'s job, or none."""
+        """Communicator of this group's own job; None: the group uses the job of `hostlib.current`, or no
+        job."""
         self._watch: Watch | None = None
         self._beside: StoreTexts | None = None
-        """The store over a connection for calls that do not block; groups of some ranks share it."""
+        """The group's store, over an additional connection for calls that do not block. Groups of some ranks
+        share the connection of the default group."""
         self._calls: SwitchCalls | None = None
         self._plans = Plans()
         self._why_never = "it has one rank"
@@ -312,7 +314,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._check_devices((outputs, given))
         opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        why_not: str | None = f"the group cannot use it: {self._why_never}"
+        why_not: str | None = f"the group cannot use the switch: {self._why_never}"
         if self._calls:
             why_not = why_no_move(self._calls, kind, outputs, given, op)
         if why_not is not None:
@@ -333,7 +335,7 @@ class InaProcessGroup(dist.ProcessGroup):
         operation = describe.operation(op)
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
         reasons = (
-            (self._calls is None, f"the group cannot use it: {self._why_never}"),
+            (self._calls is None, f"the group cannot use the switch: {self._why_never}"),
             (operation not in ("sum", "avg"), f"the switch has no {operation}"),
             (
                 any(tensor.layout is not torch.strided for tensor in tensors),
@@ -356,7 +358,7 @@ class InaProcessGroup(dist.ProcessGroup):
         *,
         loud: bool = False,
     ) -> Any:
-        """Carry out a call by the inner gloo group; `loud`: whether the switch could have done it."""
+        """Carry out a call by the inner gloo group; `loud`: whether the switch could have carried it out."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
@@ -413,7 +415,7 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
 
 
 def of_ina(group: dist.ProcessGroup | None) -> InaProcessGroup:
-    """Return a group, or the default one. Raises TypeError if it is of another backend."""
+    """Return `group`, or the default group if it is None. Raises TypeError for another backend's group."""
     group = group or dist.distributed_c10d._get_default_group()
     if not isinstance(group, InaProcessGroup):
         raise TypeError(f'the group is of backend "{dist.get_backend(group)}", must be of backend "ina"')
@@ -455,7 +457,10 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
 
 
 def _options(kind: type[Any], given: Any) -> Any:
-    """Convert a call's argument (torch's options, a root rank, a reduce operation, or None) to options."""
+    """Convert a call's argument to torch's options of type `kind`.
+
+    The argument is such options, a root rank, a reduce operation, or None.
+    """
     if isinstance(given, (kind, dist.AllreduceOptions)):
         return given
     opts = kind()

@@ -167,14 +167,18 @@ class _StoreChannel:
 
 
 class StoreTexts:
-    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`), which never call a lost store.
+    """Texts in torch's store (`hostlib.collectives.watch.SharedTexts`); a store that is lost is never called.
 
     On such a call torch prints a stack trace before it raises an error. The store is lost when its process
     ends, often rank 0's.
     """
 
     def __init__(self, store: dist.Store, parent: StoreTexts | None = None) -> None:
-        """Use `store`; `parent`: another object for the same store process, whose connection to share."""
+        """Use `store`.
+
+        `parent` is another object for the same store's process, whose connection to share; None: make a new
+        connection.
+        """
         self._store = store
         self._parent = parent
         self._end: socket.socket | None = parent._end if parent else _connection(store)
@@ -214,7 +218,7 @@ class StoreTexts:
 
 
 def _connection(store: dist.Store) -> socket.socket | None:
-    """Return a connection to a store's process, which ends with it; None: the store has no process."""
+    """Return a connection to a store's process, which ends with the process; None if the store has none."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     if not isinstance(store, dist.TCPStore):
@@ -237,16 +241,17 @@ class Inner:
     identity: str
     """Text that is the same at all ranks of the group, and differs for every other group."""
     calls: int = 0
-    """Number of collectives that this rank has called; gloo numbers them."""
+    """Number of collectives that this rank has called on the group; gloo numbers its collectives."""
     messages: set[object] = field(default_factory=set)
     """Sends and receives of this rank that have not been waited for: in a reused group they could match later
-    ones. A send ends once it is matched by its receive."""
+    sends and receives. A send ends once it is matched by its receive."""
     failed: bool = False
     """True if a call has failed, which ends the group's connections."""
 
 
 _free: dict[Place, dict[str, Inner]] = {}
-"""Unused groups by `Place`, then by identity and number of calls, which must be equal at all ranks."""
+"""Unused groups by `Place`, then by identity and number of calls. A group can be reused only if all ranks
+have called the same number of collectives on it."""
 
 
 def take(store: dist.Store, place: Place) -> Inner:

@@ -16,10 +16,11 @@ from hostlib.torch.tensors import encode_shards, memory, put
 from hostlib.torch.work import SwitchWork
 
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
-"""A tensor, or a sequence with one for each rank that stands for their concatenation."""
+"""A tensor, or a sequence with one tensor for each rank, which stands for the concatenation of these
+tensors."""
 
 SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
-"""Types whose sums are scattered; all types are gathered and broadcast."""
+"""Types that a reduce-scatter through the switch supports; all-gather and broadcast support all types."""
 _CPU: Final = torch.device("cpu")
 
 
@@ -123,7 +124,7 @@ def _submit(
 
 
 def _fits(kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], size: int) -> bool:
-    """Return whether all pairs have types and sizes that fit such a call."""
+    """Return whether each output and its input have types and sizes that fit a call of this kind."""
     if len(outputs) != len(given) or not outputs:
         return False
     for pair in zip(outputs, given, strict=True):

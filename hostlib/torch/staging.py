@@ -26,7 +26,10 @@ class Copies(Protocol):
     """Copies of one device, in two streams beside the caller's work: down (to the host), and up."""
 
     def follow(self, tensor: torch.Tensor) -> None:
-        """Make further copies wait for the caller's submitted work, on which `tensor` depends."""
+        """Make later copies wait for the work that the caller has submitted to the device.
+
+        `tensor` depends on that work.
+        """
         ...
 
     def going_down(self) -> contextlib.AbstractContextManager[Any]:
@@ -79,11 +82,11 @@ class CudaCopies:
         return context
 
     def host(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return pinned memory."""
+        """Return pinned host memory for a flat tensor of this type."""
         return torch.empty(elements, dtype=dtype, pin_memory=True)
 
     def down(self, source: torch.Tensor, target: torch.Tensor) -> Callable[[], None]:
-        """Copy to pinned memory; the returned function waits for an event."""
+        """Start to copy to pinned memory; return a function that waits for the end of the copy."""
         source.record_stream(self._up)  # allocated on the stream down, written on the stream up
         with self.going_down():
             target.copy_(source, non_blocking=True)
@@ -93,7 +96,7 @@ class CudaCopies:
         return wait
 
     def up(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Copy from pinned memory."""
+        """Start to copy from pinned memory to the device."""
         with self.going_up():
             target.copy_(source, non_blocking=True)
 
@@ -111,7 +114,7 @@ _made: dict[torch.device, Copies] = {}
 
 
 def copies_of(tensor: torch.Tensor) -> Copies | None:
-    """Return the `Copies` of a tensor's device; None if it has none, as the CPU."""
+    """Return the `Copies` of a tensor's device; None for a device without `Copies`, such as the CPU."""
     device = tensor.device
     if device not in _made and (make := COPIES.get(device.type)):
         _made[device] = make(device)
@@ -136,7 +139,7 @@ class Chunk:
     """Flat tensor; holds the part once `arrived` returns, and the sum at the end."""
     arrived: Callable[[], None]
     place: torch.Tensor
-    """Memory for the sum, on the device."""
+    """Tensor on the device that receives the sum of the chunk."""
 
 
 class StagedTensor:

@@ -94,7 +94,8 @@ def _encode(
 ) -> tuple[NDArray[Any], Callable[[], None], SwitchCall]:
     """Return the array to sum, the function that stores the sum in the tensor, and the call.
 
-    The call is `what`; for an average of integers it is a sum, which the function divides.
+    The returned call is `what`, except for an average of integers: then it is a sum, and the function divides
+    the result.
     """
     divided = what.op == "average" and not tensor.dtype.is_floating_point
     array, finish = encode(tensor, calls.communicator.size, divided=divided)

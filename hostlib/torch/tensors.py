@@ -40,7 +40,7 @@ Encoded = tuple[NDArray[Any], Callable[[], None]]
 def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded:
     """Return an array to sum over `size` ranks for a CPU tensor of a type in `SUMMED`.
 
-    `divided`: whether the tensor, of integers, gets the average, rounded towards zero.
+    With `divided`, the tensor has integers, and gets their average, rounded towards zero, instead of the sum.
     """
     plain = tensor.detach()
     if plain.dtype is torch.bfloat16:
@@ -51,7 +51,10 @@ def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded
 
 
 def memory(tensor: torch.Tensor) -> NDArray[Any]:
-    """Return a tensor's memory as an array; by DLPack, as callers cannot resize it after `Tensor.numpy`."""
+    """Return a tensor's memory as an array.
+
+    The array is made by DLPack, because a tensor cannot be resized any more after `Tensor.numpy`.
+    """
     array: NDArray[Any] = np.from_dlpack(_Exported(tensor))
     return array
 
@@ -131,7 +134,7 @@ def _nothing() -> None:
 
 
 MAX_SIZE = 1 << 20
-"""Most ranks; with more, digits would have few bits."""
+"""Maximum number of ranks; with more ranks, digits would have few bits."""
 
 
 def digit_bits(size: int) -> int:

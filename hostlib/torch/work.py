@@ -34,7 +34,7 @@ class Callbacks:
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], None]) -> None:
-        """Queue a call. Any thread may do so."""
+        """Queue a call for a free thread. Any thread may call this method."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -80,7 +80,7 @@ def untraced(method: Method) -> Method:
 
 _LOOK: Final = timedelta(seconds=0.25)
 _TIMED_OUT: Final = "Operation timed out!"
-"""Error text of torch 2.13 for a wait that times out before gloo does."""
+"""Text of the error that torch 2.13 raises if a wait times out earlier than gloo."""
 
 
 class WaitTimeout(TimeoutError, RuntimeError):
@@ -107,7 +107,7 @@ class SwitchWork(dist.Work):
             what: The collective's name in errors.
             callbacks: The threads for callbacks of the work's future.
             parts: Number of parts; the work ends when all parts have ended, or one fails.
-            device: Device of the tensors if results are ready on the caller's stream only, not at once.
+            device: Device of the tensors, if a result is ready only for later work on the caller's stream.
             order: Function that returns a context of the stream on which results become ready.
         """
         super().__init__()
@@ -126,10 +126,11 @@ class SwitchWork(dist.Work):
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
-        """Note that a part has ended; the first error ends the work. No effect once the work has ended.
+        """Record that a part has ended; the first error ends the work. No effect once the work has ended.
 
-        Callbacks of the future run in another thread: they may wait for collectives that the thread which
-        calls this has yet to carry out. `join` makes the waiting caller's device work wait for the result.
+        Callbacks of the future run in another thread: they may wait for collectives that the calling thread
+            still has to carry out. `join` is a function that `wait` calls: it makes the caller's later
+        work on the device wait for the result.
         """
         with self._lock:
             self._joins += [join] if join else []
@@ -144,7 +145,7 @@ class SwitchWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 means no limit. Raises the work's error, or WaitTimeout."""
+        """Wait for the collective's end; a `timeout` of 0 is no limit. Raises its error, or WaitTimeout."""
         if os.getpid() != self._process and not self._done.has_happened:
             raise NotInitialized(
                 f"{self._what} is under way in process {self._process}, which alone can wait for it"
@@ -159,7 +160,7 @@ class SwitchWork(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the collective."""
         self.wait()
 
     @untraced
@@ -233,7 +234,7 @@ class GlooWork(dist.Work):
 
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; a `timeout` of 0 means the group's time-out. Raises the work's error."""
+        """Wait for the collective's end; a `timeout` of 0 is the group's time-out. Raises its error."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else None
         while not self._done_within(timeout):
             if deadline is not None and time.monotonic() > deadline:
@@ -258,7 +259,7 @@ class GlooWork(dist.Work):
             raise
 
     def synchronize(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the collective."""
         self.wait()
 
     @untraced

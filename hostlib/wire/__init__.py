@@ -69,9 +69,10 @@ STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
 """Flags that a sum inherits from its contributions."""
 
 TARGET_BUT: Final = 0x8000
-"""Bit of `target`: all ranks take the result, except the rank in the other bits."""
+"""Bit of `target`: if it is set, all ranks take the result except the rank that the other bits give."""
 TARGET_ALL: Final = 0xFFFF
-"""`target` of a result that every rank takes: as for `TARGET_BUT`, with a rank that does not exist."""
+"""Value of `target` if every rank takes the result: the bit `TARGET_BUT` is set, and the rank in the other
+bits does not exist."""
 ROOT_NODE: Final = 0
 VALID_INT32: Final = 0x8000
 """Bit of `valid` in RAW packets: the lanes are int32, not float32."""
@@ -83,7 +84,7 @@ INA_BYTES: Final = 28
 FRAME_PREFIX_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 
 MAX_FAN_IN: Final = 32
-"""Width of the contribution bitmap: most children of one switch."""
+"""Number of bits of the contribution bitmap, which is the maximum number of children of one switch."""
 
 LANE_COUNTS: Final = (32, 64, 256)
 """Numbers of lanes per packet for which switch programs can be built."""
@@ -98,7 +99,7 @@ _UDP: Final = struct.Struct("!HHHH")
 
 
 class Header(NamedTuple):
-    """The fields of `HEADER_DTYPE`, in their order."""
+    """The fields of an INA header, in the order of `HEADER_DTYPE`."""
 
     version_kind: int
     flags: int

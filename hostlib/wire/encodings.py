@@ -36,17 +36,17 @@ BLOCKS: Final[tuple[Block, ...]] = get_args(Block)
 _PER_LANE: Final[Mapping[str, int]] = {"block16": 2, "block8": 4, "block4": 8}
 
 MAX_FAN_IN: Final = 1024
-"""Most ranks: the scale leaves at least 21 bits for a value."""
+"""Maximum number of ranks: the scale leaves at least 21 bits for a value."""
 
 NONFINITE: Final = 255
 """Exponent of a packet in which a rank has NaN or infinity."""
 
 SPARE: Final = 3
-"""Most bits by which a foreseen exponent may exceed the real one (`hostlib.core.foresight`)."""
+"""Maximum number of bits by which a foreseen exponent may exceed the real one (`hostlib.core.foresight`)."""
 
 INT32_MAX: Final = 2**31 - 1
 _INFINITY: Final = 0x7F800000
-"""Bits of infinity as float32."""
+"""The bits of float32's infinity, as an integer."""
 
 
 def per_lane(numbers: Encoding) -> int:
@@ -67,12 +67,12 @@ def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
 
 
 def width(fields: int) -> int:
-    """Return the bits of a field with `fields` fields per lane."""
+    """Return the number of bits of each field if a lane has `fields` fields."""
     return 32 // fields
 
 
 def scale_log2(exponent: int, fan_in: int) -> int:
-    """Return k, where values of a packet with this exponent are multiplied by 2**k.
+    """Return the k for which values of a packet with this exponent are multiplied by 2**k.
 
     With e = max(exponent, 1) every magnitude is below 2**(e - 126), so that n of them times 2**k reach 2**31
     at most.
@@ -176,7 +176,7 @@ def hierarchical_error_bound(
 
 
 def log2_ceil(fan_in: int) -> int:
-    """Return the number of bits by which a sum of this number of ranks exceeds its terms."""
+    """Return the number of bits that a sum over `fan_in` ranks needs in addition to the bits of its terms."""
     if not 1 <= fan_in <= MAX_FAN_IN:
         raise ValueError(f"fan-in is {fan_in}, must be 1..{MAX_FAN_IN}")
     return (fan_in - 1).bit_length()

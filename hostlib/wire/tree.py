@@ -102,7 +102,7 @@ class Tree:
 
     @property
     def result_bitmap(self) -> int:
-        """Bitmap of every result: all contributions at the root."""
+        """Bitmap that every result carries: all children of the root have contributed."""
         return self.full_bitmap(wire.ROOT_NODE)
 
     def fan_in(self, node: int) -> int:
@@ -147,7 +147,9 @@ class Tree:
         return tuple(sorted(ranks))
 
     def missing(self, heard: Mapping[int, int]) -> tuple[int, ...]:
-        """Return the ranks, in order, whose contributions are missing; `heard`: bitmap of the sum by node.
+        """Return the ranks, in order, whose contributions are missing.
+
+        `heard` maps nodes to the bitmaps of their sums.
 
         If a missing child is a node with a bitmap in `heard`, that bitmap shows the missing ranks below it.
 

@@ -249,9 +249,9 @@ def test_a_life_is_told_in_words() -> None:
         "s1: gradient of child 0 of node 0: LOST on the link",
         "h1: gradient (resend+query) of child 0 of node 0: sent again",
         "s1: gradient (resend+query) of child 0 of node 0: added to slot 9",
-        "s1: gradient of child 1 of node 0: slot 9 is taken: on to the fallback server",
+        "s1: gradient of child 1 of node 0: slot 9 is taken: passed on to the fallback server",
         "s1: partial of child 1 of node 0: left, after 7.5 µs in the queue",
-        "h1: result of node 0, 2 of 2 in: delivered",
+        "h1: result of node 0, 2 of 2 children counted: delivered",
     ]
     assert timeline(life, 1, 5).missing == ()
 

@@ -98,7 +98,7 @@ class FileSwitch:
         """Wait until the switch has read all input and is idle. Raises ToolFailed after `DEADLINE_S`.
 
         The switch is idle if all its threads sleep at the same moment, as only another thread could wake one.
-        It was idle if two looks find all threads asleep, and no thread has run between the looks.
+        So it was idle if two checks find all threads asleep, and no thread has run between the two checks.
         """
         last: dict[str, tuple[str, str]] | None = None
 

@@ -73,7 +73,9 @@ def run_on_bmv2(
 
 
 def network_of_its_own() -> list[str]:
-    """Return the words to put before a command so that it runs without any network; empty if not allowed.
+    """Return the words to put before a command so that it runs without any network.
+
+    Return no words if this user may not make a network namespace.
 
     The switch's Thrift server listens at all addresses of the machine, and any client controls the switch.
     The switch needs no network: packets go through files, and P4Runtime through a Unix socket.
@@ -87,7 +89,9 @@ def network_of_its_own() -> list[str]:
 
 
 def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
-    """Return the arguments before and after the ports of a switch that shares no address with another.
+    """Return the arguments of a switch's command line that go before its ports and after its ports.
+
+    With these arguments the switch listens at no address that another switch uses.
 
     `known` is the help text of the switch's build. With Thrift port 0 the kernel chooses a free port, instead
     of 9090 for every switch. Notifications go through a file beside `socket`.

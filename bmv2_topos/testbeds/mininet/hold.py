@@ -40,7 +40,10 @@ def main() -> None:
 
 
 def _whole(network: Mininet) -> bool:
-    """Return whether the shells of all nodes still run; switch processes may have ended, and are reaped."""
+    """Return whether the shells of all nodes still run.
+
+    The switches' processes may have ended. Their exit statuses are read, so that no zombie processes remain.
+    """
     for switch in network.switches:
         switch.process.poll()
     return all(node.shell.poll() is None for node in (*network.hosts, *network.switches))
@@ -70,7 +73,7 @@ def make(state: State) -> Mininet:
 
 
 def _switch(state: State, switch: str) -> dict[str, Any]:
-    """Return the class and the parameters of a switch, which runs the same command as in the runner netns."""
+    """Return the class and the parameters of a switch that runs the same command as with runner netns."""
     kind = Bmv2Switch if state.program.target == BMV2 else EmbeddedSwitch
     socket = state.socket(switch)
     command = target_of(state.program).argv(state.topology, switch, state.program, socket)

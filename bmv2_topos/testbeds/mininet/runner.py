@@ -1,6 +1,6 @@
 """Testbeds whose nodes and links Mininet makes, in a separate process (`hold`).
 
-Namespaces have the same names, and everything else is set up in the same way, as with the runner netns.
+Namespaces have the same names as with the runner netns, and everything else is set up in the same way.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """BMv2 as a target: ``simple_switch_grpc``, the reference switch, with programs compiled by ``p4c``.
 
-BMv2 reads frames from raw sockets, so every frame must arrive cut to the MTU and with its checksums:
-`offloads` disables what leaves that to a network card. The kernel implements rates and queues (HTB) on BMv2's
-interfaces, and delay, loss and duplicates (netem) if it has that module. P4Runtime is at a Unix socket; every
-other port that BMv2 opens stays inside its namespace.
+BMv2 reads frames from raw sockets, so every frame must arrive cut to the MTU and with its checksums. By
+default the kernel leaves both to the network card; `offloads` disables this. The kernel implements rates and
+queues (HTB) on BMv2's interfaces, and delay, loss and duplicates (netem) if it has that module. P4Runtime is
+at a Unix socket; every other port that BMv2 opens stays inside its namespace.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from hostlib.launch import command_line
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"
 PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
-"""Packages built by the p4lang project; no release of Debian or Ubuntu has them."""
+"""Address of packages built by the p4lang project; no release of Debian or Ubuntu has these packages."""
 WIRE_PACKETS = 100_000
-"""Packets that netem may hold in addition to the queue's, because netem counts delayed packets, too."""
+"""Number of packets that netem may hold in addition to those in the queue, because netem also counts delayed
+packets."""
 
 
 class Bmv2Target:
@@ -145,7 +146,10 @@ def _shaping(testbed: str, switch: str, port: int, link: Link) -> Iterator[Comma
 
 
 def _queue(testbed: str, node: str, port: int, link: Link) -> Command:
-    """Return the command that makes the queue at an end of a link, below its rate limit if it has one."""
+    """Return the ``tc`` command that makes the queue at an end of a link.
+
+    If the end has a rate limit (HTB), the queue is its child.
+    """
     place = ("parent", "1:1", "handle", "2:") if link.rate_bps else ("root", "handle", "2:")
     held = link.queue_packets + (WIRE_PACKETS if link.delay_s >= LEAST_DELAY_S else 0)
     kind = ("netem", "limit", str(held), *what) if (what := _netem(link)) else ("pfifo", "limit", str(held))

@@ -13,7 +13,7 @@ from controller.vocabulary import Link, Topology
 EMBEDDED, BMV2 = "embedded", "bmv2"
 """Kinds of switches."""
 BURST_BYTES = 65_536
-"""Bytes that a host may send in a burst above its rate: one superframe."""
+"""Number of bytes that a host may send in a burst above its rate: one superframe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from hostlib.launch import command_line
 from p4src.programs import is_file
 
 HEADERS = 70
-"""Bytes of a frame before the lanes."""
+"""Number of bytes of a frame before its lanes."""
 
 
 class EmbeddedTarget:
@@ -33,7 +33,7 @@ class EmbeddedTarget:
             softswitch.p4info_once(text, name=name)
 
     def check_here(self, topology: Topology, program: Program) -> None:
-        """Raise PipelineError if a user's program cannot be built, before each switch reports it."""
+        """Raise PipelineError if a user's program cannot be built; else every switch would report this."""
         for name, text in _own(topology, program):
             softswitch.load(softswitch.compile_once(text, name=name), backend="compiled")
 
@@ -68,9 +68,9 @@ def _own(topology: Topology, program: Program) -> Iterator[tuple[str, str]]:
 def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
     """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
 
-    The switch itself limits its ports to their rates, so that programs see the queue, and delays and loses
-    packets, with its own random numbers; hosts limit their own interfaces. Captures keep headers only, which
-    is all that ``ina trace`` needs.
+    The switch itself limits its ports to their rates, so that programs see the queue. It also delays and
+    loses packets, with its own random numbers. Hosts limit their own interfaces. Captures keep headers only,
+    which is all that ``ina trace`` needs.
 
     Args:
         topology: The testbed's topology.

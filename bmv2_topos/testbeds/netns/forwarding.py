@@ -12,10 +12,10 @@ from controller.vocabulary import Topology
 
 
 def entries(topology: Topology, switch: str, up: Topology | None = None) -> list[TableEntry]:
-    """Return a switch's rows: one for each host's MAC, and one for the switch's IP address. No flooding.
+    """Return a switch's rows: one for each host's MAC, and one for the switch's own IP address.
 
-    Paths use only the part of the topology that is `up`; a host outside that part gets the row of a path
-    through the whole topology.
+    There are no rows for flooding. Paths use only the part of the topology that is `up`; a host outside that
+    part gets the row of a path through the whole topology.
     """
     bridges = [
         forwarding.bridge(topology.mac(host.name), next_port(topology, switch, host.name, up))
@@ -35,7 +35,7 @@ def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry
 
 
 def left_hosts(macs: Iterable[str]) -> list[TableEntry]:
-    """Return rows to delete for the MAC addresses of hosts that have left; the rows' port is arbitrary."""
+    """Return the rows to delete for the MAC addresses of hosts that have left; their port has no meaning."""
     return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 
 

@@ -13,13 +13,13 @@ from bmv2_topos.testbeds.netns.errors import BadName
 from controller.vocabulary import Topology
 
 MAX_INTERFACE = 15
-"""Most characters of an interface's name in Linux."""
+"""Maximum number of characters of an interface's name in Linux."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,31}")
 
 
 def slug(text: str) -> str:
-    """Return the default name of a topology's testbed.
+    """Return the default name of a testbed, from the name or the file of its topology.
 
     >>> slug("fat-tree:4"), slug("nets/my.yaml")
     ('fat-tree-4', 'my')

@@ -34,7 +34,7 @@ class InterfaceWatch:
             each.close()
 
     def __call__(self, address: str) -> SwitchReport | None:
-        """Return the port states of the switch at a P4Runtime address; None: its namespace is gone."""
+        """Return the port states of the switch at a P4Runtime address; None if its namespace is gone."""
         switch = self._of[address]
         try:
             if switch not in self._sockets:

@@ -19,7 +19,8 @@ class SwitchTarget(Protocol):
     lanes: int
     """Default number of values per packet."""
     queue_packets: int | None
-    """Number of packets that a port can hold, if small (a slow switch); None: enough for any window."""
+    """Number of packets that a port can hold, for a slow switch whose ports hold less than a window; None:
+    ports hold any window."""
     reports_ports: bool
     """Whether a switch reports which of its ports are down."""
 
@@ -62,5 +63,5 @@ TARGETS: Mapping[str, SwitchTarget] = {EMBEDDED: EmbeddedTarget(), BMV2: Bmv2Tar
 
 
 def target_of(program: Program) -> SwitchTarget:
-    """Return the kind of switch for a program."""
+    """Return the kind of switch that runs a program (`Program.target`)."""
     return TARGETS[program.target]

@@ -131,7 +131,7 @@ def temporary(name: str, topology: Topology, program: Program) -> Iterator[State
 
 
 def find(name: str | None) -> State:
-    """Return a testbed that is up; None: the only one. Raises NoTestbed."""
+    """Return the state of a running testbed; `name` None: of the only testbed. Raises NoTestbed."""
     state = store.load(name or store.the_only_one())
     if not state.complete:
         raise NoTestbed(
@@ -198,7 +198,7 @@ def run_step(command: Command) -> None:
 
 
 def _install(state: State, on_step: Callable[[str], None]) -> None:
-    """Write the rows of ordinary forwarding; a user's program may have no tables for them."""
+    """Write the rows of ordinary forwarding to all switches; a user's program may lack tables for them."""
     with controllers(state) as at:
         target_of(state.program).load(state.program, state.folder, at)
         for switch, controller in at.items():

@@ -34,7 +34,7 @@ class SlotRequest:
     placement: Placement
     _: KW_ONLY
     window: int
-    """Size of the range of PSNs that may be in flight."""
+    """Length of the range of PSNs that may be in flight."""
     slots: int = 0
     preempt: bool = False
     ageing: int = AGEING
@@ -123,7 +123,9 @@ class VirtualFleet(Fleet):
         return bool(places)
 
     def settle(self, asked: Iterable[tuple[str, int]] = ()) -> None:
-        """Finish moves that are over; begin moves that waited for them, and those in `asked` (switch, job).
+        """Finish moves that are over; begin moves that waited for them, and the moves in `asked`.
+
+        Each item of `asked` is a switch and a job.
 
         Jobs move independently of each other: two jobs may share slots until one of them has left.
         """

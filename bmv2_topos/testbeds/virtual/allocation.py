@@ -30,7 +30,8 @@ _PREFIX = "InaIngress.aggregator.slot_"
 _LOOKED_AT = ("bitmap", "generation", "flags")
 _FIRST_PERIOD_NS = 100_000
 _MOST_SLOTS = 512
-"""Most slots that a sample reads. On a larger switch it reads every n-th slot, and counts it n times."""
+"""Maximum number of slots that a sample reads. On a larger switch it reads every n-th slot, and counts it n
+times."""
 _SLOT_DONE = 0x03
 """Flags of a slot that holds a complete sum, of this node or of the job."""
 
@@ -56,7 +57,7 @@ def slots_in_use(fabric: Fabric, slots: int, present: Mapping[int, str]) -> dict
 
 
 class OccupancySampler:
-    """Samples the slots in use at equal intervals, which double whenever there are too many samples."""
+    """Samples the slots in use at equal intervals; too many samples double the interval."""
 
     def __init__(self, fabric: Fabric, settings: VirtualSettings, jobs: Iterable[str]) -> None:
         self._fabric = fabric
@@ -92,7 +93,7 @@ class OccupancySampler:
 
 
 Regions = Region | Mapping[str, Region]
-"""New slots of a job: one region for every switch, or regions by switch; other switches keep theirs."""
+"""New slots of a job: one region for every switch, or regions by switch; at other switches its slots stay."""
 
 Policy = Callable[[float, Mapping[str, RunningJob]], Mapping[str, Regions]]
 """Function of the time in seconds, and of the jobs on the switches by name, in the testbed's order.

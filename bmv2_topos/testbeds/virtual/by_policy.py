@@ -130,7 +130,8 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
             slots[above] = Region(0, 0)
     if not shares and not sums:
         raise TestbedError(
-            f"job {job.name!r} has no switch to sum it, and exclusive slots have no fallback server"
+            f"job {job.name!r}: no switch of its tree can sum, and with exclusive slots there is no"
+            " fallback server"
         )
     return Placement(
         job.hosts,
@@ -141,7 +142,11 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
 
 
 def ranks_of(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
-    """Return the job with one rank for each server; its exclusive slots are the fewest at any switch."""
+    """Return the job with one rank for each server.
+
+    Unless jobs share slots (`shares`), the job gets the size of the smallest of its regions as its number of
+    slots.
+    """
     straggler = job.straggler
     if straggler is not None:
         straggler = replace(straggler, rank=job.hosts.index(job.servers[straggler.rank]))
@@ -170,7 +175,7 @@ def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettin
 
 
 def packets_of(elements: int, job: Job, settings: VirtualSettings) -> int:
-    """Return the number of packets for one tensor: data packets, and earlier announcements of exponents."""
+    """Return the number of packets for one tensor, with those that only announce exponents."""
     data = max(1, -(-elements // (settings.lanes * per_lane(job.numbers))))
     in_flight = job.window or DEFAULT_WINDOW
     if not settings.shares:

@@ -42,34 +42,34 @@ class PortCounts:
             if name in switches
             for port, link in ports.items()
         }
-        """Counters of the port from each switch to each neighbour, by the names of both."""
+        """Counters of each switch port, by the name of the switch and of the neighbour at the port."""
         self._at_hosts = [port for (_, to), port in self._ports.items() if to not in switches]
         self._at_switches = [port for (_, to), port in self._ports.items() if to in switches]
         self._switches = switches
 
     @property
     def dropped_packets(self) -> int:
-        """Packets that found a queue full."""
+        """Number of packets dropped because a queue was full."""
         return sum(port.tx_queue_full + port.rx_queue_full for port in self._ports.values())
 
     @property
     def lost_packets(self) -> int:
-        """Packets lost by the links themselves."""
+        """Number of packets lost through the links' own loss."""
         return sum(port.tx_lost + port.rx_lost for port in self._ports.values())
 
     @property
     def host_bytes(self) -> int:
-        """Bytes on the links of hosts, both ways."""
+        """Bytes of frames on the links of hosts, in both directions."""
         return sum(port.rx_bytes + port.tx_bytes for port in self._at_hosts)
 
     @property
     def trunk_bytes(self) -> int:
-        """Bytes on the links between switches, both ways."""
+        """Bytes of frames on the links between switches, in both directions."""
         return sum(port.tx_bytes for port in self._at_switches)
 
     @property
     def link_bytes(self) -> dict[Directed, int]:
-        """Bytes on each link, by sender and receiver."""
+        """Bytes of frames on each link, by sender and receiver."""
         found = {}
         for (name, neighbour), port in self._ports.items():
             found[name, neighbour] = port.tx_bytes
@@ -98,7 +98,7 @@ class ReceivedPackets:
     lengths: array[int]
 
     def segments(self) -> Iterable[tuple[Bytes, int]]:
-        """Split the frames into runs of equal length; return each run's bytes and its frame length."""
+        """Group consecutive frames of equal length; return the bytes and the frame length of each group."""
         return segments(self.data, self.lengths)
 
 
@@ -145,7 +145,8 @@ class Fabric:
         self._hosts: dict[str, _Host] = {}
         self._cables: list[Cable] = []
         self._crossed: list[_Losses] = []
-        """Additional losses at each entrance of the cabling: the cables, then the hosts."""
+        """The loss set by `set_loss`, in addition to the link's own loss, for each entrance of `cabling`:
+        first one entrance for each direction of a cable, then one for each host."""
         self._losses: dict[frozenset[str], _Losses] = {}
         self._lengths: dict[tuple[int, int], array[int]] = {}
         for number, link in enumerate(topology.links):
@@ -190,7 +191,7 @@ class Fabric:
 
     @property
     def lost_packets(self) -> int:
-        """Number of packets lost through `set_loss`; the links' own losses are in the ports' statistics."""
+        """Number of packets lost through `set_loss`; losses by the links are in the ports' statistics."""
         return sum(losses.lost for losses in self._losses.values())
 
     def counted(self) -> PortCounts:
@@ -218,7 +219,7 @@ class Fabric:
                 self._recorder.collect(name, switch)
 
     def arrived(self) -> Sequence[int]:
-        """Return all ends at which packets have arrived since the last call, and possibly other ends."""
+        """Return all ends at which packets have arrived since the last call; other ends may be among them."""
         return self.cabling.waiting()
 
     # ------------------------------------------------------------------ hosts
@@ -233,7 +234,7 @@ class Fabric:
         return self._hosts[host].number
 
     def loses(self, host: str) -> bool:
-        """Return whether a host's link has additional loss now."""
+        """Return whether `set_loss` has given a host's link additional loss."""
         return self._hosts[host].losses.probability > 0
 
     def receive(self, host: str) -> ReceivedPackets | None:

@@ -68,13 +68,13 @@ class RunningJob:
     server: PolledServer | None = None
     """The job's fallback server, which stays when the job is withdrawn."""
     ends_ns: list[int] = field(default_factory=list)
-    """For each iteration: time at which all ranks had done it."""
+    """For each iteration: time at which all ranks had finished it."""
     restarts: int = 0
     gone: bool = False
     """True once the job is done, removed or refused: it will not be admitted again."""
     removed: bool = False
     refused: str | None = None
-    """Reason why the switches refused the job; None: they did not."""
+    """Reason why the switches refused the job; None: they have not refused it."""
     _gone_ns: int = 0
     _gradients: ExactGradients | None = None
     _outcomes: Counter[str] = field(default_factory=Counter)
@@ -82,7 +82,7 @@ class RunningJob:
     _compared: int = 0
 
     def admit(self, now: int) -> None:
-        """Admit the job to its switches, and start its workers at the iteration after those all have done.
+        """Admit the job to its switches, and start its workers at the first iteration that not all have done.
 
         Raises a ControllerError if the switches cannot take the job, unless `settings.report_refusals`.
         """
@@ -221,7 +221,7 @@ class RunningJob:
         return worker
 
     def facts(self) -> TracedJob:
-        """Return the places where the job's packets are captured, for `explain`."""
+        """Return the job as input of `explain`, with the places where its packets are captured."""
         host = self.request.placement.server
         port: End | None = None
         if host is not None:

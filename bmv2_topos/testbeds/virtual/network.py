@@ -100,7 +100,7 @@ class Network:
         """Time from which on links have no impairment but delay."""
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
-        """Numbers of packets lost, duplicated, held back and so on, by name."""
+        """Number of packets by what happened to them: lost, duplicated, held back and so on."""
         self._events: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
 
     # ------------------------------------------------------------------ time
@@ -171,7 +171,10 @@ class Network:
             self.send(host, HOST_PORT, data[at : at + length])
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Return an action that delivers a corrupted packet; None: drop it, for its wrong frame check."""
+        """Return an action that delivers a corrupted packet.
+
+        None: drop the packet, because its frame check sequence is wrong.
+        """
         return None
 
     def _note(self, node: str, wire: Wire, frame: bytes, fate: str) -> None:
@@ -192,7 +195,7 @@ class PortedSwitch(Protocol):
         """Process all events that are due."""
 
     def next_event_us(self) -> int | None:
-        """Return the time of the next event; None: never."""
+        """Return the time of the next event; None if there is none."""
 
 
 class SwitchNode:
@@ -270,7 +273,7 @@ class Station:
         self.wake(self._serve(self._network.now, arrivals))
 
     def wake(self, due: int) -> None:
-        """Call `serve` at this time at the latest; without effect if an earlier time is set already."""
+        """Call `serve` at the time `due` at the latest; without effect if an earlier time is set already."""
         if due < self._due:
             self._due = max(due, self._network.now)
             self._network.call_at(self._due, self._alarm, self._due)
@@ -284,7 +287,7 @@ class Station:
 
 
 def segments(data: bytes | bytearray, lengths: Sequence[int]) -> Iterator[tuple[NDArray[np.uint8], int]]:
-    """Split back-to-back frames into runs of equal length; yield each run's bytes and its frame length."""
+    """Group consecutive frames of equal length; yield the bytes and the frame length of each group."""
     whole = np.frombuffer(data, np.uint8)
     start = at = 0
     for i in range(1, len(lengths) + 1):

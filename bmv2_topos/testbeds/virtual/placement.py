@@ -45,7 +45,7 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
 
 
 def check_tree(topology: Topology, tree: Tree) -> None:
-    """Raise BadSpec, naming the first one, if the topology lacks a switch or a link of the tree."""
+    """Raise BadSpec if the topology lacks a switch or a link of the tree; it names the first missing one."""
     for switch in tree.switches:
         if switch not in topology.ports:
             raise BadSpec(f"{switch!r} is in the tree and is not a switch")
@@ -69,7 +69,8 @@ class Placement:
     """The switches between the job's hosts and the root; None: the topology's tree of shortest paths.
     Switches that do not aggregate, and switches without slots for the job, forward its packets unchanged."""
     regions: Mapping[str, Region] | None = None
-    """Slots that the job may use, by switch, if jobs share slots; None: as in the job file, or all."""
+    """Slots that the job may use, by switch, if jobs share slots; None: the job file decides, by default all
+    slots."""
 
     def tree_on(self, topology: Topology) -> Tree:
         """Return the job's tree: `tree`, or the topology's tree of shortest paths."""

@@ -30,7 +30,7 @@ class Recorder:
         self._hosts: list[Record] = []
 
     def watch(self, switch: Switch) -> None:
-        """Capture a switch from now on."""
+        """Capture the packets at all ports of a switch from now on."""
         switch.capture(CaptureSettings(notes=_NOTES, snap=SNAP, capacity=_CAPACITY))
 
     def collect(self, name: str, switch: Switch) -> None:

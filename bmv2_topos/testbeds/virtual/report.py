@@ -25,7 +25,7 @@ class Prediction:
     rate_bps: Mapping[str, float]
     """Rate of each job's gradients while it communicates, by name; jobs on one server are left out."""
     iteration_s: Mapping[str, float]
-    """Time of an iteration of each job at that rate."""
+    """Time of an iteration of each job at its rate in `rate_bps`, in seconds, by name."""
     link_bytes: Mapping[Directed, int]
     """Bytes of frames on each link over the whole run, if every packet gets its slot and none is lost."""
 
@@ -49,9 +49,10 @@ class JobReport:
     jct_s: float | None
     """Job completion time, from the start to the last sum; None: the job was removed or refused."""
     iteration_s: tuple[float, ...]
-    """Duration of each iteration: from the previous end to its own, when the last rank has its last sum."""
+    """Duration of each iteration, from the end of the previous one to its own end. An iteration ends when the
+    last rank has its last sum."""
     sent_packets: int
-    """Packets sent by the job's workers, resends included."""
+    """Number of packets sent by the job's workers, resends included."""
     resent_packets: int
     outcomes: Mapping[str, int]
     """Number of packets by outcome, over all switches."""
@@ -86,7 +87,7 @@ class JobReport:
 
     @property
     def aggregated_share(self) -> float:
-        """Fraction of the job's contributions that switches added to slots; the others found no slot."""
+        """Fraction of the job's contributions that switches added to slots; all others found no slot."""
         return _aggregated_share([self])
 
     @property
@@ -104,7 +105,8 @@ class FlowReport:
     packet_bytes: int
     sent_packets: int
     arrived_packets: int
-    """Packets that arrived; the others were lost, dropped, or still in flight at the end of the run."""
+    """Number of packets that arrived. The other packets were lost, dropped, or still in flight at the end of
+    the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +121,9 @@ class Report:
     slots: int
     """Number of slots of all aggregating switches together."""
     dropped_packets: int
-    """Packets dropped because a queue was full."""
+    """Number of packets dropped because a queue was full."""
     lost_packets: int
-    """Packets lost by the links."""
+    """Number of packets lost by the links."""
     flows: tuple[FlowReport, ...] = ()
     host_bytes: int = 0
     """Bytes of frames on the links of hosts, in both directions, including the fallback servers' hosts."""

@@ -21,7 +21,7 @@ SWITCH_MAC, SWITCH_IP = "02:00:00:00:ff:01", "10.0.255.1"
 
 
 def endpoints(topology: Topology, host: str, port: int = wire.INA_UDP_PORT) -> wire.Endpoints:
-    """Return the addresses for packets from a host's UDP port; no switch reads the destination address."""
+    """Return the addresses in packets from a host's UDP port; no switch reads the destination address."""
     return wire.Endpoints(topology.mac(host), SWITCH_MAC, topology.ip(host), SWITCH_IP, port)
 
 
@@ -29,7 +29,10 @@ class FallbackHost:
     """A fallback server for the jobs that were added to it. Times are nanoseconds."""
 
     def __init__(self, make_core: Callable[[], FallbackCore], send: Send, *, batch: int) -> None:
-        """Send up to `batch` packets at a time with `send`; `make_core` is called at each (re)start."""
+        """Make a server that sends up to `batch` packets at a time with `send`.
+
+        `make_core` is called now and at each restart.
+        """
         self._make_core = make_core
         self._send = send
         self._core = make_core()
@@ -39,7 +42,8 @@ class FallbackHost:
         self._deaf_until = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        """Bytes of whole frames, received and sent since the server was made, across restarts."""
+        """`received_bytes` and `sent_bytes` count whole frames since the server was made; restarts do not
+        reset them."""
 
     def add_job(self, job: FallbackJob) -> None:
         """Serve a job from now on."""
@@ -61,7 +65,10 @@ class FallbackHost:
         self._deaf_until = now + down_ns
 
     def counts(self) -> dict[int | None, Counter[str]]:
-        """Return the counters across restarts, by job id; under None, of packets without a job."""
+        """Return the counters by job id, which restarts do not reset.
+
+        The key None has the counters of packets without a job.
+        """
         counts = defaultdict(Counter, {job: Counter(found) for job, found in self._counts.items()})
         for job, found in self._core.statistics().items():
             counts[job].update(found)

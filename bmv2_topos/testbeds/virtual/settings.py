@@ -124,14 +124,16 @@ Prioritize = Callable[[Urgency, tuple[int, int], int], int]
 of layers, and the time in nanoseconds."""
 
 PROGRAM_SLOTS = 8192
-"""Slots that programs are compiled for, at least; a testbed with fewer slots uses a part of them."""
+"""Minimum number of slots that programs are compiled for; a testbed with fewer slots uses only a part of
+them."""
 
 DEFAULT_WINDOW = 128
-"""Packets in flight by default: twice as many as a round trip of 17 µs holds, at 10 Gb/s and 64 lanes."""
+"""Default number of packets in flight: twice as many as are sent in a round trip of 17 µs, at 10 Gb/s and 64
+lanes."""
 
 
 FAST_BPS: Final = 1e9
-"""Rate from which on links need no extra time in time-outs (`VirtualSettings.slower`)."""
+"""Rate in bits/s: time-outs need no extra time for links of at least this rate (`VirtualSettings.slower`)."""
 
 _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02, probe_s=0.000005)
 
@@ -156,8 +158,8 @@ class VirtualSettings:
     """Interval at which hosts look at arrived packets, like interrupt coalescing of a network card. It makes
     every round trip longer by up to this time, and the simulation faster in proportion."""
     rto: RtoLimits = _RTO
-    """Limits of workers' time-outs on links of at least `FAST_BPS`. Real workers have longer ones by default,
-    because of the scheduler of a real machine."""
+    """Limits of workers' time-outs on links of at least `FAST_BPS`. Real workers have longer time-outs by
+    default, because of the scheduler of a real machine."""
     remind_s: float = 0.0001
     """Shortest wait of a fallback server for missing contributions before it sends a reminder."""
     remind_max_s: float = 0.02
@@ -171,7 +173,7 @@ class VirtualSettings:
     samples: int = 100
     """Maximum number of samples of the slots in use; a run gets at least half as many. 0: no samples."""
     cores: Cores = COMPILED
-    """Makers of the protocol cores on the hosts."""
+    """Functions that make the protocol cores of the hosts."""
     ageing: int = AGEING
     """Amount by which a slot's priority falls with each packet that finds the slot taken."""
     prioritize: Prioritize = Urgency.priority
@@ -180,7 +182,7 @@ class VirtualSettings:
     """Whether a packet that collided is hashed to another slot, in programs with salted slots (atp)."""
 
     def slower(self, slack_s: float) -> VirtualSettings:
-        """Return settings with longer time-outs, for links where a window takes `slack_s` longer.
+        """Return the settings with longer time-outs, for links where a window takes `slack_s` longer.
 
         A window that is sent at once makes round trips longer by this time. A worker that took the delay for
         a loss would send waiting packets again, and so delay them further.

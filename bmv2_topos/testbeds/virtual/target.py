@@ -162,7 +162,7 @@ class PipelineTarget:
             )
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
-        """Read the entry of a table with this match, None if there is none."""
+        """Read the entry of a table with this match; None if there is no such entry."""
         return next((row for row in self._rows(table) if row.match == match), None)
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:

@@ -154,7 +154,7 @@ class VirtualTestbed:
         self._stall = StallCheck(settings.patience_s)
         self._turns = HostTurns(self.fabric, interfaces, quick=quick)
         self._owners: list[str] = []
-        """Job name for each seat in `_turns`; "" for a flow."""
+        """Name of the job that owns each seat in `_turns`; "" for a flow."""
         self._seated = False
         """False if seats must be assigned anew, because stations or the additional losses have changed."""
 
@@ -312,7 +312,7 @@ class VirtualTestbed:
 
 
 def unsupported(fault: Fault) -> str:
-    """Return the reason why virtual time cannot apply a fault while jobs run; "": it can."""
+    """Return the reason why virtual time cannot apply a fault while jobs run; "" if it can."""
     match fault:
         case Kill(job=job, rank=rank):
             return (
@@ -329,7 +329,7 @@ def unsupported(fault: Fault) -> str:
 
 
 def _in_turn(faults: Iterable[Fault]) -> Iterator[TimedFault]:
-    """Yield the faults and, for each temporary loss of a link, a fault that ends it."""
+    """Yield the faults and, after each temporary loss of a link, a fault that ends this loss."""
     for fault in faults:
         assert not isinstance(fault, Kill)
         yield fault

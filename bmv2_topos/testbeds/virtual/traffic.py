@@ -26,7 +26,7 @@ from hostlib.core.state import NEVER
 
 LEAST_BYTES = 60
 MOST_BYTES = 9000
-"""Least and greatest length of a flow's frames, in bytes."""
+"""`LEAST_BYTES` and `MOST_BYTES`: bounds of the length of a flow's frames, in bytes."""
 
 _AHEAD_NS = 100_000
 
@@ -42,7 +42,7 @@ class Flow:
     packet_bytes: int = 1500
     """Length of a whole frame."""
     arrivals: Literal["constant", "poisson"] = "constant"
-    """Times between packets: all the same (constant), or exponentially distributed (poisson)."""
+    """Times between packets: always the same (constant), or exponentially distributed (poisson)."""
     start_s: float = 0.0
     end_s: float | None = None
     """Time at which the flow ends; None: the end of the run."""
@@ -69,7 +69,7 @@ class Flow:
 
 
 def random_flows(topology: Topology, count: int, rate_bps: float, seed: int) -> list[Flow]:
-    """Draw Poisson flows between random hosts; as long as there are enough, no two flows share a host.
+    """Draw Poisson flows between random hosts; if there are enough hosts, no two flows share a host.
 
     Args:
         topology: The network; hosts for fallback servers are not used.

@@ -5,7 +5,7 @@ turn at a tick if a packet may have arrived for it, or if it is due. Which seat 
 tick. In most turns a worker in the middle of a sum receives results and sends further packets, or a sink
 counts packets: these turns are taken in C (``turns.c``), which calls the engine and the host library
 directly. Turns are taken in Python if a sum begins or ends, if computing has ended, or if a congestion
-control must be called; and at hosts with a fallback server or several workers, always.
+control must be called. At hosts with a fallback server or several workers, all turns are taken in Python.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class HostTurns:
         self._by_end = _ByEnd(np.zeros(0, np.uint32), fabric.hosts)
 
     def assign_seats(self, seated: Sequence[Pollable]) -> None:
-        """Assign new seats, to these objects only; each has a turn at the next tick."""
+        """Replace all seats: each of these objects gets one, and has a turn at the next tick."""
         self.sync()
         self._seated = list(seated)
         self._seats = seats = np.zeros(len(self._seated), _SEAT)
@@ -127,7 +127,7 @@ class HostTurns:
             self._sync_worker(int(number))
 
     def due(self) -> int:
-        """Return the earliest time at which a seat is due; NEVER: none is."""
+        """Return the earliest time at which a seat is due; NEVER if no seat is due."""
         return int(self._seats["due"].min(initial=NEVER))
 
     def run_tick(self, now: int, tick: int) -> set[int]:
@@ -211,7 +211,7 @@ class _ByEnd:
         self.order = np.argsort(ends, kind="stable").astype(np.uint32)
         """All seats, sorted by end."""
         self.first = np.zeros(count + 1, np.uint32)
-        """Index in `order` of the first seat of each end; last, the number of all seats."""
+        """Index in `order` of the first seat of each end. The last item is the number of all seats."""
         self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
 
     def seats(self, end: int) -> NDArray[np.uint32]:

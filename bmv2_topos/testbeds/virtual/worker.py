@@ -94,7 +94,7 @@ class Training:
                 self._enter_pass(at, backward=True)
 
     def summed(self, layer: int, now: int) -> None:
-        """Record that a layer's tensor is summed, in the order in which they were `ready`."""
+        """Record that a layer's tensor is summed; call it for the tensors in their order in `ready`."""
         self._summed.add(layer)
         if layer == 0:  # the last of its iteration
             self.done += 1
@@ -136,8 +136,8 @@ class Training:
 _SHIFTS = 997  # a prime: number of tensors after which values repeat
 _LARGEST = 15.0
 _ROUNDED, _TO = 1.5, 2.0
-"""Values for encodings that cannot hold 1 exactly: 1.5, which is rounded to 2, the unit of a packet whose
-largest value is from 1 to 2."""
+"""Values for encodings that cannot hold 1 exactly: all are 1.5, and every packet rounds them to 2. A packet
+whose largest value is from 1 to 2 has the unit 2 in such an encoding."""
 
 
 def largest_exact(workers: int, numbers: Encoding) -> int:
@@ -253,7 +253,7 @@ class CheckedCongestion:
         return self._compared(self._inner.start(window))
 
     def on_round(self, outcome: Round) -> Limits:
-        """Report a round to the congestion control; return its limits, compared with the other ranks'."""
+        """Report a round to the congestion control; return its new limits, compared as in `start`."""
         self._number += 1
         self._digest = hash((self._digest, outcome))
         return self._compared(self._inner.on_round(outcome))
@@ -279,9 +279,9 @@ class TrainingWorker:
         priority: int | Prioritize,
         now: int,
     ) -> None:
-        """Start the worker; `priority` is the priority of all its sums, or a function that computes each."""
+        """Start the worker; `priority` is the priority of all its sums, or a function that computes them."""
         self.on_sum: Callable[[Sum], None] | None = None
-        """Called with every finished sum."""
+        """Function to call with every finished sum; None: no function."""
         self._begun = now
         self.host = socket.host
         self.port = socket.port
