@@ -10,9 +10,9 @@ and failures are exceptions of `ina.errors`.
 `hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
 `agents`               start processes on other machines, by ssh or the like
 `executor`             runs that outlive the controller: each a process (`runner`), here or by an engine
-`orders`               the order that starts such a run, and the run's status
+`orders`               what a runner must do (`RunOrder`), and the status that it reports
 `job_file`             jobs of a job file, and the options that override it
-`metrics`              metrics of jobs that ran
+`metrics`              metrics of ended jobs
 =====================  =========================================================================
 """
 

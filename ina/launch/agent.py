@@ -45,7 +45,7 @@ that environment."""
 ALIVE_S: Final = 0.5
 SILENCE_S: Final = 20.0
 START_S: Final = 120.0
-"""Longest wait for the request to start ranks, which comes once all machines are ready."""
+"""Maximum time, in s, to wait for the request to start ranks. ``ina run`` sends it once all agents run."""
 
 
 class MachineAgent:
@@ -62,7 +62,7 @@ class MachineAgent:
         self._orders: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
 
     def run(self) -> None:
-        """Report this machine, start the requested ranks, and return once all of them have ended."""
+        """Send the first line (``here``), start the requested ranks, and return once all have ended."""
         threading.Thread(target=self._listen, daemon=True).start()
         with server_address("") as store:
             self._say({"here": {"version": version(), "store": store.getsockname()[1]}})
@@ -71,7 +71,7 @@ class MachineAgent:
                     self._serve(order)
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Report that a rank has ended; `Workers` calls it."""
+        """Send ``ina run`` the exit status of a rank; `Workers` calls this method."""
         self._say({"exit": [rank, status, reason]})
 
     def _serve(self, order: Mapping[str, Any]) -> None:

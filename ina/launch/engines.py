@@ -18,9 +18,9 @@ from ina.launch.slurm_runs import SlurmRuns
 from ina.launch.spec import SSH
 
 LOCAL_ENGINES: tuple[Engine, ...] = ("local", "slurm", "ray")
-"""Engines for the hosts of a testbed."""
+"""Engines that can start workers on the hosts of a testbed."""
 REMOTE_ENGINES: tuple[Engine, ...] = ("ssh", "slurm", "ray")
-"""Engines for the machines of a cluster file."""
+"""Engines that can start workers on the machines of a cluster file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,10 @@ class EngineChoice:
 
     Attributes:
         engine: Its name.
-        licence: With Slurm: name of the licence; a job uses as many as it has slots of its own. "": none.
-        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        licence: Only with Slurm: name of the Slurm licence that stands for slots. A job requests one licence
+            for each of its exclusive slots. "": jobs request no licences.
+        launch_with: Only with ssh: template of the command that starts a command on a machine
+            (`agents.launch_command`).
         passed: Names of environment variables that jobs' commands get besides `launcher.SETTINGS`.
     """
 

@@ -1,4 +1,7 @@
-"""Records as numbers, strings, lists and dicts, and back: for storage, and messages to other processes."""
+"""Converts records to numbers, strings, lists and dicts, and back.
+
+In that form, records are stored, and sent to other processes.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ def plain(record: object) -> Any:
 def record_of(kind: type[T], found: object) -> T:
     """Return the record that `plain` converted to `found`; missing fields have their defaults.
 
-    Raises ValueError, with the path of the wrong value, as in ``$.jobs[0].name``, and the errors of `kind`.
+    Raises ValueError with the path of a wrong value, such as ``$.jobs[0].name``, and any error that the
+    constructor of `kind` raises.
     """
     return msgspec.convert(found, kind, dec_hook=lambda kind, ends: kind(*ends))
