@@ -1,4 +1,4 @@
-"""Common parts of routes: the author of a request, the service, parameters, and answers in JSON."""
+"""What the routes have in common: their parameters, the author of a request, and answers in JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ina.service.records import JobRecord
 from ina.service.tokens import Person
 
 MAX_PAGE = 1_000
-"""Largest number of jobs, or of lines of the log, in one answer."""
+"""Maximum number of jobs, or of lines of the log, in one answer."""
 
 
 class Json(Response):
@@ -27,14 +27,14 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Return the content as JSON; bytes are JSON already, and are not changed."""
+        """Convert `content` to JSON. Content of type bytes must be JSON already, and is not changed."""
         if isinstance(content, bytes):
             return content
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 async def service_of(request: Request) -> Daemon:
-    """Return the service. Raises Problem until the service is ready."""
+    """Return the service that answers a request. Raises Problem until the service is ready."""
     service: Daemon = request.app.state.service
     if service.ready:
         raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
