@@ -113,7 +113,7 @@ class Daemon(ServiceLoop):
 
     @property
     def changes(self) -> Hashable:
-        """A value that differs from earlier ones after each decision, and after a run has begun or ended."""
+        """A value that changes with each decision, and whenever a run begins or ends."""
         return self._ledger.changes, len(self._ledger.holds)
 
     @property
