@@ -1,4 +1,4 @@
-"""Sends each fallback server the jobs that are placed on it, and restarts fallback servers after their end."""
+"""Sends each fallback server the jobs that are placed on it, and restarts ended fallback servers."""
 
 from __future__ import annotations
 

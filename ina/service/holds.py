@@ -1,7 +1,8 @@
 """Held runs: the runs that may have workers, or entries on switches and fallback servers.
 
 A held run is stored before the first effect on it, and removed after the last one, so that no run is
-forgotten if the daemon dies."""
+forgotten if the daemon dies.
+"""
 
 from __future__ import annotations
 

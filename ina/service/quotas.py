@@ -1,9 +1,9 @@
-"""Quotas and reservations of tenants: which jobs the core gets, and why other jobs wait. Pure.
+"""Quotas and reservations of tenants: which jobs the core gets now, and why other jobs wait. Pure.
 
-A job uses its tenant's quota from when the core gets it until it is over, whether it runs or waits. Jobs that
-must wait for the quota are passed to the core in order of arrival per tenant: one tenant's jobs do not block
-another tenant's. The number of jobs that a tenant may submit in a minute is limited by a token bucket
-(`Rates`).
+A job uses its tenant's quota from its submission to the core until it is over, whether it runs or waits
+there. The jobs of one tenant that must wait for the quota are submitted to the core in order of arrival; they
+do not block other tenants' jobs. A token bucket limits the number of jobs that a tenant may submit in a
+minute (`Rates`).
 
 >>> shares = Quotas(16, {"a": Quota("a", gpus=8)})
 >>> shares.take("one", "a", 6)
@@ -34,9 +34,9 @@ class Quota:
 
     Attributes:
         tenant: The tenant's name.
-        gpus: Most GPUs that the tenant's jobs may use at once; None: no limit.
-        reserved: Number of GPUs that other tenants' jobs do not use.
-        per_minute: Most jobs that the tenant may submit in a minute; None: no limit.
+        gpus: Maximum number of GPUs that the tenant's jobs may use at once; None: no limit.
+        reserved: Number of GPUs that are kept free for this tenant's jobs.
+        per_minute: Maximum number of jobs that the tenant may submit in a minute; None: no limit.
     """
 
     tenant: str
@@ -63,7 +63,7 @@ class Quota:
 
 
 class QuotaState(NamedTuple):
-    """A tenant's quota, the GPUs that its jobs use of the quota, and the jobs that wait for the quota."""
+    """A tenant's quota, the number of GPUs that its jobs use, and the ids of jobs that wait for the quota."""
 
     quota: Quota
     used: int
@@ -77,7 +77,7 @@ class _Wish(NamedTuple):
 
 
 class Quotas:
-    """The division of `gpus` GPUs among tenants: quotas, GPUs in use, and jobs that wait."""
+    """Decides which jobs of tenants may use some of `gpus` GPUs now, and which must wait for a quota."""
 
     def __init__(self, gpus: int, quotas: Mapping[str, Quota] | None = None) -> None:
         self.gpus = gpus
@@ -86,15 +86,15 @@ class Quotas:
         self._inside: dict[str, _Wish] = {}
         self._outside: dict[str, _Wish] = {}
         self._used: Counter[str] = Counter()
-        """GPUs of the jobs that the core has, by tenant."""
+        """By tenant, the number of GPUs of its jobs that the core has."""
 
     @property
     def waiting(self) -> Collection[str]:
-        """The jobs that wait for their tenants' quotas."""
+        """Ids of the jobs that wait for their tenants' quotas."""
         return self._outside.keys()
 
     def check(self, quota: Quota) -> None:
-        """Raise BadSpec if a quota, with the other tenants' quotas, would reserve more GPUs than exist."""
+        """Raise BadSpec if this quota and the other tenants' quotas together reserve more GPUs than exist."""
         others = sum(each.reserved for each in self.quotas.values() if each.tenant != quota.tenant)
         if others + quota.reserved > self.gpus:
             raise BadSpec(
@@ -103,12 +103,12 @@ class Quotas:
             )
 
     def never(self, tenant: str, gpus: int) -> str:
-        """Return why a tenant's job of `gpus` GPUs could never start; "": it could."""
+        """Return why a tenant's job that needs `gpus` GPUs can never start; "": it can."""
         most = self._most(tenant)
         return "" if gpus <= most else f"tenant {tenant} may use {plural(most, 'GPU')}; the job needs {gpus}"
 
     def take(self, job: str, tenant: str, gpus: int) -> str:
-        """Add a job; return why it must wait for its tenant's quota, or "" if the core may have it now."""
+        """Add a job that needs `gpus` GPUs; return why it must wait, or "" if the core may have it now."""
         wish = _Wish(job, tenant, gpus)
         why = self._why(wish)
         before = (
@@ -123,11 +123,11 @@ class Quotas:
         return why
 
     def again(self, job: str, tenant: str, gpus: int) -> None:
-        """Count the GPUs of a job that is retried; it does not wait for its tenant's quota again."""
+        """Add a job that is retried. It does not wait for its tenant's quota, but its GPUs count."""
         self._enter(_Wish(job, tenant, gpus))
 
     def end(self, job: str) -> list[str]:
-        """Record that a job is over; return the waiting jobs that the core may have now, in order."""
+        """Remove a job that is over; return the waiting jobs that the core may have now, in order."""
         self._leave(job)
         self._outside.pop(job, None)
         return self._admitted()
@@ -138,7 +138,10 @@ class Quotas:
         return self._admitted()
 
     def resize(self, gpus: int) -> list[str]:
-        """Set the number of GPUs, even below the reservations; return the jobs that the core may have now."""
+        """Set the number of GPUs; return the waiting jobs that the core may have now.
+
+        `gpus` may be smaller than the number of reserved GPUs.
+        """
         self.gpus = gpus
         return self._admitted()
 
@@ -158,7 +161,7 @@ class Quotas:
         )
 
     def states(self) -> list[QuotaState]:
-        """Return the quota of each tenant that has one, with its usage."""
+        """Return the quota and the usage of each tenant that has a quota, by the tenants' names in order."""
         return [
             QuotaState(
                 quota,
@@ -219,7 +222,10 @@ class Quotas:
 
 
 class Rates:
-    """The rates of submission: each tenant has a token bucket with a minute's jobs, which is full at first.
+    """Limits the number of jobs that tenants submit in a minute.
+
+    Each tenant has a token bucket. It holds as many jobs as the tenant may submit in a minute, and is full at
+    first.
 
     >>> limits = Rates()
     >>> alice = Quota("alice", per_minute=6)
@@ -233,10 +239,13 @@ class Rates:
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
-        """By tenant, the bucket's last level, and the time of that."""
+        """By tenant, the number of jobs left in its bucket after its last submission, and the time of that."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Raise TooMany if a tenant may not submit `jobs` jobs now, BadSpec if it never may at once."""
+        """Raise TooMany if a tenant may not submit `jobs` jobs now.
+
+        Raises BadSpec if these are more jobs than it may submit in a minute. `quota` is the tenant's quota.
+        """
         if quota is None or quota.per_minute is None:
             return
         most = quota.per_minute
@@ -252,7 +261,7 @@ class Rates:
             )
 
     def take(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Record that a tenant has submitted this number of jobs."""
+        """Record that the tenant of `quota` has submitted `jobs` jobs."""
         if quota is not None and quota.per_minute is not None:
             level = self._level(quota.tenant, quota.per_minute, now_s)
             self._buckets[quota.tenant] = level - jobs, now_s
