@@ -115,7 +115,7 @@ class Network:
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
         """By switch, the cluster for which its forwarding entries were computed, and these entries."""
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
-        """By switch, the cluster whose forwarding entries it got last, and its `Revision` before that write."""
+        """By switch, the cluster whose forwarding entries it got last, and its `Revision` before that."""
         self._program = program
         self._offers = None if program is None else program.offers()
 

@@ -239,7 +239,7 @@ class Rates:
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
-        """By tenant, the number of jobs left in its bucket after its last submission, and the time of that."""
+        """By tenant, the number of jobs left in its bucket after its last submission, and the time then."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
         """Raise TooMany if a tenant may not submit `jobs` jobs now.
