@@ -11,9 +11,9 @@ output     ``{"here": {"version": text, "store": port}}``   first; `store` is a 
            ``{"failed": reason}``                           the ranks could not be started
            ``{"done": processes}``                          last; number of processes that ranks had
                                                             left running, and that are now ended
-input      ``{"start": {"command": [...],                   once; variables of each rank, and
-           "folder": path, "variables": [{...}],            patterns of inherited ones (null: all)
-           "inherited": [...]}}``
+input      ``{"start": {"command": [...],                   once; `variables` has those of each rank,
+           "folder": path, "variables": [{...}],            `inherited` patterns of variables that all
+           "inherited": [...]}}``                           ranks inherit from the agent (null: all)
            ``{"alive": true}``                              every `ALIVE_S`
 =========  ===============================================  =======================================
 

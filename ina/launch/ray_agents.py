@@ -42,7 +42,7 @@ def connect() -> None:
 
 
 class RayNode(NamedTuple):
-    """A living node of Ray."""
+    """A living node of Ray: its node id, its IP address, and whether it has GPUs."""
 
     number: str
     address: str
@@ -112,7 +112,7 @@ class AgentActor:
     def lines(self) -> list[str] | None:
         """Return the lines that the agent has written since the last call; None: the agent has ended.
 
-        Without lines, wait for one, at most `SAY_S`.
+        If there are no lines, wait up to `SAY_S` seconds for one.
         """
         over = not self._thread.is_alive()
         found = []
@@ -134,15 +134,15 @@ class RayAgent(Agent):
         self._reader.start()
 
     def ended(self) -> str | None:
-        """Return why the agent has ended; None while it runs."""
+        """Return why the agent has ended, as text for users; None while it runs."""
         return self._ended
 
     def say(self, message: object) -> None:
-        """Send a message; without effect if the agent is gone."""
+        """Send a message to the agent; do nothing if the agent is gone."""
         self._actor.hear.remote(json.dumps(message))
 
     def close(self) -> None:
-        """End the agent and its processes."""
+        """Request the end of the agent and of the ranks that it started, and return at once."""
         self._actor.hear.remote(None)
 
     def wait(self, patience_s: float) -> None:

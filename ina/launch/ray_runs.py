@@ -80,7 +80,7 @@ class RayRuns(LocalRuns):
         }
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Use the servers of this changed cluster for runs that start from now on."""
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         self._cluster = cluster
 
     def close(self) -> None:

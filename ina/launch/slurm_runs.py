@@ -149,7 +149,7 @@ class SlurmRuns(RunFolders):
             ):
                 return  # its remaining processes are on nodes that are gone
             if waited_s > FINISH_S + 2 * STOP_S:
-                raise RunnerGone(f"{self.shown(number)}: it does not end")
+                raise RunnerGone(f"{self.shown(number)}: the Slurm job does not end")
             time.sleep(LOOK_S / 4)
 
     def status(self, number: int) -> RunStatus | None:
@@ -179,7 +179,7 @@ class SlurmRuns(RunFolders):
         return bool(self._live(number))
 
     def forget(self, number: int) -> None:
-        """Remove the files of a run that is over, but not its ranks' output."""
+        """Remove the files of a run that is over; keep the files with its ranks' output."""
         self._failed_s.pop(number, None)
         with self._lock:
             self._submitted.pop(number, None)
@@ -195,7 +195,7 @@ class SlurmRuns(RunFolders):
         """Return the number and state of a run's Slurm job, as text."""
         job = self._latest(number)
         if job is None:
-            return "Slurm has no job for it"
+            return "Slurm has no job for this run"
         return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
 
     def gone(self) -> Mapping[str, str]:
@@ -212,7 +212,7 @@ class SlurmRuns(RunFolders):
         return found
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Use the servers of this changed cluster for runs that start from now on."""
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         self._cluster = cluster
 
     def close(self) -> None:

@@ -248,8 +248,8 @@ class FabricNetwork(Network):
         if lease_wait_s is not None and not self._told:
             self._told = True
             _log.warning(
-                "no room for the job: %s; waiting up to %.0f s to see whether the jobs on the switch"
-                " still have a holder",
+                "no room for the job: %s; waiting up to %.0f s to see whether the processes of the jobs on"
+                " the switch are alive",
                 error,
                 lease_wait_s,
             )
@@ -277,13 +277,13 @@ class FabricNetwork(Network):
         return held
 
     def leave(self, held: FabricJob) -> None:
-        """Add the counters to the result of a job or a group, and remove it from all switches and servers."""
+        """Add the counters to a job's or group's result; remove it from the switches and fallback server."""
         del self.held[held.spec.job.name]
         with held.undone:
             held.count()
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Add the counters to a job's result, and remove the job from the switches and fallback server."""
+        """Add the counters to a job's result; remove the job from the switches and the fallback server."""
         for held in [each for each in list(self.held.values()) if each.tree.job == admission.job]:
             self.leave(held)
 

@@ -45,11 +45,12 @@ class ExternalJob:
     """A job whose workers another launcher starts.
 
     Attributes:
-        name: The job's name. spec: The job's ranks by machine, and how they run. known_as: Names and
-        addresses of each machine, by which the controller identifies the machine. keys: Further keys of the
-        job's ``[[job]]`` table. iteration_bytes: Number of bytes that the job sums in an iteration, from
-        which its progress is computed;
-            None: unknown.
+        name: The job's name.
+        spec: The job's ranks by machine, and how they run.
+        known_as: Names and addresses of each machine, by which the controller identifies the machine.
+        keys: Further keys of the job's ``[[job]]`` table.
+        iteration_bytes: Number of bytes that the job sums in an iteration, from which its progress is
+            computed; None: unknown.
         wait_s: Maximum time, in s, to wait for admission.
         listen: Address of this machine at which ranks meet; None: all ranks are on this machine.
     """

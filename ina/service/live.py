@@ -50,11 +50,12 @@ class WorkerOptions:
     """How the workers of jobs run.
 
     Attributes:
-        on_output: Called with the workers' output. takes_turns: Whether jobs take turns on storage, CPU, GPU
-        and network, and report progress. attendance: Callbacks if another launcher starts the workers; None:
-        this process starts them. listen: Address of this machine at which ranks meet; None: an address that
-        only this machine can reach. describe: Converts the error of a failed job to the text in the run's
-        status.
+        on_output: Called with the workers' output.
+        takes_turns: Whether jobs take turns on storage, CPU, GPU and network, and report progress.
+        attendance: Callbacks if another launcher starts the workers; None: this process starts them.
+        listen: Address of this machine at which ranks meet; None: an address that only this machine can
+            reach.
+        describe: Converts the error of a failed job to the text in the run's status.
     """
 
     on_output: OnOutput

@@ -96,7 +96,7 @@ class MachineSite:
 
     @property
     def name(self) -> str:
-        """The site's name. It is the same for all cluster files, so that a cluster file may change."""
+        """The site's name, the same for all cluster files: a service continues after a change of its file."""
         return "machines of a cluster file"
 
     @property

@@ -85,9 +85,8 @@ class Network:
         connect: Returns a session with a switch, given the switch's name and address. The switch need not
             answer yet.
         program: The program to load on switches without a program; None: all switches have a program.
-        queue_packets: Number of packets for which the queue of a switch's port has room; None: it has room
-        for
-            any window.
+        queue_packets: Number of packets that fit into the queue of a switch's port; None: the packets of any
+            window fit.
         watch: Returns the latest report of the switch at an address, or None if the switch makes none. None:
             read reports by gNMI.
     """

@@ -9,7 +9,7 @@ minute (`Rates`).
 >>> shares.take("one", "a", 6)
 ''
 >>> shares.take("two", "a", 4)
-'tenant a: 6 of 8 GPUs in use, needs 4'
+'tenant a: 6 of 8 GPUs are in use; the job needs 4'
 >>> shares.take("three", "b", 8)
 ''
 >>> shares.end("one")
@@ -108,7 +108,7 @@ class Quotas:
         return "" if gpus <= most else f"tenant {tenant} may use {plural(most, 'GPU')}; the job needs {gpus}"
 
     def take(self, job: str, tenant: str, gpus: int) -> str:
-        """Add a job that needs `gpus` GPUs; return why it must wait, or "" if the core may have it now."""
+        """Add a job that needs `gpus` GPUs; return why it must wait, or "" if the core may get it now."""
         wish = _Wish(job, tenant, gpus)
         why = self._why(wish)
         before = (
@@ -123,22 +123,22 @@ class Quotas:
         return why
 
     def again(self, job: str, tenant: str, gpus: int) -> None:
-        """Add a job that is retried. It does not wait for its tenant's quota, but its GPUs count."""
+        """Add a job that is retried. It does not wait for its tenant's quota, but uses GPUs of the quota."""
         self._enter(_Wish(job, tenant, gpus))
 
     def end(self, job: str) -> list[str]:
-        """Remove a job that is over; return the waiting jobs that the core may have now, in order."""
+        """Remove a job that is over; return the waiting jobs that the core may get now, in order."""
         self._leave(job)
         self._outside.pop(job, None)
         return self._admitted()
 
     def grant(self, quota: Quota) -> list[str]:
-        """Set a tenant's quota; return the waiting jobs that the core may have now."""
+        """Set a tenant's quota; return the waiting jobs that the core may get now."""
         self.quotas[quota.tenant] = quota
         return self._admitted()
 
     def resize(self, gpus: int) -> list[str]:
-        """Set the number of GPUs; return the waiting jobs that the core may have now.
+        """Set the number of GPUs; return the waiting jobs that the core may get now.
 
         `gpus` may be smaller than the number of reserved GPUs.
         """
@@ -146,7 +146,7 @@ class Quotas:
         return self._admitted()
 
     def remove(self, tenant: str) -> list[str]:
-        """Remove a tenant's quota; return the waiting jobs that the core may have now."""
+        """Remove a tenant's quota; return the waiting jobs that the core may get now."""
         del self.quotas[tenant]
         return self._admitted()
 
@@ -186,7 +186,7 @@ class Quotas:
         quota = self.quotas.get(wish.tenant)
         used = self._used[wish.tenant]
         if quota is not None and quota.gpus is not None and used + wish.gpus > quota.gpus:
-            return f"tenant {wish.tenant}: {used} of {quota.gpus} GPUs in use, needs {wish.gpus}"
+            return f"tenant {wish.tenant}: {used} of {quota.gpus} GPUs are in use; the job needs {wish.gpus}"
         kept = sum(each.reserved for each in self.quotas.values())
         if not kept:
             return ""
@@ -197,7 +197,7 @@ class Quotas:
             others = kept - own
             return (
                 f"{others} of {self.gpus} GPUs are reserved for other tenants, and {taken} of the other"
-                f" {free} in use; needs {extra}"
+                f" {free} are in use; the job needs {extra}"
             )
         return ""
 

@@ -193,7 +193,7 @@ class Reports:
         if not others:
             held = f"its own packets in flight need more than {slots or 'no slots'}"
         else:
-            held = f"{slots} are also slots of {', '.join(others)}"
+            held = f"{slots} are shared with {', '.join(others)}"
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
     def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> ClusterView:

@@ -45,8 +45,8 @@ class Switches:
         self._cut: dict[tuple[str, str], tuple[float, str]] = {}
         """By link that is down, the time since when it is, and why."""
         self._ill: dict[str | frozenset[str], tuple[float, str]] = {}
-        """By switch (its name) or link (its ends) that has had an outage, the last time at which it did not
-        work, and why."""
+        """Outages of switches (by name) and links (by ends): the last time at which each did not work, and
+        why."""
         self._busy = False
         self._next_s = 0.0
         self._whole_s = 0.0

@@ -276,8 +276,7 @@ class JobGrant(TypedDict):
 
     Attributes:
         switches: The job's entries on each switch of its tree, as plain data. The key "" has the worker on
-        the
-            fallback server's machine, if there is one.
+            the fallback server's machine, if there is one.
         crosses: Whether the job's packets cross switches; False if all workers are on one server.
         lanes: Number of values in a packet.
         salted: Whether packets have a salt (see `controller.switches.model.SwitchInfo`).

@@ -104,7 +104,7 @@ def app(
 
 def _complain(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()):
-        _log.error("the history of memory has ended: %s", error, exc_info=error)
+        _log.error("the record of which jobs held which slots has ended: %s", error, exc_info=error)
 
 
 class _CountingAnswers:
@@ -145,7 +145,7 @@ async def submit(
         Header(
             alias="Idempotency-Key",
             max_length=200,
-            description="The same key again returns the same jobs, and adds none.",
+            description="A request that repeats an earlier key adds no jobs, and returns the earlier ones.",
         ),
     ] = "",
 ) -> Response:

@@ -75,10 +75,10 @@ After = Annotated[
     Query(
         ge=-MAX_PAGE,
         le=1 << 53,
-        description="Return only entries with a higher number; -N: return the latest N.",
+        description="Return only entries with a number above this one; -N: return the latest N entries.",
     ),
 ]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Maximum number of entries to return.")]
 Follow = Annotated[
     bool, Query(description="Answer with server-sent events: all past entries, then each new one.")
 ]
@@ -101,9 +101,13 @@ class Wanted(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     gpus: Number | None = Field(
-        default=None, description="Most GPUs in use by the tenant's jobs; further jobs wait. null: no limit."
+        default=None,
+        description="Maximum number of GPUs for the tenant's jobs; further jobs wait. null: no limit.",
     )
     per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
-        default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
+        default=None,
+        description="Maximum number of jobs that the tenant may submit in a minute. null: no limit.",
     )
-    reserved: Number = Field(default=0, description="GPUs that stay free for the tenant's jobs.")
+    reserved: Number = Field(
+        default=0, description="Number of GPUs that are kept free for the tenant's jobs."
+    )

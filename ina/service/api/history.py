@@ -19,7 +19,7 @@ MOST = 100_000
 """Maximum number of entries in `History`, over all switches. An entry is one job's slots at one time; the
 oldest entries are removed."""
 EVERY_S = 1.0
-"""Shortest interval, in s, between two records of the history."""
+"""Minimum interval, in s, between two records of the history."""
 
 
 class History:
