@@ -286,7 +286,7 @@ class JobRun(JobEnd):
             if failure is None and self._fault is not None:
                 failure = WorkerExit(-1, 1, self._fault)
         if failure is None and not rendezvous.complete:
-            failure = WorkerExit(-1, 1, "its launcher ended before all ranks had joined")
+            failure = WorkerExit(-1, 1, "the launcher of the ranks ended before all ranks had joined")
         elif failure is None and (gone := rendezvous.gone):
             rank, reason = next(iter(gone.items()))
             failure = WorkerExit(rank, 1, f"rank {rank}: {reason}")

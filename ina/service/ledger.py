@@ -206,9 +206,9 @@ class Ledger:
         return self._clock.began_at
 
     def keep_time(self) -> None:
-        """Store the relation of the service's clock to the wall clock, if it is new or has changed.
+        """Store the state of the service's clock, at the first call and after each step of the wall clock.
 
-        It changes when the wall clock is stepped. Raises StoreError.
+        A later service continues the clock from the stored state. Raises StoreError.
         """
         stepped_s = self._clock.stepped_s()
         if stepped_s or not self._timed:

@@ -173,7 +173,7 @@ class ServiceLoop:
             _log.warning("run %d, which is not in the restored state, is being ended", number)
         await asyncio.gather(*(self._effects.clear(number) for number in strangers))
         unknown = {
-            name: "it was running"
+            name: "the job was running then"
             for number, hold in ledger.holds.items()
             if executor.status(number) is None
             for name in hold.run.jobs
@@ -184,11 +184,11 @@ class ServiceLoop:
             written = ledger.logs(ledger.submitted[name]).glob("*")
             latest = max((each.stat().st_mtime for each in written), default=-math.inf)
             if ledger.at_s(latest) > ledger.recovered_s + 1.0:
-                unknown[name] = "it has run since"
-        why = "and it is unknown whether it was completed since: 'ina retry' runs it from its last checkpoint"
+                unknown[name] = "the job has run since"
+        why = "and may have been completed: 'ina retry' runs it again, from its last checkpoint"
         now_s = ledger.now_s
         ended = [
-            Ended(now_s, name, f"the state was restored as of {ledger.recovered_s:.6g} s, {how}, {why}", True)
+            Ended(now_s, name, f"the restored state ends at {ledger.recovered_s:.6g} s; {how}, {why}", True)
             for name, how in unknown.items()
             if name in ledger.core.jobs
         ]

@@ -1,4 +1,4 @@
-"""Quotas and reservations of tenants: which jobs the core gets now, and why other jobs wait. Pure.
+"""Quotas and reservations of tenants: which jobs the core gets now, and why other jobs wait. No I/O.
 
 A job uses its tenant's quota from its submission to the core until it is over, whether it runs or waits
 there. The jobs of one tenant that must wait for the quota are submitted to the core in order of arrival; they

@@ -1,4 +1,4 @@
-"""Retention: how many ended jobs the service lists, and for how long, before it archives them. Pure."""
+"""Retention: how many ended jobs the service lists, and for how long, before it archives them. No I/O."""
 
 from __future__ import annotations
 

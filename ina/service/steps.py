@@ -1,4 +1,4 @@
-"""The next steps that lead from the held runs to the desired state. Pure.
+"""The next steps that lead from the held runs to the desired state. No I/O.
 
 The steps are computed again after every change, so that earlier desired states need not be stored.
 """

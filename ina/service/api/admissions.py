@@ -104,7 +104,11 @@ async def admit(
     person: Asker,
     idempotency_key: Annotated[
         str,
-        Header(alias="Idempotency-Key", max_length=200, description="The same key again gives the same job."),
+        Header(
+            alias="Idempotency-Key",
+            max_length=200,
+            description="A request that repeats an earlier key returns the earlier job.",
+        ),
     ] = "",
 ) -> Response:
     """Request the admission of a job whose workers another launcher starts, on the machines of the workers.

@@ -84,7 +84,12 @@ Follow = Annotated[
 ]
 Last = Annotated[
     int,
-    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: continue after this event."),
+    Header(
+        alias="Last-Event-ID",
+        ge=0,
+        le=1 << 53,
+        description="With follow: continue after the event with this id.",
+    ),
 ]
 
 
