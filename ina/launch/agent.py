@@ -17,7 +17,7 @@ input      ``{"start": {"command": [...],                   once; `variables` ha
            ``{"alive": true}``                              every `ALIVE_S`
 =========  ===============================================  =======================================
 
-When its input ends, or is silent for `SILENCE_S`, ``ina run`` is gone: the agent ends all ranks.
+When its input ends, or has no line for `SILENCE_S`, the agent ends all ranks: ``ina run`` has ended or hangs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ START_S: Final = 120.0
 
 
 class MachineAgent:
-    """Starts this machine's ranks, reports output and exit statuses, and kills them when its input ends."""
+    """Starts the ranks of this machine, and reports their output and exit statuses.
+
+    When its input ends, it kills the ranks.
+    """
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
         """Read lines of JSON from `orders`, and write lines of JSON to `out`."""

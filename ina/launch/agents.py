@@ -251,7 +251,7 @@ class Agents:
         return int(here["store"])
 
     def close(self) -> None:
-        """End all processes on all machines."""
+        """End all agents and their ranks, on all machines, and wait until the agents have ended."""
         for agent in self.agents.values():
             agent.close()
         deadline = time.monotonic() + DONE_S

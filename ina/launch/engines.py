@@ -1,4 +1,4 @@
-"""The engine that starts the workers of a service's jobs: this machine itself, ssh, Slurm or Ray."""
+"""The engines that can start the workers of a service's jobs: local (this machine), ssh, Slurm and Ray."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EngineChoice:
     """An engine and its settings. Raises ServiceError, and BadRun for a bad `launch_with`.
 
     Attributes:
-        engine: Its name.
+        engine: The engine's name.
         licence: Only with Slurm: name of the Slurm licence that stands for slots. A job requests one licence
             for each of its exclusive slots. "": jobs request no licences.
         launch_with: Only with ssh: template of the command that starts a command on a machine
@@ -60,9 +60,10 @@ class EngineChoice:
         """Yield the executor, which starts, ends and finds the runs of a service.
 
         Args:
-            folder: The folder of the runs' folders.
+            folder: The folder in which the runs' folders are created.
             service: A unique name of the service.
-            machines: The cluster, with the addresses of its servers, which are nodes of Slurm and Ray.
+            machines: The cluster, with the addresses of its servers. With Slurm or Ray, each server must be a
+                node there.
 
         Raises EngineError, ServiceError: the engine does not answer, or is not installed.
         """

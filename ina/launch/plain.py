@@ -13,12 +13,14 @@ T = TypeVar("T")
 
 
 def plain(record: object) -> Any:
-    """Return a record (a dataclass or a collection of them) as plain data; a range as its two ends."""
+    """Convert a record, or a collection of records, to plain data. A range becomes a list of its two ends."""
     return msgspec.to_builtins(record, enc_hook=lambda ends: [ends.start, ends.stop])
 
 
 def record_of(kind: type[T], found: object) -> T:
-    """Return the record that `plain` converted to `found`; missing fields have their defaults.
+    """Convert plain data, which `plain` has made, back to a record of type `kind`.
+
+    Fields that are missing in `found` get their defaults.
 
     Raises ValueError with the path of a wrong value, such as ``$.jobs[0].name``, and any error that the
     constructor of `kind` raises.

@@ -1,7 +1,7 @@
 """The process of one run: starts the workers of its jobs, keeps their output, and reports their ends.
 
-Started by the daemon, or by Slurm on a server of the run. It does not end with the daemon: another daemon
-finds it by its folder, which holds
+The daemon starts this process, or Slurm does on a server of the run. It does not end with the daemon: another
+daemon finds it by the run's folder, which holds
 
 ``run.json``     the order (`RunOrder`); its mode is 0600, because jobs' environments may have secrets
 ``alive``        the ID of the runner's process; locked as long as the runner lives

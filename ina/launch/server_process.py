@@ -89,7 +89,7 @@ class ServerProcess:
         return None if status is None else f"{self.title} {_how(status)}"
 
     def say(self, message: object) -> None:
-        """Write a message to the process's standard input, as a line of JSON; ignore that it has ended."""
+        """Write a message to the process's standard input, as JSON; do nothing if it has ended."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._stdin, flush=True)
 

@@ -62,8 +62,8 @@ class Attachment:
     """Host and UDP port to which port 0 of the switch would be bound; port p is bound to the UDP port plus p.
     None: as the switch reports, or else `UDP_BASE`."""
     worker_base: tuple[str, int] | None = None
-    """The same for the hosts: the host at port p is bound to this UDP port plus p. None: as the switch
-    reports, or else `WORKER_BASE`."""
+    """Host and UDP port to which the host at port 0 would be bound; the host at port p is bound to the UDP
+    port plus p. None: as the switch reports, or else `WORKER_BASE`."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """Ports of the switch that jobs may use."""
     machines: tuple[MachineAtPort, ...] = ()

@@ -26,5 +26,5 @@ Its state is in memory, its runs are threads of its process, and its switches be
 
 Layers; each imports only the layers below it: ``api`` (HTTP; the only one with status codes) → ``daemon``
 (users' requests) → ``loop`` → ``effects``, ``runs``, ``switches``, ``reports`` → ``ledger`` → ``store``
-(the only one with SQLite), ``executor`` (processes), ``network`` (switches) → ``steps``, ``records`` (no I/O).
+(the only one with SQLite), ``executor`` (processes), ``network`` (switches) → ``steps``, ``records`` (pure).
 """
