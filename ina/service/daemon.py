@@ -223,7 +223,7 @@ class Daemon(ServiceLoop):
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
         """Accept jobs, which must have different names: all of them or none. Return their records.
 
-        A repeated call with the same `key` and tenant accepts no jobs, and returns those of the first call.
+        A repeated call with the same `key` and tenant accepts no jobs, and returns the first call's jobs.
         """
         for at, job in enumerate(jobs):
             with _told_of(job, at):

@@ -57,7 +57,7 @@ class Trouble:
 
 
 class Effects:
-    """Applies the core's desired state; used in the thread of the loop.
+    """Applies the core's desired state. All calls must be made in the thread of the service's loop.
 
     Args:
         ledger: The desired and the held state.
@@ -105,7 +105,7 @@ class Effects:
         return min((each.again_s for each in self.troubles.values()), default=float("inf"))
 
     def why(self) -> dict[str, str]:
-        """Return the error of each failed effect, by id of the jobs in its run."""
+        """Return, for each job of a run with a failed effect, the error of that effect."""
         if not self.troubles:  # called for every job that a user looks at
             return {}
         return {
@@ -378,7 +378,7 @@ class Effects:
 
 
 def _granted(place: Place) -> int:
-    """Return the number of exclusive slots that a place has, summed over all switches."""
+    """Return the number of exclusive slots that a job has at `place`, summed over all switches."""
     own = place.standing is SlotStatus.GRANTED
     return sum(region.size for region in place.regions.values()) if own else 0
 

@@ -87,10 +87,10 @@ class ExternalRuns:
             self._own.grant(number, in_flight)
 
     def stop(self, number: int) -> None:
-        """End a run. For an external job, ask the holder to end the workers, and call this method again.
+        """End a run. If its job is external, ask the job's holder to end the workers.
 
-        Raises RunnerGone until the holder has reported the end of the workers, or `LEASE_S` seconds have
-        passed since the first call.
+        Raises RunnerGone, after which the caller must try again, until the holder has reported the end of the
+        workers, or `LEASE_S` seconds have passed since the first call.
         """
         if not self._has(number):
             self._own.stop(number)
@@ -160,7 +160,10 @@ class ExternalRuns:
 
 
 class Holders:
-    """Keeps the leases of external jobs, and ends jobs whose leases expire; used in the loop's thread."""
+    """Keeps the leases of external jobs, and ends jobs whose leases have expired.
+
+    All calls must be made in the thread of the service's loop.
+    """
 
     def __init__(self, ledger: Ledger, runs: ExternalRuns) -> None:
         self._ledger = ledger

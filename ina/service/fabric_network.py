@@ -239,9 +239,9 @@ class FabricNetwork(Network):
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
-        """Return whether other processes' jobs on the switches may have died, so that slots may become free.
+        """Return whether slots may become free, because processes of jobs on the switches may have died.
 
-        If so, log a warning with `error`, the reason why a job could not be admitted, once.
+        The first time, also log a warning with `error`, which is why a job could not be admitted.
         """
         lease_wait_s = self._fleet.lease_wait_s()
         self._waiting = lease_wait_s is not None

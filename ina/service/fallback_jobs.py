@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class FallbackJobs:
-    """Assigns jobs to fallback servers; used in the thread of the loop."""
+    """Sends fallback servers their jobs. All calls must be made in the thread of the service's loop."""
 
     def __init__(self, ledger: Ledger, fallbacks: FallbackServers | None, blocking: Threads) -> None:
         self._ledger = ledger

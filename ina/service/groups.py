@@ -41,7 +41,7 @@ LOOK_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """An admitted group."""
+    """An admitted group: the request for it, and the rendezvous of its ranks."""
 
     request: GroupRequest
     rendezvous: Rendezvous

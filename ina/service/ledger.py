@@ -62,8 +62,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 SNAPSHOT_EVENTS = 5000
-"""Number of events after which a snapshot is stored. Replaying so many events at a start takes less than two
-seconds."""
+"""Number of events after which a snapshot is stored. Replaying this number of events at a start takes less
+than two seconds."""
 RESTORED = "restored"
 """Name of the fact, in the store, that the state was restored from a copy. Its latest events may then be
 missing."""

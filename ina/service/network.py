@@ -173,7 +173,10 @@ class Network:
 
     @property
     def paced(self) -> bool:
-        """Whether workers must pace their packets, because the queues of the switches' ports are short."""
+        """Whether workers' time-outs must follow the pace of results, because the switches are slow.
+
+        Only slow switches, such as BMv2, have a known `queue_packets`.
+        """
         return self._queue_packets is not None
 
     def admit(
@@ -199,7 +202,7 @@ class Network:
         return self._fleet.admit(asked, registration=registration)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return a job's admission with the slots of `place`; `reconcile` then moves the job to them."""
+        """Return `admission` with the slots of `place`. A later `reconcile` moves the job to these slots."""
         return admission.at({name: place.regions.get(name, Region(0, 0)) for name in admission.switches})
 
     def remove(self, admission: TreeAdmission) -> None:
@@ -232,7 +235,10 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would probably find no difference (`Fleet.seems_reconciled`)."""
+        """Return whether `reconcile` would probably change nothing, to judge by the reports in `told`.
+
+        See `Fleet.seems_reconciled`.
+        """
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
         tell = told.keys() >= self._telling  # otherwise one has stopped
@@ -244,7 +250,7 @@ class Network:
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> ReconcileReport:
-        """Change the switches so that this controller's jobs on them are exactly those of `admissions`.
+        """Change the switches so that they have exactly the jobs in `admissions` from this controller.
 
         Jobs under leases of other processes stay. A switch that has lost its program in a restart gets it
         again. Forwarding entries route ordinary traffic over working parts of the cluster only. Switches that

@@ -48,7 +48,7 @@ class Reports:
         self._over_of: dict[str, FinishedJob] = {}
         self._over_to = 0
         self._forgotten = 0
-        """Number of archived jobs when the caches of this object were last cleaned of archived jobs."""
+        """Number of archived jobs at the last call of `_forget`, which removes them from the caches here."""
 
     def records(self) -> list[JobRecord]:
         """Return the records of all jobs that are not archived, in order of submission."""

@@ -19,15 +19,15 @@ LOOKS_PER_S = 100
 PROGRESS_S = 5.0
 """Minimum interval, in s, between two events that report the progress of a job to the core."""
 JUDGE_S = 60.0
-"""Maximum time, in s, for which a job's failure is not reported until the job's network has been checked: the
-network may be the cause. A switch that hangs delays this check, but for a shorter time."""
+"""Maximum time, in s, for which the report of a job's failure waits until the job's network has been checked,
+because the network may be the cause. A switch that hangs delays the check by less than this."""
 LOST_RUNS = 3
 """Maximum number of times that a job is restarted after the loss of its runner or a server. The next loss is
 recorded as its failure."""
 
 
 class Runs:
-    """Checks the held runs, and reports to the core progress and ends of jobs, and lost servers."""
+    """Checks the held runs, and reports the progress and ends of jobs, and lost servers, to the core."""
 
     def __init__(
         self,
@@ -178,7 +178,10 @@ class Runs:
         ledger.record(events)
 
     def _again(self, name: str, why: str) -> Event:
-        """Return the event that restarts a job, or that it has failed if it has had `LOST_RUNS` restarts."""
+        """Return the event that restarts a job; after `LOST_RUNS` restarts, the event that it has failed.
+
+        `why` says which loss is the reason.
+        """
         now_s = self._ledger.now_s
         self._lost[name] = self._lost.get(name, 0) + 1
         if self._lost[name] > LOST_RUNS:

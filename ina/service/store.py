@@ -68,7 +68,7 @@ class Row(NamedTuple):
 def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
     """Return the witness of the state in `folder`; None if there is none.
 
-    With `doubted`, return None for a damaged witness. Otherwise raises StoreError for it. Raises OSError.
+    Raises OSError, and StoreError if the witness is damaged; with `doubted`, return None for a damaged one.
     """
     with contextlib.suppress(ValueError):
         match files.read(folder / WITNESS):
@@ -111,8 +111,8 @@ class Store:
         self.trouble = ""
         """Why the last write failed; "": it succeeded."""
         self._log_is_listed = False
-        """Whether the folder was synced after SQLite had created its write-ahead log. Only then a power
-        failure cannot lose the log's directory entry."""
+        """Whether the folder was synced after SQLite had created its write-ahead log. Before that, a power
+        failure could lose the log's directory entry."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             witness = read_witness(folder, doubted=older) or {}

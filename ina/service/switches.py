@@ -41,9 +41,9 @@ class Switches:
         self._network = network
         self._blocking = blocking
         self._silent: dict[str, tuple[float, str]] = {}
-        """By switch that does not answer, the time since when it does not, and why."""
+        """By switch that does not answer, the time at which this was first seen, and the reason."""
         self._cut: dict[tuple[str, str], tuple[float, str]] = {}
-        """By link that is down, the time since when it is, and why."""
+        """By link that is down, the time at which this was first seen, and the reason."""
         self._ill: dict[str | frozenset[str], tuple[float, str]] = {}
         """Outages of switches (by name) and links (by ends): the last time at which each did not work, and
         why."""

@@ -163,7 +163,7 @@ class SwitchView(TypedDict):
 
 
 class LinkView(TypedDict):
-    """A link between two nodes."""
+    """A link between the nodes `a` and `b`."""
 
     a: str
     b: str
@@ -280,7 +280,8 @@ class JobGrant(TypedDict):
         crosses: Whether the job's packets cross switches; False if all workers are on one server.
         lanes: Number of values in a packet.
         salted: Whether packets have a salt (see `controller.switches.model.SwitchInfo`).
-        paced: Whether workers must pace their packets.
+        paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
+            slow.
         address: The HOST:PORT to which workers send packets.
     """
 
@@ -454,7 +455,7 @@ def hidden(shares: Sequence[ShareView], own: Collection[str]) -> list[ShareView]
 
 
 def _finite(value: float | None) -> float | None:
-    """Return the number, None if it is infinite or NaN: JSON has no such numbers."""
+    """Return `value`, or None if it is infinite or NaN: JSON has no such numbers."""
     return value if value is not None and math.isfinite(value) else None
 
 

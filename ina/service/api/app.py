@@ -49,7 +49,7 @@ from ina.service.tokens import Person
 from ina.service.views import Kind, LogLine, Reload
 
 SMALL_BYTES = 1 << 14
-"""Request bodies up to this size are parsed in the event loop, larger ones in a thread."""
+"""Maximum size, in bytes, of request bodies that are parsed in the event loop; larger ones need a thread."""
 PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
@@ -361,7 +361,7 @@ async def reload(request: Request, _: Operator) -> Response:
 
 @_v1.get("/audit", response_model=views.AuditView)
 async def audit(service: Serving, person: Operator) -> Response:
-    """Compare the desired state with the state of switches and servers."""
+    """Return the differences between the desired and the actual state of switches and servers."""
     return Json(views.of_audit(await service.audit()))
 
 

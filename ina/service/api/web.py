@@ -122,7 +122,10 @@ def _unix(path: Path) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """PEM files for TLS: `certificate` has the certificate with its signers' ones, `key` its private key."""
+    """PEM files for TLS.
+
+    `certificate` has the certificate and the certificates of its signers; `key` has its private key.
+    """
 
     certificate: Path
     key: Path
