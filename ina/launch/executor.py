@@ -213,7 +213,7 @@ class SshRuns(LocalRuns):
     """An executor that starts workers on the machines of a cluster, by ssh or, on this machine, directly."""
 
     def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
-        """Prepare; start nothing.
+        """Store the arguments; start no process.
 
         Args:
             folder: The folder in which the runs' folders are created.

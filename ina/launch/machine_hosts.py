@@ -32,7 +32,7 @@ class MachineHosts(UdpHosts):
     def __init__(
         self, topology: Topology, machines: Sequence[str], start: StartAgents, *, listen: str | None = None
     ) -> None:
-        """Prepare; start nothing.
+        """Store the arguments, and look up the machines' addresses; start no agents.
 
         Args:
             topology: The switches and machines, with their addresses.
@@ -62,9 +62,9 @@ class MachineHosts(UdpHosts):
 
     @contextlib.contextmanager
     def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Run the agents of all machines while the context lasts; yield an address for torch's store.
+        """Run the agents of all machines while the context lasts; yield a TCP address for torch's store.
 
-        The address is one of the worker's machine.
+        The address is on the worker's machine, where the agent has reserved its port.
         """
         machine = self.machine(member)
         with self._start(self._machines) as self._agents:

@@ -89,7 +89,7 @@ class SlurmRuns(RunFolders):
         self._lock = threading.Lock()
         self._view = _View()
         self._submitted: dict[int, tuple[float, slurm.SlurmJob]] = {}
-        """By run, the time of its submission, and its Slurm job, as long as `_view` may be older."""
+        """By run, the time and the Slurm job of its latest submission, until `_view` has that job."""
         self._failed_s: dict[int, float] = {}
         """By run, the time, on the monotonic clock, at which its failure was first seen."""
         self._suspects: dict[str, float] = {}

@@ -17,10 +17,10 @@ from ina.service.network import Network
 from ina.service.threads import Threads
 
 COUNT_S = 2.0
-"""Minimum interval, in s, between two readings of counters."""
+"""Minimum time, in s, from one reading of counters to the next."""
 EACH_TIME = 16
-"""Maximum number of jobs whose counters are read per `COUNT_S`. If one reading is about n times as many jobs,
-the next reading follows after n · `COUNT_S`."""
+"""Number of jobs whose counters are read per `COUNT_S` seconds. After a reading of more jobs, the wait for the
+next reading is longer in proportion."""
 AT_ONCE = 64
 """Maximum number of jobs whose counters are read at once. The next readings are about the next jobs, in
 turn."""

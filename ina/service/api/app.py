@@ -104,7 +104,7 @@ def app(
 
 def _complain(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()):
-        _log.error("the record of which jobs held which slots has ended: %s", error, exc_info=error)
+        _log.error("the service no longer records which jobs hold which slots: %s", error, exc_info=error)
 
 
 class _CountingAnswers:
