@@ -19,8 +19,8 @@ from ina.service.threads import Threads
 COUNT_S = 2.0
 """Minimum time, in s, from one reading of counters to the next."""
 EACH_TIME = 16
-"""Number of jobs whose counters are read per `COUNT_S` seconds. After a reading of more jobs, the wait for the
-next reading is longer in proportion."""
+"""Number of jobs whose counters are read per `COUNT_S` seconds. After a reading of more jobs, the wait for
+the next reading is longer in proportion."""
 AT_ONCE = 64
 """Maximum number of jobs whose counters are read at once. The next readings are about the next jobs, in
 turn."""
