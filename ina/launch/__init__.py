@@ -6,16 +6,16 @@ and failures are exceptions of `ina.errors`.
 
 =====================  =========================================================================
 `spec`                 the parts of a run, and the result of each job: plain data
-`job_run`              the workers of an admitted job, from start to end; `group_run`: of several jobs at once
+`job_run`              runs the workers of an admitted job; `group_run`: of several jobs at the same time
 `hosts`                where workers run, and how they reach their switch (`testbed_hosts`, `machine_hosts`)
-`agents`               start processes on other machines, by ssh or the like
-`executor`             runs that outlive the controller: each a process (`runner`), here or by an engine
-`orders`               the order that starts such a run, and the run's status
-`job_file`             jobs of a job file, and the options that override it
-`metrics`              metrics of jobs that ran
+`agents`               start processes on other machines, by ssh or a similar command
+`executor`             starts runs that go on when the controller ends, each in a process (`runner`)
+`orders`               what a runner must do (`RunOrder`), and the status that it reports
+`job_file`             the jobs in a job file, and the options that replace values in it
+`metrics`              metrics of ended jobs
 =====================  =========================================================================
 """
 
 PRIVATE = "unix"
-"""P4Runtime address that stands for a Unix socket in a folder that only this user can enter
+"""P4Runtime address that means: a Unix socket in a new folder that only this user can enter
 (softswitch/p4runtime/server.py)."""

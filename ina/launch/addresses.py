@@ -1,7 +1,8 @@
-"""The UDP addresses of a run: bound before any process that uses them starts, until the run has ended.
+"""The UDP addresses of a run's workers and fallback server, reserved for the whole run.
 
-So all processes can get their peers' addresses before the first packet, and no other user of the machine can
-bind the address of a process that has not started yet, or has ended.
+Each address is bound before the process that uses it starts, and is released when the run has ended. So all
+processes can learn their peers' addresses before the first packet, and no other user of the machine can bind
+the address of a process that has not started yet, or has ended.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ class HostAddresses:
     """Reserves a UDP address for each host (worker or fallback server), identified by its switch port."""
 
     def __init__(self, host: str = "127.0.0.1", base: int | None = None) -> None:
-        """Use addresses of `host`: for switch port p UDP port `base` + p; without a base, any free one."""
+        """Reserve UDP ports of the IP address `host`.
+
+        The host at switch port p gets UDP port `base` + p. If `base` is None, it gets any free UDP port.
+        """
         self._host = host
         self._base = base
         self.chosen: dict[int, tuple[str, int]] = {}
-        """By switch port, fixed addresses of hosts, which the switch already knows."""
+        """By switch port, the address that the host there must use: the switch already sends to it."""
         self._held: dict[tuple[str, int], HeldAddress] = {}
         self._lock = threading.Lock()
 
@@ -39,22 +43,23 @@ class HostAddresses:
             return address
 
     def reserve(self, switch: str, port: int) -> tuple[str, int]:
-        """Reserve and return the address of the host at a switch port; `expect` sets its peer.
+        """Reserve and return the address of the host at a switch port.
 
-        Raises AddressTaken.
+        The address accepts packets from any sender until `expect` is called. Raises AddressTaken.
         """
         with self._lock:
             return self._reserve(switch, port)
 
     def expect(self, switch: str, port: int, peer: tuple[str, int]) -> None:
-        """Accept packets at a reserved address from the UDP address `peer` alone."""
+        """Accept only packets from the UDP address `peer` at the address reserved for a switch port."""
         with self._lock:
             self._held[switch, port].expect(peer)
 
     def strangers(self) -> int:
         """Return the number of packets that hosts received from senders other than the switch.
 
-        Call it at intervals: packets that a full socket drops count, too.
+        Call it regularly: each call empties the sockets. Packets that the kernel drops at a full socket
+        count as well, whatever their sender.
         """
         with self._lock:
             return sum(held.strangers() for held in self._held.values())
@@ -90,9 +95,9 @@ def port_socket() -> socket.socket:
 
 
 def server_address(host: str) -> socket.socket:
-    """Return a socket that reserves a TCP port of `host` for a server there.
+    """Return a socket that reserves a free TCP port of the address `host`.
 
-    The server can still bind that port, with SO_REUSEADDR.
+    A server can still bind that port if it sets SO_REUSEADDR.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

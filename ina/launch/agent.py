@@ -11,13 +11,13 @@ output     ``{"here": {"version": text, "store": port}}``   first; `store` is a 
            ``{"failed": reason}``                           the ranks could not be started
            ``{"done": processes}``                          last; number of processes that ranks had
                                                             left running, and that are now ended
-input      ``{"start": {"command": [...],                   once; variables of each rank, and
-           "folder": path, "variables": [{...}],            patterns of inherited ones (null: all)
-           "inherited": [...]}}``
+input      ``{"start": {"command": [...],                   once; `variables` has those of each rank,
+           "folder": path, "variables": [{...}],            `inherited` patterns of variables that all
+           "inherited": [...]}}``                           ranks inherit from the agent (null: all)
            ``{"alive": true}``                              every `ALIVE_S`
 =========  ===============================================  =======================================
 
-When its input ends, or is silent for `SILENCE_S`, ``ina run`` is gone: the agent ends all ranks.
+When its input ends, or has no line for `SILENCE_S`, the agent ends all ranks: ``ina run`` has ended or hangs.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ that environment."""
 ALIVE_S: Final = 0.5
 SILENCE_S: Final = 20.0
 START_S: Final = 120.0
-"""Longest wait for the request to start ranks, which comes once all machines are ready."""
+"""Maximum time, in s, to wait for the request to start ranks. ``ina run`` sends it once all agents run."""
 
 
 class MachineAgent:
-    """Starts this machine's ranks, reports output and exit statuses, and kills them when its input ends."""
+    """Starts the ranks of this machine, and reports their output and exit statuses.
+
+    When its input ends, it kills the ranks.
+    """
 
     def __init__(self, orders: Iterable[str], out: TextIO) -> None:
         """Read lines of JSON from `orders`, and write lines of JSON to `out`."""
@@ -62,7 +65,7 @@ class MachineAgent:
         self._orders: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
 
     def run(self) -> None:
-        """Report this machine, start the requested ranks, and return once all of them have ended."""
+        """Send the first line (``here``), start the requested ranks, and return once all have ended."""
         threading.Thread(target=self._listen, daemon=True).start()
         with server_address("") as store:
             self._say({"here": {"version": version(), "store": store.getsockname()[1]}})
@@ -71,7 +74,7 @@ class MachineAgent:
                     self._serve(order)
 
     def ended(self, rank: int, status: int, reason: str) -> None:
-        """Report that a rank has ended; `Workers` calls it."""
+        """Send ``ina run`` the exit status of a rank; `Workers` calls this method."""
         self._say({"exit": [rank, status, reason]})
 
     def _serve(self, order: Mapping[str, Any]) -> None:

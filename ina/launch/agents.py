@@ -21,13 +21,13 @@ from ina.errors import BadRun
 from ina.launch.agent import ALIVE_S, STARTER
 
 START_S: Final = 30.0
-"""Longest time until an agent's first line."""
+"""Maximum time, in s, from the start of an agent to its first line of output."""
 HANG_S: Final = 6.0
-"""Silence in s after which a machine counts as lost. It is shorter than the time-outs of ranks, so that the
-ranks on other machines receive this reason."""
+"""Time, in s, without a line from an agent after which its machine counts as lost. It is shorter than the
+time-outs of ranks: ranks on other machines then fail with the lost machine as the reason."""
 DONE_S: Final = 5.0
 _TAIL: Final = 5
-"""Number of lines of an agent's own errors that are kept, for messages."""
+"""Number of lines of an agent's standard error to keep for messages."""
 
 
 def launch_command(template: str, host: str, address: str, command: Sequence[str]) -> list[str]:
@@ -70,32 +70,35 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
 
 class Agent:
-    """The agent of one machine, as the process that started it sees it (`LaunchedAgent`, `RayAgent`)."""
+    """Sends messages to the agent of one machine, and stores its messages; in the process that started it.
+
+    The subclasses `LaunchedAgent` and `RayAgent` start agents in different ways.
+    """
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
         self.here: Mapping[str, Any] | None = None
         self.silent_s = 0.0
-        """Time since the agent's last line, without pauses of this process."""
+        """Seconds since the agent's last line. Time for which this process was suspended does not count."""
         self.exits: collections.deque[tuple[int, int, str]] = collections.deque()
         self.failed: str | None = None
         self.left_running: int | None = None
         self.on_output: Output = lambda rank, data, is_error: None
 
     def ended(self) -> str | None:
-        """Return why the agent has ended; None while it runs."""
+        """Return why the agent has ended, as text for users; None while it runs."""
         raise NotImplementedError
 
     def say(self, message: object) -> None:
-        """Send a message; without effect if the agent is gone."""
+        """Send a message to the agent; do nothing if the agent is gone."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the agent and its processes."""
+        """Request the end of the agent and of the ranks that it started, and return at once."""
         raise NotImplementedError
 
     def wait(self, patience_s: float) -> None:
-        """Wait for the end of a closed agent; kill it if it does not end."""
+        """Wait for the agent's end after `close`; kill it if it still runs after `patience_s` seconds."""
         raise NotImplementedError
 
     def _take(self, line: str) -> bool:
@@ -148,7 +151,7 @@ class LaunchedAgent(Agent):
             reader.start()
 
     def ended(self) -> str | None:
-        """Return why the agent has ended; None while it runs."""
+        """Return why the agent has ended, as text for users; None while it runs."""
         status = self._process.poll()
         if status is None or any(reader.is_alive() for reader in self._readers):
             return None  # its last lines are still unread
@@ -157,18 +160,18 @@ class LaunchedAgent(Agent):
         return f"its launch command {how}{said}"
 
     def say(self, message: object) -> None:
-        """Send a message; without effect if the agent is gone."""
+        """Send a message to the agent; do nothing if the agent is gone."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._process.stdin, flush=True)
 
     def close(self) -> None:
-        """End the agent and its processes."""
+        """Request the end of the agent and of the ranks that it started, and return at once."""
         with contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
             self._process.stdin.close()
 
     def wait(self, patience_s: float) -> None:
-        """Wait for the end of a closed agent; kill the launch command if it does not end."""
+        """Wait for the agent's end after `close`; kill its launch command after `patience_s` seconds."""
         try:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
@@ -194,7 +197,7 @@ class Agents:
     """The agents of all machines of a run; a context manager that ends them."""
 
     def __init__(self, agents: Mapping[str, Agent]) -> None:
-        """Store agents that are already started, by the names of their machines."""
+        """Manage agents that have been started; the keys of `agents` are the names of their machines."""
         self.agents = dict(agents)
 
     @classmethod
@@ -204,7 +207,8 @@ class Agents:
         Args:
             machines: Addresses by the machines' names.
             template: Command that runs a command on a machine, see `launch_command`.
-            here: The name of this machine, where the agent starts without `template`; "": none of them.
+            here: The name of this machine, if it is one of `machines`, else "". Its agent is started
+                directly, without `template`.
 
         Raises BadRun, LaunchError.
         """
@@ -223,9 +227,9 @@ class Agents:
         return agents
 
     def ready(self) -> None:
-        """Wait until all agents run.
+        """Wait until all agents have sent their first line.
 
-        Raises LaunchError for a machine that does not answer, or has another version.
+        Raises LaunchError for a machine that does not answer, or has another version of ina.
         """
         deadline = time.monotonic() + START_S
         for name, agent in self.agents.items():
@@ -241,13 +245,13 @@ class Agents:
                 )
 
     def store_port(self, machine: str) -> int:
-        """Return a TCP port of a machine that is reserved for a server there."""
+        """Return the TCP port that a machine's agent has reserved there, for torch's store."""
         here = self.agents[machine].here
         assert here is not None
         return int(here["store"])
 
     def close(self) -> None:
-        """End all processes on all machines."""
+        """End all agents and their ranks, on all machines, and wait until the agents have ended."""
         for agent in self.agents.values():
             agent.close()
         deadline = time.monotonic() + DONE_S
@@ -262,7 +266,7 @@ class Agents:
 
 
 class RemoteWorkers(RunningWorkers):
-    """The ranks of one job on several machines."""
+    """The ranks of one job, which agents start on several machines."""
 
     def __init__(
         self,
@@ -278,7 +282,7 @@ class RemoteWorkers(RunningWorkers):
 
         Args:
             agents: The machines' agents, ready.
-            machines: Ranks by machine.
+            machines: The ranks of each machine, by the machine's name.
             command: Program and arguments of each rank.
             environments: Variables of each rank; the position is the rank.
             rendezvous: Notified of ranks that have ended.
@@ -288,7 +292,7 @@ class RemoteWorkers(RunningWorkers):
         """
         super().__init__(len(environments), rendezvous)
         self.lost: dict[str, str] = {}
-        """Lost machines, whose ranks count as failed, with reasons."""
+        """By name of each lost machine, the reason; the ranks of lost machines count as failed."""
         self._agents = agents
         self._machines = machines
         self._alive_s = self._looked_s = time.monotonic()
@@ -307,7 +311,7 @@ class RemoteWorkers(RunningWorkers):
             agent.say({"start": order})
 
     def kill(self) -> None:
-        """End every rank that still runs. Without effect if done before."""
+        """End every rank that still runs; do nothing if called before."""
         self._agents.close()
         self._note(self._ended())
         self._note([WorkerExit(rank, 143, "ended with the job") for rank in range(self._size)])

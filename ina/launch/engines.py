@@ -1,4 +1,4 @@
-"""The engine that starts the workers of a service's jobs: this machine itself, ssh, Slurm or Ray."""
+"""The engines that can start the workers of a service's jobs: local (this machine), ssh, Slurm and Ray."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ina.launch.slurm_runs import SlurmRuns
 from ina.launch.spec import SSH
 
 LOCAL_ENGINES: tuple[Engine, ...] = ("local", "slurm", "ray")
-"""Engines for the hosts of a testbed."""
+"""Engines that can start workers on the hosts of a testbed."""
 REMOTE_ENGINES: tuple[Engine, ...] = ("ssh", "slurm", "ray")
-"""Engines for the machines of a cluster file."""
+"""Engines that can start workers on the machines of a cluster file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,11 @@ class EngineChoice:
     """An engine and its settings. Raises ServiceError, and BadRun for a bad `launch_with`.
 
     Attributes:
-        engine: Its name.
-        licence: With Slurm: name of the licence; a job uses as many as it has slots of its own. "": none.
-        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        engine: The engine's name.
+        licence: Only with Slurm: name of the Slurm licence that stands for slots. A job requests one licence
+            for each of its exclusive slots. "": jobs request no licences.
+        launch_with: Only with ssh: template of the command that starts a command on a machine
+            (`agents.launch_command`).
         passed: Names of environment variables that jobs' commands get besides `launcher.SETTINGS`.
     """
 
@@ -58,9 +60,10 @@ class EngineChoice:
         """Yield the executor, which starts, ends and finds the runs of a service.
 
         Args:
-            folder: The folder of the runs' folders.
+            folder: The folder in which the runs' folders are created.
             service: A unique name of the service.
-            machines: The cluster, with the addresses of its servers, which are nodes of Slurm and Ray.
+            machines: The cluster, with the addresses of its servers. With Slurm or Ray, each server must be a
+                node there.
 
         Raises EngineError, ServiceError: the engine does not answer, or is not installed.
         """

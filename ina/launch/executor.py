@@ -1,6 +1,6 @@
-"""Executors: start, stop, check and find runs of workers, which outlive the daemon.
+"""Executors: start, stop, check and find runs of workers. The runs continue if the daemon ends.
 
-`LocalRuns` starts them on this machine; ssh (`SshRuns`), Slurm (`ina.launch.slurm_runs`) and Ray
+`LocalRuns` starts runs on this machine. ssh (`SshRuns`), Slurm (`ina.launch.slurm_runs`) and Ray
 (`ina.launch.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray keep their own
 state of jobs and servers.
 """
@@ -28,17 +28,25 @@ from ina.launch import files
 from ina.launch.orders import GRANTED, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
-"""Time for workers to end after SIGTERM; then the runner is killed, and its keepers end the workers."""
+"""Time, in s, for workers to end after SIGTERM. Then the runner is killed, and its keeper processes
+(`hostlib.launch.keeper`) end the workers."""
 
 
 class Executor(Protocol):
-    """Starts the workers of jobs. Every call can be repeated."""
+    """Starts, stops and finds runs of workers. Repeating a call with the same arguments does no harm."""
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec if it never can."""
+        """Start a run, unless it runs already.
+
+        Raises OSError and EngineError, after which a retry may succeed, and BadSpec for a run that this
+        executor can never start.
+        """
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Limit the packets in flight of a run's jobs, by job name; 0: no limit. Raises OSError."""
+        """Set the maximum number of packets in flight of each job of a run; 0: no limit.
+
+        The keys of `in_flight` are names of jobs. Raises OSError.
+        """
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
@@ -50,46 +58,59 @@ class Executor(Protocol):
         """Return whether the runner of a run, the process that starts its workers, is alive."""
 
     def forget(self, number: int) -> None:
-        """Remove the files of a run that is over, but not its ranks' output."""
+        """Remove the files of a run that is over; keep the files with its ranks' output."""
 
     def known(self) -> list[int]:
-        """Return the numbers of the runs that have files."""
+        """Return the numbers of all runs that have been started and not yet forgotten."""
 
     def why_ended(self, number: int) -> str:
-        """Return why a runner has ended without a report of its run's end."""
+        """Return, as text, why a runner has ended without reporting the end of its run."""
 
     def shown(self, number: int) -> str:
         """Return the name and state of a run in Slurm or Ray, as one text; "" for other engines."""
         return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, with reasons; {} if it does not watch servers."""
+        """Return the reason for each server that the engine cannot use, by the server's name.
+
+        The result is empty if the engine does not watch servers.
+        """
         return {}
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Use the servers of this changed cluster for runs that start from now on."""
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         del cluster  # orders name the hosts
 
 
 def check_drivers(order: RunOrder) -> None:
-    """Raise BadSpec for a job whose command is a driver of Ray, if the engine is another one."""
+    """Raise BadSpec if a job's command is a driver of Ray, and the run's engine is not Ray."""
     for job in order.jobs:
         if job.driver and order.engine != "ray":
             raise BadSpec(f"job {job.name!r} is a driver of Ray: want a controller with --executor ray")
 
 
 def check_alone(order: RunOrder) -> None:
-    """Raise BadSpec for several jobs, which take turns: only executor local can run them, on one machine."""
+    """Raise BadSpec if a run has several jobs.
+
+    Jobs of one run take turns on the same GPUs; only the executor ``local`` can run them.
+    """
     if len(order.jobs) > 1:
         names = ", ".join(job.name for job in order.jobs)
         raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
 
 
 class RunFolders(Executor):
-    """A folder for each run, below `folder`, in which its runner reports its status (`ina.launch.runner`)."""
+    """An executor that has a folder for each run, where the run's runner writes its status.
+
+    `ina.launch.runner` describes the files in such a folder.
+    """
 
     def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
-        """Keep runs below `folder`; jobs' commands inherit the environment variables `passed`, too."""
+        """Create the runs' folders in `folder`.
+
+        `passed` has the names of environment variables that jobs' commands inherit besides the default ones
+        (`RunOrder.inherited`).
+        """
         self._folder = folder
         self._passed = passed
 
@@ -100,20 +121,23 @@ class RunFolders(Executor):
         return RunStatus() if found is None and (folder / "run.json").exists() else found
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Limit the packets in flight of a run's jobs, by job name; 0: no limit. Raises OSError."""
+        """Set the maximum number of packets in flight of each job of a run; 0: no limit.
+
+        The keys of `in_flight` are names of jobs. Raises OSError.
+        """
         with contextlib.suppress(FileNotFoundError):  # it is over, and forgotten
             files.write(self._of(number) / GRANTED, dict(in_flight))
 
     def forget(self, number: int) -> None:
-        """Remove the files of a run that is over, but not its ranks' output."""
+        """Remove the files of a run that is over; keep the files with its ranks' output."""
         shutil.rmtree(self._of(number), ignore_errors=True)
 
     def known(self) -> list[int]:
-        """Return the numbers of the runs that have files."""
+        """Return the numbers of all runs that have been started and not yet forgotten."""
         return [int(path.name) for path in self._folder.iterdir()] if self._folder.exists() else []
 
     def why_ended(self, number: int) -> str:
-        """Return why a runner has ended without a report of its run's end: the last line of its log."""
+        """Return why a runner has ended without reporting the end of its run: the last line of its log."""
         with contextlib.suppress(OSError):
             lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
             if said := [line for line in lines if line.strip()]:
@@ -134,7 +158,7 @@ class RunFolders(Executor):
 
 
 class LocalRuns(RunFolders):
-    """Runs whose runners are processes of this machine."""
+    """An executor whose runners are processes of this machine."""
 
     def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
         super().__init__(folder, passed)
@@ -176,7 +200,7 @@ class LocalRuns(RunFolders):
         return self._child(number) is not None or files.process_of(self._of(number)) is not None
 
     def forget(self, number: int) -> None:
-        """Remove the files of a run that is over, but not its ranks' output."""
+        """Remove the files of a run that is over; keep the files with its ranks' output."""
         self._children.pop(number, None)
         super().forget(number)
 
@@ -186,16 +210,17 @@ class LocalRuns(RunFolders):
 
 
 class SshRuns(LocalRuns):
-    """Runs whose workers start on the machines of a cluster: by ssh, or directly on this machine."""
+    """An executor that starts workers on the machines of a cluster, by ssh or, on this machine, directly."""
 
     def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
-        """Prepare; start nothing.
+        """Store the arguments; start no process.
 
         Args:
-            folder: The folder of the runs' folders.
+            folder: The folder in which the runs' folders are created.
             cluster: The cluster, with the addresses of its servers.
-            launch_with: The command that starts a command on a machine (`agents.launch_command`).
-            passed: Names of environment variables that jobs' commands inherit, too.
+            launch_with: Template of the command that starts a command on a machine
+                (`agents.launch_command`).
+            passed: Names of further environment variables that jobs' commands inherit.
         """
         super().__init__(folder, passed)
         self._cluster = cluster
@@ -222,5 +247,5 @@ class SshRuns(LocalRuns):
         )
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Use the servers of this changed cluster for runs that start from now on."""
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         self._cluster = cluster

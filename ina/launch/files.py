@@ -1,4 +1,4 @@
-"""Small files that one process writes and others read; a reader finds a complete file or none."""
+"""Small files that one process writes and others read. A reader never sees a half-written file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from ina.launch.plain import plain, record_of
 
 _LOOK_S = 0.5
-"""Longest wait for the lock of a folder; a reader holds the lock for less."""
+"""Maximum time, in s, to wait for a folder's lock. `process_of` locks a folder for less time than this."""
 
 
 def write(path: Path, value: Any) -> None:
@@ -36,7 +36,10 @@ def read(path: Path, kind: Any = Any) -> Any:
 
 @contextlib.contextmanager
 def alive(folder: Path) -> Iterator[bool]:
-    """Register this process for a folder while the context lasts; yield False if another already is."""
+    """Register this process as the owner of a folder until the end of the context; yield True.
+
+    Yield False, and register nothing, if another process is registered.
+    """
     with (folder / "alive").open("a+") as handle:
         until = time.monotonic() + _LOOK_S
         while True:
@@ -56,7 +59,10 @@ def alive(folder: Path) -> Iterator[bool]:
 
 
 def process_of(folder: Path) -> int | None:
-    """Return the ID of the process registered by `alive` for a folder; None: none, or it has ended."""
+    """Return the ID of the process that `alive` has registered for a folder.
+
+    None: no process is registered, or it has ended.
+    """
     with contextlib.suppress(FileNotFoundError), (folder / "alive").open("r") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from hostlib import interleave
 
 STAGE_TIMES = 8
-"""Number of latest iterations over which the median is the reported iteration time."""
+"""Number of latest iterations whose median time is reported as the iteration time."""
 
 OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
-"""Receives the output of workers: their job, and the arguments of `hostlib.launch.launcher.Output`."""
+"""Function that receives output of a worker: the worker's job, its rank, the bytes, and whether they were
+written to standard error."""
 
 OnProgress = Callable[[Mapping[str, Reports]], None]
-"""Receives the workers' reports by job name, several times per second."""
+"""Function that is called several times per second with the latest workers' reports, by job name."""
 
 Meet = Callable[[JobRun], AbstractContextManager[Rendezvous]]
-"""Returns a context in which the `Rendezvous` of a job's ranks is open."""
+"""Function that returns a context manager; within the context, the `Rendezvous` of a job accepts ranks."""
 
 
 def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
@@ -44,12 +45,12 @@ def first_failure(runs: Sequence[JobEnd]) -> JobEnd | None:
 
 
 class GroupRun:
-    """One group from its start to its end; `run` blocks, and other threads may call the other methods.
+    """Runs the jobs of one group. `run` blocks; other threads may call the other methods.
 
     Attributes:
-        runs: The jobs' runs, in the order given.
-        status: The status of these runs.
-        error: The error that stopped the group as a whole; None: none.
+        runs: The jobs, in the order of the constructor's argument.
+        status: The status of these jobs.
+        error: The error that ended `run` early; None: none. Failures of single jobs are in `status`.
         over: Set when all jobs have ended.
     """
 
@@ -67,11 +68,12 @@ class GroupRun:
 
         Args:
             runs: The jobs.
-            offsets: The stage at which each job starts its rounds; None: the jobs take no turns.
+            offsets: Index in `hostlib.interleave.STAGES` of the stage that each job may run first; None: the
+                jobs do not take turns.
             on_output: Called with the output of workers.
-            on_end: Called after each job's end, in the job's thread; not for a cancelled job.
-            meet: Returns a context in which the rendezvous of a job is open.
-            describe: Returns the text that the status has for the error of a failed job.
+            on_end: Called after each job's end, in the job's thread; not called for a cancelled job.
+            meet: Opens the rendezvous of a job, see `Meet`.
+            describe: Converts the error of a failed job to the text in `status`.
         """
         self._on_end, self._meet, self._describe = on_end, meet, describe
         self._stopping = threading.Event()
@@ -90,14 +92,17 @@ class GroupRun:
 
     @property
     def turns(self) -> interleave.TurnServer:
-        """The server that assigns turns to the jobs and receives their progress; only with `offsets`."""
+        """The server that assigns turns to the jobs and receives their progress.
+
+        It exists only if the constructor got `offsets`.
+        """
         assert self._turns is not None
         return self._turns
 
     def run(self) -> None:
-        """Run all jobs until they end. If a job fails, the jobs that take turns with it end, too.
+        """Run all jobs; return when all have ended.
 
-        After `cancel`, all workers end.
+        If a job fails, the jobs that take turns with it are ended, too. After `cancel`, all jobs are ended.
         """
         try:
             with self._turns or contextlib.nullcontext():
@@ -117,7 +122,7 @@ class GroupRun:
         return next(run.reports() for run in self.runs if run.spec.job.name == job)
 
     def grant(self, in_flight: Mapping[str, int]) -> None:
-        """Limit the packets in flight of these jobs, by job name; 0: no limit."""
+        """Set the maximum number of packets in flight of each job, by the job's name; 0: no limit."""
         for run in self.runs:
             if (name := run.spec.job.name) in in_flight:
                 run.grant(in_flight[name])
@@ -129,9 +134,10 @@ class GroupRun:
             run.cancel()
 
     def check(self) -> None:
-        """Raise GroupFailed, which names the failed job, if the group broke; else the error of a failed job.
+        """Raise an error if a job has failed; raise nothing if the group was cancelled.
 
-        A cancelled group raises nothing.
+        Raises GroupFailed, which names the failed job, if the jobs could no longer take turns, and otherwise
+        the error of the first failed job.
         """
         if self._stopping.is_set():
             return
@@ -143,7 +149,10 @@ class GroupRun:
             run.check()
 
     def note_progress(self) -> bool:
-        """Record the jobs' progress; return whether any has advanced. Jobs without turns do not report."""
+        """Copy the jobs' progress to `status`; return whether any job has advanced.
+
+        Only jobs that take turns report progress; without `offsets`, return False.
+        """
         if self._turns is None:
             return False
         names = [run.spec.job.name for run in self.runs]
@@ -190,9 +199,9 @@ class GroupRun:
         return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
 
     def _compute_s(self, name: str) -> float | None:
-        """Return the median time of an iteration without its network stage, at the slowest rank.
+        """Return the median time, in s, of a job's iteration without its network stage.
 
-        None: no rank has reported.
+        The value is the largest of all ranks' medians; None: no rank has reported.
         """
         from hostlib.interleave import STAGES  # jobs without turns start without it
 
@@ -205,7 +214,10 @@ class GroupRun:
         return max((times[len(times) // 2] for times in ranks), default=None)
 
     def _hold_s(self, name: str) -> float | None:
-        """Return the longest time for which a rank holds a slot; None: no rank has reported."""
+        """Return the time, in s, for which a packet of a job occupies a slot, at the slowest rank.
+
+        None: no rank has reported.
+        """
         told = (report.get("hold_s", 0.0) for report in self.reports(name).values())
         return max((hold_s for hold_s in told if hold_s > 0), default=None)
 

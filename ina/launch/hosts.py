@@ -1,7 +1,7 @@
 """Where the workers of jobs run, and how they reach their switch.
 
-Nothing here admits a job: all that start workers use `Hosts`, whether the switches run in this process or in
-another one.
+Everything that starts workers uses `Hosts`, whether the switches run in this process or in another one. This
+module admits no jobs to switches.
 """
 
 from __future__ import annotations
@@ -26,28 +26,37 @@ class PortSwitch(Protocol):
         """Return the address to which a port's UDP socket is bound."""
 
     def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port with shared memory, None for other ports."""
+        """Return the path of a port's Unix socket, if the port uses shared memory; None: it does not."""
 
 
 class Hosts(ABC):
-    """Hosts that are processes of this machine; subclasses describe hosts elsewhere."""
+    """The hosts on which workers run. Here they are this machine; subclasses describe other hosts."""
 
     @property
     def group_host(self) -> str | None:
-        """Address of the `TurnServer` for workers on other machines; None: all workers are on this one."""
+        """Address of this machine at which its `TurnServer` listens for workers on other machines.
+
+        None: all workers run on this machine.
+        """
         return None
 
     @abstractmethod
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return the fields of a worker's `hostlib.TransportConfig`. Raises AddressTaken."""
+        """Return the fields of a worker's `hostlib.TransportConfig`, for packets to and from `switch`.
+
+        Raises AddressTaken.
+        """
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call a function with the address of a worker's host, in the host's namespace if it has one."""
+        """Return the result of `call`, called with the IP address of a worker's host.
+
+        If the host is a network namespace, `call` runs inside it.
+        """
         return call("127.0.0.1")
 
     @contextlib.contextmanager
     def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Reserve and yield an address at a worker's host, for the store of ``torch.distributed``."""
+        """Reserve a TCP address on a worker's host for the store of ``torch.distributed``, and yield it."""
         with self.inside(member, server_address) as held:
             yield held.getsockname()
 
@@ -56,11 +65,14 @@ class Hosts(ABC):
         return None
 
     def environment(self, member: Member) -> Mapping[str, str]:
-        """Return the environment variables that identify a worker's host."""
+        """Return the environment variables from which a worker's command learns its host."""
         return {}
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the command that runs `command` at the host that `environment` names. Raises LaunchError."""
+        """Return the command that runs `command` on the host named by the variables of `environment`.
+
+        Raises LaunchError.
+        """
         return command
 
     def start_workers(
@@ -86,16 +98,22 @@ class Hosts(ABC):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Lost machines, whose workers count as failed, with reasons."""
+        """By name of each lost machine, the reason; the workers of lost machines count as failed."""
         return {}
 
     def strangers(self) -> int:
-        """Return the number of packets from senders other than the switch; call it regularly."""
+        """Return the number of packets that hosts received from senders other than the switch.
+
+        Call it regularly, see `HostAddresses.strangers`.
+        """
         return 0
 
 
 class PortHosts(Hosts):
-    """Processes of this machine at ports of switch processes, by shared memory or by UDP on loopback."""
+    """Hosts on this machine, each connected to a port of a switch process on this machine.
+
+    Packets pass through shared memory, or through UDP on loopback.
+    """
 
     def __init__(self, switches: Mapping[str, PortSwitch], addresses: HostAddresses) -> None:
         self._switches = switches
@@ -112,11 +130,11 @@ class PortHosts(Hosts):
         return {**link, "src_mac": member.mac, "src_ip": member.ip, "udp_port": member.udp_port}
 
     def strangers(self) -> int:
-        """Return the number of packets from senders other than the switch."""
+        """Return the number of packets that hosts received from senders other than the switch."""
         return self.addresses.strangers()
 
     def ends(self, switch: str, port: int) -> tuple[str, str]:
-        """Reserve the UDP address of the host at a port; return it, and the port's UDP address.
+        """Reserve the UDP address of the host at a switch port; return the host's and the port's address.
 
         Raises AddressTaken.
         """
@@ -126,7 +144,7 @@ class PortHosts(Hosts):
 
 
 class UdpHosts(Hosts):
-    """Hosts with addresses of their own, which send UDP packets to one address for all switches."""
+    """Hosts with IP addresses of their own. All of them send UDP packets to the same switch address."""
 
     def __init__(self, switch_address: str) -> None:
         self._switch_address = switch_address

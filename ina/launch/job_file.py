@@ -15,9 +15,9 @@ from ina.launch.spec import LaunchSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """Options that replace a value of all jobs of a job file; None: not given, and the file's value applies.
+    """Values of options that replace the values of all jobs in a job file.
 
-    Without an option and a value in the file, the default of `Job` applies.
+    None means that the option was not given: each job keeps the file's value, or else the default of `Job`.
     """
 
     slots: int | None = None
@@ -28,17 +28,19 @@ class Overrides:
     numbers: Encoding | None = None
 
     def of(self, entry: Job) -> Job:
-        """Return one job of the file with the given options."""
+        """Return the job `entry` of a job file, with the values of the options that were given."""
         given = {key.name: getattr(self, key.name) for key in fields(self)}
         return replace(entry, **{key: value for key, value in given.items() if value is not None})
 
 
 def specs_of_file(overrides: Overrides, entries: Sequence[Job], *, shared: bool) -> list[LaunchSpec]:
-    """Return the launches of a file's jobs; given options replace the file's values.
+    """Return a `LaunchSpec` for each job of a job file; options that were given replace the file's values.
 
-    If jobs share slots, --slots is the number of shared slots. Jobs with own slots get regions behind the
-    shared slots, one after the other. An exclusive job's window is half its slots, whichever of the two is
-    given.
+    With `shared`, ``--slots`` is the number of slots that jobs share. Each job with slots in the file gets
+    exclusive slots instead: the regions of these jobs follow the shared slots, one after the other.
+
+    Without `shared`, if only a job's window is given, the number of its slots is twice the window.
+    ``--slots`` replaces the windows in the file, too: each window is then half the slots.
     """
     if not shared:
         return [LaunchSpec(job=_exclusive(entry, overrides)) for entry in entries]
@@ -60,9 +62,10 @@ def _exclusive(entry: Job, overrides: Overrides) -> Job:
 
 
 def begin_log(path: Path) -> Path:
-    """Create the log file of a run, empty; return its absolute path, for workers in any folder.
+    """Create the log file of a run, or empty an existing one; return its absolute path.
 
-    Raises BadRun if it cannot be written, or is not a regular file: all workers open it by name.
+    Workers in any folder can open that path. Raises BadRun if the file cannot be written, or is not a regular
+    file, to which several workers could not append.
     """
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)

@@ -1,4 +1,4 @@
-"""An admitted job: the start of its workers, by this process or by another launcher, and their end."""
+"""Runs an admitted job: starts its workers, or serves workers that another launcher starts, to their end."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ONE_PORT_EACH = "a group needs more switch ports, but each host of the job has o
 
 @dataclass(slots=True, eq=False)
 class JobEnd:
-    """The end of a job, or its failure to begin.
+    """How a job ended, or why it could not be started.
 
     Attributes:
         spec: The job.
-        result: Its result; None: it has not ended, or an error prevented a result.
+        result: The job's result; None: it has not ended, or an error prevented a result.
         error: The error that prevented a result; None: none.
-        at_s: When it ended, on the monotonic clock.
+        at_s: Time of the job's end, in s on the monotonic clock.
     """
 
     spec: LaunchSpec
@@ -46,7 +46,7 @@ class JobEnd:
         return self.result is not None and self.result.interrupted
 
     def check(self) -> None:
-        """Raise the error with which the job failed, if it did."""
+        """Raise the error with which the job failed (`failure`), if it failed."""
         if failure := self.failure():
             raise failure
 
@@ -69,9 +69,9 @@ class Attendance:
     """Callbacks for a job whose workers another launcher starts.
 
     Attributes:
-        on_ready: Called with the ranks' configurations.
-        starter_left: Called several times per second; if it returns True before all ranks have joined, the
-            missing ranks never will, and the job ends.
+        on_ready: Called with a list of the ranks' configurations, in the order of ranks.
+        starter_left: Called several times per second until all ranks have joined. It returns whether the
+            launcher has ended: the missing ranks will then never join, so the job fails.
     """
 
     on_ready: Callable[[Sequence[str]], None]
@@ -80,22 +80,21 @@ class Attendance:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class JobRun(JobEnd):
-    """An admitted job, from its admission to its end.
-
-    `run` blocks; other threads may call the other methods.
+    """Runs the workers of an admitted job. `run` blocks; other threads may call the other methods.
 
     Attributes:
-        hosts: Where its workers run.
-        tree: Its entries on its switches.
+        hosts: The hosts on which the job's workers run.
+        tree: The job's entries on each switch of its tree.
         offers: The features and sizes that the program of the switches offers to jobs.
-        paced: Whether time-outs must follow the pace of results: switches or links are slow.
-        crosses: Whether it needs a switch; not if all of its workers are on one server.
-        on_output: Called with its workers' output.
+        paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
+            slow.
+        crosses: Whether the job's packets cross switches; False if all of its workers are on one server.
+        on_output: Called with the workers' output.
         attendance: Callbacks if another launcher starts the workers; None: this process starts them.
-        cancelled: Set when its workers must end.
+        cancelled: Set when the workers must end.
         exits: The workers that have ended.
-        over: Set when it has ended.
-        rendezvous: The meeting point of its workers; None: they have not been started.
+        over: Set when the job has ended.
+        rendezvous: The meeting point of the workers; None: they have not been started.
     """
 
     hosts: Hosts
@@ -114,7 +113,7 @@ class JobRun(JobEnd):
     _granted: int = 0
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return a worker's configuration as JSON; it is secret, because it contains the token.
+        """Return a worker's configuration as JSON. It is secret, because it contains the rendezvous' token.
 
         Raises ConfigError for an invalid configuration.
         """
@@ -148,9 +147,10 @@ class JobRun(JobEnd):
         return JobConfig.from_json(json.dumps(fields)).to_json()
 
     def meeting(self, host: str | None = None) -> Rendezvous:
-        """Return the workers' rendezvous, at address `host` of this machine, or at the first worker's host.
+        """Return a new rendezvous for the workers, which listens at the address `host` of this machine.
 
-        Raises BadRun for an address of another machine.
+        If `host` is None, the rendezvous listens at an address that the host of rank 0 can reach. Raises
+        BadRun if `host` is not an address of this machine.
         """
         if host is not None:
             try:
@@ -162,7 +162,10 @@ class JobRun(JobEnd):
         return self.hosts.inside(self.worker(0)[1], self._meeting)
 
     def environment(self, rank: int, rendezvous: Rendezvous, store: tuple[str, int]) -> Mapping[str, str]:
-        """Return the environment variables of a worker; `store` is the address of torch's store."""
+        """Return the environment variables of a worker.
+
+        `store` is the host and the port of the store of ``torch.distributed``.
+        """
         found = {
             **self.spec.environment(),
             **torch_variables(rank, self.spec.job.workers, store),
@@ -216,14 +219,14 @@ class JobRun(JobEnd):
         return self.rendezvous.reports() if self.rendezvous else {}
 
     def fault(self, reason: str) -> None:
-        """Inform the workers that the job cannot continue."""
+        """Tell the workers that the job cannot continue, and why; they then fail with this reason."""
         if self._fault is None:
             self._fault, self._fault_s = reason, time.monotonic()
         if (rendezvous := self.rendezvous) is not None:
             rendezvous.fault(self._fault)  # keeps it for workers that join later
 
     def grant(self, packets: int) -> None:
-        """Limit the packets in flight of each worker; 0: no limit."""
+        """Set the maximum number of packets in flight of each worker; 0: only the window limits them."""
         self._granted = packets
         if (rendezvous := self.rendezvous) is not None:
             rendezvous.grant(packets)
@@ -233,7 +236,7 @@ class JobRun(JobEnd):
         self.cancelled.set()
 
     def run(self, rendezvous: Rendezvous) -> JobResult:
-        """Run the workers until all have ended; return the result, without counters of switches.
+        """Run the workers until all have ended; return the job's result, which lacks counters of switches.
 
         Raises LaunchError if the command cannot be run.
         """
@@ -283,7 +286,7 @@ class JobRun(JobEnd):
             if failure is None and self._fault is not None:
                 failure = WorkerExit(-1, 1, self._fault)
         if failure is None and not rendezvous.complete:
-            failure = WorkerExit(-1, 1, "its launcher ended before all ranks had joined")
+            failure = WorkerExit(-1, 1, "the launcher of the ranks ended before all ranks had joined")
         elif failure is None and (gone := rendezvous.gone):
             rank, reason = next(iter(gone.items()))
             failure = WorkerExit(rank, 1, f"rank {rank}: {reason}")
@@ -293,7 +296,10 @@ class JobRun(JobEnd):
 
 @contextlib.contextmanager
 def met(job: JobRun, listen: str | None = None) -> Iterator[Rendezvous]:
-    """Yield the open rendezvous of a job, which refuses requests of ranks for groups of their own."""
+    """Yield a rendezvous that accepts the ranks of a job, and close it at the end of the context.
+
+    It refuses requests for groups of the job's ranks: a group would need switch ports of its own.
+    """
     with job.meeting(listen) as rendezvous:
         rendezvous.on_group(lambda request: rendezvous.answer(request, ONE_PORT_EACH))
         yield rendezvous

@@ -22,7 +22,8 @@ from ina.launch.spec import LaunchSpec
 T = TypeVar("T")
 
 StartAgents = Callable[[Mapping[str, str]], AbstractContextManager[Agents]]
-"""Starts an agent on each machine, given addresses by machine name; returns a context that ends them."""
+"""Function that starts an agent on each machine, and returns a context manager that ends the agents. Its
+argument maps the machines' names to their addresses."""
 
 
 class MachineHosts(UdpHosts):
@@ -31,14 +32,14 @@ class MachineHosts(UdpHosts):
     def __init__(
         self, topology: Topology, machines: Sequence[str], start: StartAgents, *, listen: str | None = None
     ) -> None:
-        """Prepare; start nothing.
+        """Store the arguments, and look up the machines' addresses; start no agents.
 
         Args:
             topology: The switches and machines, with their addresses.
             machines: The machines of the job.
-            start: Starts the agents of these machines, once the job needs them.
-            listen: Address of this machine at which ranks meet; None: the local address of the route to the
-                first machine.
+            start: Called to start the agents of these machines when the job starts.
+            listen: Address of this machine at which ranks meet; None: the address at which the first machine
+                reaches this machine.
         """
         super().__init__(switch_address(topology))
         self._topology = topology
@@ -49,23 +50,32 @@ class MachineHosts(UdpHosts):
 
     @property
     def group_host(self) -> str:
-        """Address of the `TurnServer` on this machine, to which workers also report progress."""
+        """Address of this machine at which workers on other machines reach its `TurnServer`.
+
+        Workers also report their progress to it.
+        """
         return address_towards(next(iter(self._machines.values())))
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call a function with the address at which workers' machines reach this machine."""
+        """Return the result of `call`, called with the address at which workers reach this machine."""
         return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
 
     @contextlib.contextmanager
     def torch_store(self, member: Member) -> Iterator[tuple[str, int]]:
-        """Run the agents of all machines; yield an address on the worker's machine for torch's store."""
+        """Run the agents of all machines while the context lasts; yield a TCP address for torch's store.
+
+        The address is on the worker's machine, where the agent has reserved its port.
+        """
         machine = self.machine(member)
         with self._start(self._machines) as self._agents:
             self._agents.ready()
             yield reached_at(self._topology, machine), self._agents.store_port(machine)
 
     def environment(self, member: Member) -> Mapping[str, str]:
-        """Return the environment variable that names the interface that gloo uses, if it is known."""
+        """Return the environment variable ``GLOO_SOCKET_IFNAME`` of a worker.
+
+        It names the network interface for gloo. The result is empty if gloo's own choice must be used.
+        """
         server = self._topology.server[self.machine(member)]
         return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
 
@@ -90,7 +100,7 @@ class MachineHosts(UdpHosts):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """Lost machines, whose workers count as failed, with reasons."""
+        """By name of each lost machine, the reason; the workers of lost machines count as failed."""
         return self._workers.lost if self._workers else {}
 
 
@@ -105,15 +115,15 @@ def address_towards(host: str) -> str:
 
 
 def reached_at(topology: Topology, machine: str) -> str:
-    """Return the address at which other machines reach a machine's processes."""
+    """Return the IP address at which processes of other machines reach the machine `machine`."""
     return topology.server[machine].address or topology.ip(machine)
 
 
 def identified(topology: Topology, known_as: Sequence[str]) -> str:
-    """Return the machine of the cluster file that has one of the names or addresses `known_as`.
+    """Return the name of the machine in the cluster file that has one of the names or addresses `known_as`.
 
-    If a name matches and addresses are given, too, the file's address must be among them. Raises BadRun if
-    no machine matches.
+    If a name matches, and `known_as` also has addresses, the machine's address in the file must be one of
+    them. Raises BadRun if no machine matches.
     """
     by_ip = {topology.ip(name): name for name in topology.server}
     addresses = [each for each in known_as if each.count(".") == 3 and each.replace(".", "").isdecimal()]
@@ -140,7 +150,7 @@ def identified(topology: Topology, known_as: Sequence[str]) -> str:
 
 
 def this_machine(topology: Topology) -> str | None:
-    """Return the name of this machine in the cluster file; None: it is not there."""
+    """Return the name of this machine in the cluster file; None: the file does not have this machine."""
     try:
         return identified(topology, known_as())
     except BadRun:
@@ -153,5 +163,5 @@ def switch_address(topology: Topology) -> str:
 
 
 def switch_ip(topology: Topology) -> str:
-    """Return the address at which machines reach the switches."""
+    """Return the IP address to which workers and fallback servers send packets for the switches."""
     return topology.switch_ip or SWITCH_IP

@@ -1,4 +1,4 @@
-"""Metrics of jobs that ran: flat, with SI units in the keys."""
+"""Metrics of ended jobs: dictionaries of numbers, whose keys end with the SI unit (``time_s``)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ Metrics = Mapping[str, float]
 
 
 def summed_bytes(reports: Reports) -> float:
-    """Return the number of bytes that each rank contributed to sums (the largest number of all ranks)."""
+    """Return the number of bytes that a rank contributed to sums, at the rank that contributed most."""
     return max((report.get("elements", 0.0) for report in reports.values()), default=0.0) * 4
 
 
 def goodput_bps(reports: Reports) -> float:
-    """Return the summed bits per second of time spent in allreduces; 0 before the first allreduce."""
+    """Return the goodput in bits per second: summed bits, divided by the time spent in collectives.
+
+    Both are the largest of all ranks. The goodput is 0 before the first collective.
+    """
     busy = max((report.get("time_s", 0.0) for report in reports.values()), default=0.0)
     return summed_bytes(reports) * 8 / busy if busy else 0.0
 
 
 def metrics(result: JobResult) -> dict[str, float]:
-    """Return the metrics of a job, flat, with SI units in the keys."""
+    """Return the metrics of a job by name; names end with the SI unit, such as ``time_s``."""
     reports = list(result.reports.values())
 
     def total(name: str) -> float:
@@ -43,7 +46,7 @@ def metrics(result: JobResult) -> dict[str, float]:
 
 
 def total(jobs: Iterable[Metrics]) -> dict[str, float]:
-    """Return the sums over jobs of all additive metrics: counts, not rates and times."""
+    """Return the sum over all jobs of each metric that is a count; leave out times and rates."""
     sums: dict[str, float] = {}
     for numbers in jobs:
         for key, value in numbers.items():
@@ -53,7 +56,7 @@ def total(jobs: Iterable[Metrics]) -> dict[str, float]:
 
 
 def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
-    """Return the number of packets of all jobs, by switch and outcome."""
+    """Return, for each switch, the number of all jobs' packets by outcome, as metrics."""
     counts: dict[str, dict[str, float]] = {}
     for job in jobs:
         for switch, outcomes in job.switches.items():
@@ -65,5 +68,5 @@ def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
 
 
 def refusals(refused: Mapping[str, int]) -> dict[str, float]:
-    """Return, as metrics, the numbers of refused packets, which belonged to no job, by reason."""
+    """Convert the numbers of refused packets, by reason, to metrics. Refused packets belonged to no job."""
     return {f"refused_{name}_packets": float(value) for name, value in refused.items()}

@@ -1,4 +1,7 @@
-"""The order of a run, from the daemon to the runner, and the run's status, which the runner reports."""
+"""`RunOrder`, which tells a runner what to start, and `RunStatus`, which the runner reports to the daemon.
+
+A runner is the process that starts the workers of a run (`ina.launch.runner`).
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,25 @@ from hostlib.launch.launcher import ACCOUNT, SETTINGS
 from ina.launch.spec import LaunchSpec
 
 GRANTED = "granted.json"
-"""The file with the limit of packets in flight of each job of a run."""
+"""Name of the file in a run's folder that has the maximum number of packets in flight of each job."""
 
 Engine = Literal["local", "ssh", "slurm", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
 class JobOrder:
-    """A job of a run.
+    """A job of a `RunOrder`.
 
     Attributes:
-        spec: The job, and how its ranks run; `spec.machines` has the ranks of each of its servers.
-        admission: Its entries on the switches.
-        offset: The stage at which it starts a round, in a group.
-        logs: The folder for its ranks' output.
-        servers: Names of its servers, in the order of the machines.
-        granted: Number of its own slots, over all switches.
-        in_flight: Limit of packets in flight; 0: only its window limits them.
-        driver: Whether its command runs once, as a driver of Ray, and Ray Train starts the workers.
+        spec: The job, and how its ranks run; `spec.machines` has the ranks on each of the job's servers.
+        admission: The job's entries on the switches.
+        offset: In a group: index in `hostlib.interleave.STAGES` of the stage that the job may run first.
+        logs: The folder for the ranks' output.
+        servers: Names of the job's servers, in the order of `spec.machines`.
+        granted: Number of the job's exclusive slots, summed over all switches.
+        in_flight: Maximum number of packets in flight; 0: only the job's window limits them.
+        driver: Whether the job's command is a driver of Ray: it is started once, and Ray Train starts the
+            workers.
     """
 
     spec: LaunchSpec
@@ -48,28 +52,31 @@ class JobOrder:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """The number of ranks on each server."""
+        """The number of ranks on each server, by the server's name."""
         return {server: len(ranks) for server, ranks in zip(self.servers, self.spec.machines, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """The order for a runner: jobs that start and stop together.
+    """What a runner must do: the jobs of one run, which start and stop together, and how to start them.
 
     Attributes:
         number: The run's number.
-        testbed: The testbed whose hosts are the servers.
-        switch: Whether workers need a switch; not if all are on one server.
+        testbed: Name of the testbed whose hosts are the servers.
+        switch: Whether the workers' packets cross switches; False if all workers are on one server.
         lanes: Number of values in a packet.
-        salted: Whether packets have a salt (`SwitchInfo`).
+        salted: Whether packets have a salt (see `SwitchInfo`).
         jobs: The jobs.
-        mode: How the jobs use the memory of switches.
-        paced: Whether time-outs must follow the pace of results: switches or links are slow.
+        mode: Whether the jobs share slots, or have exclusive ones.
+        paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
+            slow.
         engine: The engine that starts processes on the servers.
-        cluster: Except with engine local: the cluster (`topology_document`), with the addresses of servers.
-        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
-        here: With ssh: the server that is this machine; "": none.
-        inherited: Patterns of the environment variables that commands inherit (`Workers`).
+        cluster: The cluster, with the addresses of servers, in the form of `topology_document`; None with the
+            engine local.
+        launch_with: Only with ssh: template of the command that starts a command on a machine
+            (`agents.launch_command`).
+        here: Only with ssh: name of the server that is this machine; "": none.
+        inherited: Patterns of the environment variables that commands inherit (see `Workers`).
     """
 
     number: int
@@ -92,16 +99,17 @@ class RunStatus:
     """Status of a run.
 
     Attributes:
-        done: Iterations of each job in this run, if its program reports them (`hostlib.interleave`).
-        iteration_s: Median time of an iteration of each job.
-        compute_s: The part of that time outside the network stage, at the slowest rank.
-        hold_s: Time for which a packet of each job occupies its place in the window, and its slot.
-        ends: The error of each ended job; "": none.
+        done: Number of iterations of each job in this run. A job is missing unless its program reports
+            iterations (`hostlib.interleave`).
+        iteration_s: Median time of an iteration of each job, in s.
+        compute_s: Median time of an iteration of each job without its network stage, at the slowest rank.
+        hold_s: Time, in s, for which a packet of each job occupies a slot, at the slowest rank.
+        ends: The error of each ended job; "": it ended without an error.
         ended_at: The Unix time at which each of these jobs ended.
-        blame: The job that broke its group; None: none.
-        broke: The error that broke the group, with job and rank; "": none.
-        lost: Servers that were lost with their workers, with reasons.
-        engine: Name and state of the run in Ray; "": not yet known, or another engine.
+        blame: Name of the job because of which the group cannot take turns any more; None: none.
+        broke: Why the jobs cannot take turns any more, with job and rank; "": they can.
+        lost: By name of each server that was lost with its workers, the reason.
+        engine: With Ray: name and state of the run in Ray; "": not yet known.
         over: Whether all jobs have ended, or the run failed as a whole.
         failure: Why the run failed as a whole; "": it did not.
         final: Whether the failure is final: the workers must not be started again.

@@ -1,4 +1,7 @@
-"""Records as numbers, strings, lists and dicts, and back: for storage, and messages to other processes."""
+"""Converts records to numbers, strings, lists and dicts, and back.
+
+In that form, records are stored, and sent to other processes.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,16 @@ T = TypeVar("T")
 
 
 def plain(record: object) -> Any:
-    """Return a record (a dataclass or a collection of them) as plain data; a range as its two ends."""
+    """Convert a record, or a collection of records, to plain data. A range becomes a list of its two ends."""
     return msgspec.to_builtins(record, enc_hook=lambda ends: [ends.start, ends.stop])
 
 
 def record_of(kind: type[T], found: object) -> T:
-    """Return the record that `plain` converted to `found`; missing fields have their defaults.
+    """Convert plain data, which `plain` has made, back to a record of type `kind`.
 
-    Raises ValueError, with the path of the wrong value, as in ``$.jobs[0].name``, and the errors of `kind`.
+    Fields that are missing in `found` get their defaults.
+
+    Raises ValueError with the path of a wrong value, such as ``$.jobs[0].name``, and any error that the
+    constructor of `kind` raises.
     """
     return msgspec.convert(found, kind, dec_hook=lambda kind, ends: kind(*ends))

@@ -1,7 +1,7 @@
 """The agents of a run on Ray: an actor on each server of the run, placed there by a placement group.
 
-Only imported with Ray installed. The runner is the driver of Ray. However the runner ends, Ray then ends the
-actors, and with them the workers that they have started.
+This module needs Ray. The runner is a driver of Ray: when the runner ends, for any reason, Ray ends the
+actors and the workers that they have started.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from ina.launch.agents import Agent, Agents
 
 LOOK_S: Final = 0.5
 SAY_S: Final = 1.0
-"""Longest time for which an actor waits for lines before it answers a request for them."""
+"""Maximum time, in s, for which `AgentActor.lines` waits for the agent's next line."""
 PINNED: Final = 0.001
-"""Amount of a node's own resource (``node:ADDRESS``) that a bundle requests, so that Ray places it there."""
+"""Amount of the resource ``node:ADDRESS`` that a bundle requests. Only the node at that address has this
+resource, so that Ray places the bundle there."""
 
 
 def connect() -> None:
@@ -41,7 +42,7 @@ def connect() -> None:
 
 
 class RayNode(NamedTuple):
-    """A living node of Ray."""
+    """A living node of Ray: its node id, its IP address, and whether it has GPUs."""
 
     number: str
     address: str
@@ -49,7 +50,7 @@ class RayNode(NamedTuple):
 
 
 def nodes() -> dict[str, RayNode]:
-    """Return the living nodes; each has two keys, its name and its address."""
+    """Return the living nodes of Ray; each node is found by two keys, its name and its address."""
     found = {}
     for each in ray.nodes():
         if each["Alive"]:
@@ -60,7 +61,10 @@ def nodes() -> dict[str, RayNode]:
 
 
 def placed(machines: Mapping[str, str]) -> dict[str, RayNode]:
-    """Return the node of each machine, found by name or address. Raises LaunchError if one has no node."""
+    """Return the node of Ray on each machine, by the machine's name.
+
+    `machines` maps names to addresses; a node matches by either. Raises LaunchError if a machine has no node.
+    """
     known = nodes()
     found = {
         name: node
@@ -89,7 +93,10 @@ class _Lines:
 
 
 class AgentActor:
-    """An agent (`ina.launch.agent`) in an actor of Ray: methods pass lines to it, and return its lines."""
+    """An actor of Ray that runs an agent (`ina.launch.agent`).
+
+    `hear` passes a line of input to the agent; `lines` returns the agent's output.
+    """
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -103,7 +110,10 @@ class AgentActor:
         self._orders.put(line)
 
     def lines(self) -> list[str] | None:
-        """Return the agent's lines since the last call, after at most `SAY_S`; None: it has ended."""
+        """Return the lines that the agent has written since the last call; None: the agent has ended.
+
+        If there are no lines, wait up to `SAY_S` seconds for one.
+        """
         over = not self._thread.is_alive()
         found = []
         with contextlib.suppress(queue.Empty):
@@ -114,7 +124,7 @@ class AgentActor:
 
 
 class RayAgent(Agent):
-    """The agent in an actor of Ray, as the runner sees it."""
+    """Sends messages to an agent that runs in an actor of Ray, and reads its messages; used by the runner."""
 
     def __init__(self, machine: str, actor: Any) -> None:
         super().__init__(machine)
@@ -124,19 +134,19 @@ class RayAgent(Agent):
         self._reader.start()
 
     def ended(self) -> str | None:
-        """Return why the agent has ended; None while it runs."""
+        """Return why the agent has ended, as text for users; None while it runs."""
         return self._ended
 
     def say(self, message: object) -> None:
-        """Send a message; without effect if the agent is gone."""
+        """Send a message to the agent; do nothing if the agent is gone."""
         self._actor.hear.remote(json.dumps(message))
 
     def close(self) -> None:
-        """End the agent and its processes."""
+        """Request the end of the agent and of the ranks that it started, and return at once."""
         self._actor.hear.remote(None)
 
     def wait(self, patience_s: float) -> None:
-        """Wait for the end of a closed agent; kill the actor if it does not end."""
+        """Wait up to `patience_s` seconds for the agent's end after `close`; then kill its actor."""
         self._reader.join(patience_s)
         ray.kill(self._actor)
 
@@ -159,13 +169,13 @@ def agents(
     stopping: threading.Event,
     on_placed: Callable[[str], None],
 ) -> Iterator[Agents]:
-    """Start agents on machines, each in a bundle of a placement group, once Ray has room for all bundles.
+    """Wait until Ray has room for a placement group of one bundle per machine; start an agent in each bundle.
 
     Args:
-        machines: Addresses by the machines' names.
+        machines: The machines' addresses, by name.
         name: The placement group's name.
-        ranks: Number of ranks of each machine; each rank gets a CPU, and a GPU if the machine has GPUs.
-        stopping: Set to end the wait for room.
+        ranks: Number of ranks on each machine; each rank gets a CPU, and a GPU if the machine has GPUs.
+        stopping: The caller sets this event to end the wait for room.
         on_placed: Called with the number and the state of the placement group after each change.
 
     Raises LaunchError.

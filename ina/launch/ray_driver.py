@@ -1,6 +1,6 @@
-"""A job whose command is a driver of Ray: the command runs once, here, and Ray Train starts the workers.
+"""Runs a job whose command is a driver of Ray: starts the command once, here; Ray Train starts the workers.
 
-Only imported with Ray installed.
+This module needs Ray.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def drive(
         servers: The number of workers on each of the job's servers.
         topology: The cluster, with the addresses of its servers.
         inherited: Patterns of the variables that the driver inherits; see `Workers`.
-        given: The run's order, in the form that ``ina admit --given`` reads.
+        given: The run's order as JSON, which the workers get in ``INA_GIVEN`` for ``ina admit --given``.
         on_output: Called with the driver's output, as rank 0.
-        stopping: Set to end the driver.
+        stopping: The caller sets this event to end the driver.
         on_placed: Called with a text that names the workers' servers.
 
     Returns:
-        The driver's error ("" for none, None if it was stopped), and the lost servers with reasons.
+        The driver's error ("": none; None: it was stopped), and the reason for each lost server, by name.
 
     Raises LaunchError if a server is no node of Ray, or the command cannot be run.
     """

@@ -1,8 +1,9 @@
-"""A process that watches the nodes of Ray and prints the living ones, so that the daemon need not import Ray.
+"""A process that watches the nodes of Ray for the daemon, so that the daemon need not import Ray.
 
-Each line is a JSON object: ``alive`` has the names and addresses of all living nodes, and ``protocol`` the
-version of this format; or ``failed`` has an error.
-Only imported with Ray installed.
+After each change it prints a JSON object on one line: ``alive`` has the names and addresses of all living
+nodes, and ``protocol`` the version of this format. If it cannot connect to Ray, it prints ``failed`` with the
+error, and ends.
+This module needs Ray.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LOOK_S = 1.0
 
 
 def main() -> int:
-    """Print each change until standard input ends, which means that the parent process has ended."""
+    """Print the living nodes after each change, until standard input ends with the parent process."""
     threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
         ray_agents.connect()

@@ -28,21 +28,21 @@ from ina.launch.machine_hosts import reached_at
 from ina.launch.orders import RunOrder
 
 AGAIN_S = 5.0
-"""Time after which the process that watches Ray's nodes is restarted if it has ended."""
+"""Time, in s, until the process that watches Ray's nodes is restarted after its end."""
 
 _log = logging.getLogger(__name__)
 
 
 class RayRuns(LocalRuns):
-    """Runs on the nodes of Ray."""
+    """An executor that starts workers on the nodes of Ray."""
 
     def __init__(self, folder: Path, cluster: Topology, passed: Sequence[str] = ()) -> None:
-        """Watch Ray's nodes from now on. Raises EngineError if Ray is missing or silent.
+        """Start to watch Ray's nodes. Raises EngineError if Ray is not installed, or does not answer.
 
         Args:
-            folder: The folder of the runs' folders.
+            folder: The folder in which the runs' folders are created.
             cluster: The cluster, with the addresses of its servers.
-            passed: Names of environment variables that jobs' commands inherit, too.
+            passed: Names of further environment variables that jobs' commands inherit.
         """
         super().__init__(folder, passed)
         if importlib.util.find_spec("ray") is None:
@@ -71,7 +71,7 @@ class RayRuns(LocalRuns):
         return "; ".join(filter(None, (shown or "not yet in Ray", self._trouble)))
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that are no living nodes of Ray, with reasons."""
+        """Return the reason for each server that is not a living node of Ray, by the server's name."""
         alive = self._alive
         return {
             name: f"no node of Ray at {address} is alive"
@@ -80,11 +80,11 @@ class RayRuns(LocalRuns):
         }
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Use the servers of this changed cluster for runs that start from now on."""
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         self._cluster = cluster
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching Ray's nodes."""
         self._closing = True
         self._watcher.kill()
         self._thread.join()
@@ -108,7 +108,10 @@ class RayRuns(LocalRuns):
             self._watcher = self._watching()
 
     def _see(self) -> bool:
-        """Handle the next line of the watching process; return False once its output has ended."""
+        """Handle the next line of the process that watches Ray's nodes.
+
+        Return False once the output of that process has ended.
+        """
         assert self._watcher.stdout is not None
         line = self._watcher.stdout.readline()
         said: Mapping[str, Any] = {}

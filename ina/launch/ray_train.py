@@ -1,9 +1,9 @@
-"""Ray Train on a placed job: its workers run on the job's servers, and use the job's slots.
+"""Runs the workers of Ray Train on the servers that the controller chose for a job, with the job's slots.
 
 The runner starts the job's command once, as a driver of Ray, with the environment `variables`. An unmodified
 ``TorchTrainer`` loads this module's callback (``RAY_TRAIN_CALLBACKS``), which pins each worker to a node. Its
 ranks use the controller's admission of the job (``INA_GIVEN``), and request no second one.
-Only imported with Ray installed.
+This module needs Ray.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from ray.train.v2._internal.execution.callback import ControllerCallback
 
 NODES = "INA_RAY_NODES"
-"""The environment variable with a JSON list: the id of each worker's node."""
+"""Name of the environment variable of a driver that has the node id of each worker, as a JSON list."""
 NODE_LABEL = "ray.io/node-id"
 
 
 def variables(given: str, nodes: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables of a driver.
+    """Return the environment variables that a driver needs besides the inherited ones.
 
     Args:
-        given: The run's order, in the form that ``ina admit --given`` reads.
+        given: The run's order as JSON, which the workers get in ``INA_GIVEN`` for ``ina admit --given``.
         nodes: The node id of each worker.
     """
     workers = {"INA_GIVEN": given, "INA_TOKEN": secrets.token_hex(32)}
@@ -44,7 +44,10 @@ class Pinned(ControllerCallback):  # type: ignore[misc]
         self._nodes = json.loads(os.environ[NODES])
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        """Pin each worker to its node. Raises ValueError if the number of workers differs."""
+        """Pin each worker of the trainer to its node; Ray Train calls this method.
+
+        Raises ValueError if the trainer's number of workers is not the job's.
+        """
         scaling = train_run_context.scaling_config
         if scaling.num_workers != len(self._nodes):
             raise ValueError(

@@ -1,12 +1,12 @@
 """The process of one run: starts the workers of its jobs, keeps their output, and reports their ends.
 
-Started by the daemon, or by Slurm on a server of the run. It does not end with the daemon: another daemon
-finds it by its folder, which holds
+The daemon starts this process, or Slurm does on a server of the run. It does not end with the daemon: another
+daemon finds it by the run's folder, which holds
 
-``run.json``     the order (`RunOrder`); secret, because jobs' environments may be
+``run.json``     the order (`RunOrder`); its mode is 0600, because jobs' environments may have secrets
 ``alive``        the ID of the runner's process; locked as long as the runner lives
 ``status.json``  the status (`RunStatus`), rewritten after each change
-``granted.json`` the limit of each job's packets in flight, if the daemon has changed it
+``granted.json`` the maximum number of each job's packets in flight, if the daemon has changed it
 
 SIGTERM ends the workers and the runner. The runner does not control switches: its jobs were admitted before.
 """
@@ -40,11 +40,11 @@ from ina.launch.plain import plain, record_of
 from ina.launch.spec import LaunchSpec
 
 RUN = "INA_RUN"
-"""The environment variable of workers, and of their child processes, with the folder of their run."""
+"""Name of the environment variable of workers and their child processes that has the folder of their run."""
 PERIOD_S = 0.5
-"""Interval at which progress is stored."""
+"""Interval, in s, at which the progress of jobs is written to ``status.json``."""
 LOG_BYTES = 16 << 20
-"""Size of a rank's log at which its earlier half is removed."""
+"""Size, in bytes, of the file with a rank's output at which the earlier half of the file is removed."""
 SLURM_STEP = (
     "srun --nodes=1 --ntasks=1 --nodelist={host} --distribution=block --overlap --cpu-bind=none --mpi=none"
     " {command}"
@@ -53,7 +53,7 @@ SLURM_STEP = (
 
 
 class _Logs:
-    """Output of ranks: one file for each rank, of bounded size."""
+    """Writes the output of ranks to one file per rank, of bounded size."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
         self._folders = {name: Path(folder) for name, folder in folders.items()}
@@ -62,7 +62,7 @@ class _Logs:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-        """Append a rank's output to its file; output is lost if the disk is full."""
+        """Append output of a rank to the rank's file; output is lost while the disk is full."""
         path = log_file(self._folders[spec.job.name], rank)
         with self._lock, contextlib.suppress(OSError):
             if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
@@ -73,17 +73,17 @@ class _Logs:
 
 
 def log_file(folder: Path, rank: int) -> Path:
-    """Return the file with a rank's output."""
+    """Return the path of the file with a rank's output, in the folder `folder` of its job's output."""
     return folder / f"rank-{rank}.log"
 
 
 def topology_of(order: RunOrder) -> Topology:
-    """Return the cluster of an order; only orders for engines other than local have one."""
+    """Return the cluster of an order. The order's engine must not be local."""
     return parse_topology(json.dumps(order.cluster), source="order.json")
 
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
-    """Return a job of an order, which the daemon has admitted, as a `JobRun`."""
+    """Return the `JobRun` that runs the job `spec` of an order, with the admission in the order."""
     tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
@@ -92,10 +92,10 @@ def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
 def given_job(
     text: str, machines: Sequence[Sequence[int]], known_as: Sequence[Sequence[str]]
 ) -> tuple[JobRun, str]:
-    """Return a job whose ranks another launcher has started, and the address of rank 0's machine.
+    """Return a placed job whose ranks another launcher has started, and the address of rank 0's machine.
 
     Args:
-        text: The order of the job's run, as JSON.
+        text: The `RunOrder` of the job's run, as JSON.
         machines: The ranks of each machine.
         known_as: Names and addresses of each machine.
 
@@ -127,7 +127,7 @@ def given_job(
 
 
 class RunProcess:
-    """The execution of one order."""
+    """Runs the jobs of a `RunOrder`, and writes their status to the run's folder."""
 
     def __init__(self, folder: Path, order: RunOrder) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ class RunProcess:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Run the jobs until all have ended, or until SIGTERM; write the status after each change."""
+        """Run the jobs until all have ended; SIGTERM ends them early. Write the status after each change."""
         order = self._order
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
@@ -253,7 +253,7 @@ class RunProcess:
                 return
 
     def _write(self) -> bool:
-        """Write the status; return False if that failed, as on a full disk."""
+        """Write the run's status to its folder; return False if that failed, for example on a full disk."""
         with self._lock, contextlib.suppress(OSError):
             files.write(self._folder / "status.json", self._status)
             return True
@@ -261,9 +261,10 @@ class RunProcess:
 
 
 def left_behind(runs: Path) -> dict[int, int]:
-    """Return, by process ID, the run of each process here that workers of runs in `runs` have started.
+    """Return the IDs of all processes on this machine that are workers, or were started by workers.
 
-    Processes whose environment cannot be read are not found.
+    Each process ID maps to the number of the run of that process. Only runs with folders in `runs` count.
+    Processes whose environment cannot be read are missing.
     """
     found = {}
     wanted = f"{RUN}={runs}/".encode()
@@ -276,7 +277,10 @@ def left_behind(runs: Path) -> dict[int, int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Execute the order of a folder, unless another process does so, or has done so; return exit code 0."""
+    """Run the jobs in the order of a run's folder; do nothing if another process runs or has run them.
+
+    `arguments` has the folder. Return the exit code 0.
+    """
     folder = Path(arguments[0])
     with files.alive(folder) as first:
         status: RunStatus | None = files.read(folder / "status.json", RunStatus)

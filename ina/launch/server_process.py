@@ -19,7 +19,10 @@ STOP_TIMEOUT_S = 5.0
 
 
 class ServerProcess:
-    """A process ``ina NAME …``, which ends when its standard input ends; a context manager that stops it."""
+    """A process ``ina NAME …``; as a context manager, it stops the process at the end of the context.
+
+    The process ends when its standard input ends, so also when this process ends.
+    """
 
     def __init__(
         self,
@@ -30,10 +33,14 @@ class ServerProcess:
         pass_fds: Sequence[int] = (),
         prefix: Sequence[str] = (),
     ) -> None:
-        """Start the process without waiting, so that several can start at once.
+        """Start the process; do not wait until it is ready, so that several processes can start at once.
 
-        `name` is the subcommand, and `title` the name for users. The process inherits the file descriptors
-        `pass_fds`. `prefix` is a command that runs it, such as ``ip netns exec NAME``.
+        Args:
+            name: The subcommand of ``ina``.
+            title: The name of the process in messages.
+            arguments: The arguments of the subcommand.
+            pass_fds: File descriptors that the process inherits.
+            prefix: A command that runs the process, such as ``ip netns exec NAME``.
         """
         self.title = title
         # It ends with its standard input: an ina that dies takes it along.
@@ -51,10 +58,11 @@ class ServerProcess:
         self._ready: dict[str, Any] | None = None
 
     def ready(self) -> dict[str, Any]:
-        """Wait for the line of JSON that means that the process is ready, and return its object.
+        """Wait until the process is ready; return the JSON object that it prints then.
 
         Raises:
-            ProcessFailed: the process ended before; unless a signal ended it, it has printed the reason.
+            ProcessFailed: the process ended before it was ready. It has printed the reason to standard
+                error, unless a signal ended it.
         """
         if self._ready is None:
             self._ready = self.hear()
@@ -72,21 +80,24 @@ class ServerProcess:
 
     @property
     def started(self) -> bool:
-        """Whether the process has been ready."""
+        """Whether the process has printed that it is ready."""
         return self._ready is not None
 
     def ended(self) -> str | None:
-        """Return how the process ended, as a text; None while it runs."""
+        """Return how the process ended, as text for users; None while it runs."""
         status = self._process.poll()
         return None if status is None else f"{self.title} {_how(status)}"
 
     def say(self, message: object) -> None:
-        """Write one line of JSON to the process's standard input; without effect if the process is gone."""
+        """Write a message to the process's standard input, as JSON; do nothing if it has ended."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._stdin, flush=True)
 
     def hear(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Return the next line of JSON that it prints; None: its output ended, or none in `timeout_s`."""
+        """Return the next JSON object that the process prints.
+
+        None: the output has ended, or the process has printed nothing for `timeout_s` seconds.
+        """
         with contextlib.suppress(ValueError):  # closed by another thread, or cut off in the middle
             if timeout_s is not None:
                 poller = select.poll()
@@ -99,7 +110,7 @@ class ServerProcess:
         return None
 
     def is_stopped(self) -> bool:
-        """Return whether the process is stopped, as by SIGSTOP."""
+        """Return whether the process is suspended, for example by SIGSTOP."""
         try:
             after_name = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2]
         except OSError:
@@ -111,7 +122,7 @@ class ServerProcess:
         self._process.kill()
 
     def stop(self) -> None:
-        """Terminate the process; kill it after `STOP_TIMEOUT_S`. Without effect if called before."""
+        """End the process: send SIGTERM, and SIGKILL if it still runs after `STOP_TIMEOUT_S` seconds."""
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -132,5 +143,5 @@ class ServerProcess:
 
 
 def _how(status: int) -> str:
-    """Return, as text, how a process with this exit status ended."""
+    """Describe how a process ended, given its exit status; a negative status is a signal's number."""
     return f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"

@@ -1,7 +1,7 @@
-"""Slurm by its own commands: ``sbatch``, ``squeue``, ``sinfo``, ``scancel``; no accounting storage is needed.
+"""Access to Slurm by its commands ``sbatch``, ``squeue``, ``sinfo`` and ``scancel``, without its accounting.
 
-A job of Slurm is found by its comment, which names the service and the run, even if ``sbatch`` was killed
-before it printed the job's number.
+A Slurm job's comment names the service and the run. By its comment a job is found even if ``sbatch`` was
+killed before it printed the job's number.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from ina.errors import EngineError
 
 COMMAND_S = 30.0
-"""Time-out of a command: commands wait for Slurm's controller even if it hangs or is gone."""
+"""Time-out of a command, in s. Without it, commands would wait forever for a controller of Slurm that hangs
+or has ended."""
 LIVE = frozenset(
     ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "RESIZING")
 ) | frozenset(("SIGNALING", "STAGE_OUT", "STOPPED", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD"))
-"""States of a job that is not over."""
+"""States of Slurm jobs that are not over."""
 UNUSABLE = ("DOWN", "DRAIN", "FAIL", "ERROR", "MAINT", "POWER", "REBOOT", "FUTURE")
-"""Prefixes of the states of a node on which no job may run."""
+"""Prefixes of the states of Slurm nodes on which no job may run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job as ``squeue`` shows it; `reason` is why the job waits."""
+    """A Slurm job, as ``squeue`` shows it; `reason` is why a pending job waits."""
 
     number: int
     comment: str
@@ -41,7 +42,7 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as ``sinfo`` shows it; `answers` is whether it still responds to Slurm's controller."""
+    """A Slurm node, as ``sinfo`` shows it; `answers` is whether it responds to Slurm's controller."""
 
     name: str
     state: str
@@ -60,14 +61,14 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A job to submit.
+    """A Slurm job to submit.
 
     Attributes:
-        name: Name for users.
-        comment: Text by which the job is found later.
-        tasks: The number of tasks by node.
-        output: The file for its output.
-        licences: Its use of Slurm's licences, in the form of ``sbatch --licenses``; "": none.
+        name: The job's name, for users.
+        comment: The job's comment, by which it is found later.
+        tasks: The number of tasks on each node, by the node's name.
+        output: Path of the file for the job's output.
+        licences: The licences that the job needs, in the form of ``sbatch --licenses``; "": none.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Batch:
     licences: str = ""
 
     def options(self) -> list[str]:
-        """Return the options of ``sbatch``, which also prevent restarts by Slurm.
+        """Return the options of ``sbatch`` for this job; Slurm then does not restart the job by itself.
 
         >>> " ".join(Batch("a", "ina:1:2", {"h1": 2, "h2": 1}, "/log").options()[2:8])
         '--nodes=2 --ntasks=3 --nodelist=h1,h2 --distribution=arbitrary --no-requeue --chdir=/'
@@ -92,9 +93,9 @@ class Batch:
 
 
 def submit(batch: Batch, script: str, hosts: str) -> int:
-    """Submit a job that runs `script`, and return its number.
+    """Submit the Slurm job `batch`, which runs the shell script `script`; return the job's number.
 
-    `hosts` is the path of a file with each task's node, one name per line. Raises EngineError.
+    `hosts` is the path of a file with the node of each task, one name per line. Raises EngineError.
     """
     variables = {"SLURM_HOSTFILE": hosts}
     said = _run(["sbatch", "--parsable", *batch.options()], script, variables)
@@ -128,7 +129,7 @@ def jobs_of(text: str) -> list[SlurmJob]:
 
 
 def nodes() -> dict[str, SlurmNode]:
-    """Return all of Slurm's nodes by name. Raises EngineError."""
+    """Return all nodes of Slurm, by name. Raises EngineError."""
     return nodes_of(_run(["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]))
 
 
@@ -147,13 +148,13 @@ def nodes_of(text: str) -> dict[str, SlurmNode]:
 
 
 def cancel(numbers: Sequence[int]) -> None:
-    """End jobs; ignore jobs that are over. Raises EngineError."""
+    """Cancel the Slurm jobs with these numbers; ignore jobs that are over. Raises EngineError."""
     if numbers:
         _run(["scancel", "--quiet", *map(str, numbers)])
 
 
 def has_licence(name: str) -> bool:
-    """Return whether Slurm counts licences of this name. Raises EngineError."""
+    """Return whether Slurm's configuration has licences named `name`. Raises EngineError."""
     return f"LicenseName={name}\n" in _run(["scontrol", "show", "licenses"])
 
 

@@ -1,8 +1,9 @@
-"""Runs as jobs of Slurm: the runner is the job's batch script, and starts the workers by ``srun``.
+"""An executor that submits each run to Slurm as a Slurm job.
 
-The folder of a run must be on a file system that this machine and all nodes share, and the names of Slurm's
-nodes must be the names of the cluster's servers. Slurm's jobs outlive the daemon, which finds them again by
-their comments.
+The batch script of the Slurm job is the runner, which starts the workers by ``srun``. The folder of a run
+must be on a file system that this machine and all nodes share, and the names of Slurm's nodes must be the
+names of the cluster's servers. Slurm jobs continue if the daemon ends; a new daemon finds them by their
+comments.
 """
 
 from __future__ import annotations
@@ -25,26 +26,33 @@ from ina.launch.executor import STOP_S, RunFolders, check_alone, check_drivers
 from ina.launch.orders import RunOrder, RunStatus
 
 LOOK_S = 2.0
-"""Interval at which Slurm's jobs and nodes are read."""
+"""Interval, in s, at which Slurm's jobs and nodes are read."""
 FINISH_S = 10.0
-"""Time for a runner to end after it has reported that all jobs have ended; then Slurm's job is cancelled."""
+"""Time, in s, for a runner to end after it has reported that all jobs have ended. Then its Slurm job is
+cancelled."""
 HOLD_S = 30.0
-"""Time for which a failure is not reported while Slurm's job lives: the job's end may be its cause."""
+"""Maximum time, in s, for which `status` conceals a failure while the Slurm job is not over. If Slurm is
+ending that job, this is the cause of the failure."""
 SUSPECT_S = 600.0
-"""Time after a run has lost a server for which the server counts as gone while it does not answer Slurm."""
+"""Time, in s, after a run has lost a server. Within it, the server counts as unusable as long as it does not
+respond to Slurm."""
 CANCELLED = "cancelled.json"
-"""File in a run's folder with the numbers of the Slurm jobs that this service has cancelled."""
+"""Name of the file in a run's folder with the numbers of the Slurm jobs that this service has cancelled."""
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
-"""States of Slurm jobs that must be restarted."""
+"""Final states of Slurm jobs whose runs must be restarted."""
 BY_HAND = ("CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY")
-"""States of Slurm jobs that a user or a limit has ended: not restarted, unless this service ended them."""
+"""Final states of Slurm jobs that a user of Slurm or a limit has ended. Their runs are not restarted, unless
+this service has cancelled the Slurm job."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Slurm's jobs by run, the latest last, and nodes by name, as read at `at_s` on the monotonic clock."""
+    """The state of Slurm, read at the time `at_s` of the monotonic clock.
+
+    `jobs` has the Slurm jobs of each run by the run's number, oldest first; `nodes` has all nodes by name.
+    """
 
     at_s: float = -math.inf
     jobs: Mapping[int, tuple[slurm.SlurmJob, ...]] = field(default_factory=dict)
@@ -52,7 +60,7 @@ class _View:
 
 
 class SlurmRuns(RunFolders):
-    """Runs on the nodes of Slurm; its methods may be called from any thread."""
+    """An executor that starts workers on the nodes of Slurm. Any thread may call its methods."""
 
     def __init__(
         self,
@@ -62,14 +70,15 @@ class SlurmRuns(RunFolders):
         licence: str = "",
         passed: Sequence[str] = (),
     ) -> None:
-        """Find the existing runs, and watch them from now on.
+        """Find the Slurm jobs of the service's runs, and start a thread that watches Slurm.
 
         Args:
-            folder: The folder of the runs' folders.
+            folder: The folder in which the runs' folders are created.
             service: A unique name of the service, which the comments of its Slurm jobs contain.
             cluster: The cluster, with the addresses of its servers.
-            licence: Name of the licence; a job uses as many as it has slots of its own. "": none.
-            passed: Names of environment variables that jobs' commands inherit, too.
+            licence: Name of the Slurm licence that stands for slots; a job requests one licence for each of
+                its exclusive slots. "": jobs request no licences.
+            passed: Names of further environment variables that jobs' commands inherit.
 
         Raises EngineError: Slurm does not answer, or has no such licence.
         """
@@ -80,11 +89,11 @@ class SlurmRuns(RunFolders):
         self._lock = threading.Lock()
         self._view = _View()
         self._submitted: dict[int, tuple[float, slurm.SlurmJob]] = {}
-        """By run, the latest submitted job with its time: `_view` may not contain it yet."""
+        """By run, the time and the Slurm job of its latest submission, until `_view` has that job."""
         self._failed_s: dict[int, float] = {}
-        """Times at which runs' failures were first seen."""
+        """By run, the time, on the monotonic clock, at which its failure was first seen."""
         self._suspects: dict[str, float] = {}
-        """Servers that a run has lost, with the time of the loss."""
+        """By name of each server that a run has lost, the time of the loss, on the monotonic clock."""
         self._trouble = ""
         self._closing = threading.Event()
         if licence and not slurm.has_licence(licence):
@@ -97,9 +106,9 @@ class SlurmRuns(RunFolders):
         self._watcher.start()
 
     def start(self, order: RunOrder) -> None:
-        """Submit a run, unless it exists already.
+        """Submit a run to Slurm, unless it has a Slurm job that is not over.
 
-        Raises OSError, EngineError, and BadSpec for a group of jobs.
+        Raises OSError and EngineError, and BadSpec for a group of jobs or a driver of Ray.
         """
         check_alone(order)
         check_drivers(order)
@@ -140,14 +149,14 @@ class SlurmRuns(RunFolders):
             ):
                 return  # its remaining processes are on nodes that are gone
             if waited_s > FINISH_S + 2 * STOP_S:
-                raise RunnerGone(f"{self.shown(number)}: it does not end")
+                raise RunnerGone(f"{self.shown(number)}: the Slurm job does not end")
             time.sleep(LOOK_S / 4)
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started.
 
-        A failure is reported once Slurm's job is over, or after `HOLD_S`: a user may have ended the job, and
-        so caused the failure.
+        A failure is reported only after the Slurm job is over, or after `HOLD_S`: a user of Slurm may be
+        ending that job, which then is the cause of the failure.
         """
         found = super().status(number)
         if found is None:
@@ -166,18 +175,18 @@ class SlurmRuns(RunFolders):
         return found
 
     def lives(self, number: int) -> bool:
-        """Return whether Slurm's job of a run is not over."""
+        """Return whether the Slurm job of a run is not over."""
         return bool(self._live(number))
 
     def forget(self, number: int) -> None:
-        """Remove the files of a run that is over, but not its ranks' output."""
+        """Remove the files of a run that is over; keep the files with its ranks' output."""
         self._failed_s.pop(number, None)
         with self._lock:
             self._submitted.pop(number, None)
         super().forget(number)
 
     def why_ended(self, number: int) -> str:
-        """Return the state in which Slurm's job has ended, and the last line of the runner's log."""
+        """Return the state of a run's Slurm job, and the last line of the runner's log, as text."""
         job = self._latest(number)
         said = super().why_ended(number)
         return f"Slurm no longer has its job; {said}" if job is None else f"{_named(job)}; {said}"
@@ -186,11 +195,11 @@ class SlurmRuns(RunFolders):
         """Return the number and state of a run's Slurm job, as text."""
         job = self._latest(number)
         if job is None:
-            return "Slurm has no job for it"
+            return "Slurm has no job for this run"
         return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that Slurm cannot use, with reasons."""
+        """Return the reason for each server that Slurm cannot use, by the server's name."""
         nodes, found = self._view.nodes, {}
         for server in self._cluster.servers_for("worker"):
             node = nodes.get(server)
@@ -203,18 +212,21 @@ class SlurmRuns(RunFolders):
         return found
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Use the servers of this changed cluster for runs that start from now on."""
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         self._cluster = cluster
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching Slurm."""
         self._closing.set()
         self._watcher.join()
 
     # ------------------------------------------------------------------ jobs ended by this service
 
     def _note_cancelled(self, run: int, numbers: Sequence[int]) -> None:
-        """Record that this service cancels these Slurm jobs of a run, so that `status` reports no failure."""
+        """Record that this service cancels Slurm jobs of a run: `status` then reports no failure.
+
+        `numbers` has the numbers of these Slurm jobs.
+        """
         folder = self._of(run)
         if folder.exists():  # otherwise no one reads the status of that run any more
             files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
@@ -265,7 +277,7 @@ class SlurmRuns(RunFolders):
         return [job for job in self._jobs(number) if job.live]
 
     def _unheard(self, number: int) -> bool:
-        """Return whether a server of a run does not answer Slurm, or is unusable."""
+        """Return whether at least one server of a run does not respond to Slurm, or is unusable."""
         order = files.read(self._of(number) / "run.json")
         servers = order["jobs"][0]["servers"] if order else ()
         return any(
@@ -282,7 +294,7 @@ def _named(job: slurm.SlurmJob) -> str:
 
 
 def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
-    """Return the status of a run whose Slurm job a user or a limit has ended: this is its final failure."""
+    """Return the status `found` of a run with a final failure: Slurm, or a user of Slurm, ended `job`."""
     why = f"{_named(job)}: ended by Slurm or by a user of Slurm"
     ends = {name: said and why for name, said in found.ends.items()}
     return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

@@ -1,4 +1,4 @@
-"""Specification of a run: the switches that carry the jobs, and each job. Plain data."""
+"""Specification of a run, as plain data: the switches that the jobs use, and how each job is started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ DEFAULT_LANES = 256
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
 """Template of the command that starts a command on a machine (`agents.launch_command`)."""
 SHARED_WINDOW = 128
-"""Packets in flight per worker in shared slots: more collide (docs/explanations/performance-limits.md)."""
+"""Default window of jobs that share slots, in packets per worker. With larger windows, packets of different
+jobs would more often need the same slot (docs/explanations/performance-limits.md)."""
 MAX_UDP_PORT = 0xFFFF
 NAMELESS = ""
 """Name of a job that is given on the command line; jobs of a job file have names."""
@@ -42,8 +43,8 @@ class MachineAtPort:
 
 
 UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
-"""Default addresses of an attached switch and its hosts: port p of the switch is bound to the first UDP port
-plus p, and the host at port p to the second plus p."""
+"""Default UDP addresses of a running switch and of its hosts. Port p of the switch is bound to the UDP port
+of `UDP_BASE` plus p, and the host at port p to the UDP port of `WORKER_BASE` plus p."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +55,15 @@ class Attachment:
     """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
     tls: Tls | None = None
     replace_program: bool = False
-    """Whether another running program may be replaced."""
+    """Whether to replace the switch's running program if it is another one than the run needs."""
     lease_s: float = 60.0
-    """Time for which a job stays admitted without renewal of its lease."""
+    """Time, in s, for which a job stays admitted if its lease is not renewed."""
     udp_base: tuple[str, int] | None = None
-    """Port p of the switch is bound to this UDP port plus p; None: as the switch reports, or `UDP_BASE`."""
+    """Host and UDP port to which port 0 of the switch would be bound; port p is bound to the UDP port plus p.
+    None: as the switch reports, or else `UDP_BASE`."""
     worker_base: tuple[str, int] | None = None
-    """The host at port p is bound to this UDP port plus p; None: as the switch reports, or `WORKER_BASE`."""
+    """Host and UDP port to which the host at port 0 would be bound; the host at port p is bound to the UDP
+    port plus p. None: as the switch reports, or else `WORKER_BASE`."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """Ports of the switch that jobs may use."""
     machines: tuple[MachineAtPort, ...] = ()
@@ -70,7 +73,7 @@ class Attachment:
     """The IP address to which those machines send packets for the switch."""
 
     def __post_init__(self) -> None:
-        """Raise BadRun if a port's UDP port would have an invalid number."""
+        """Raise BadRun if a switch port in `ports` would need a UDP port above 65535."""
         last = max(self.ports)
         for setting, given in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
             host, base = given or ("", 0)
@@ -89,14 +92,14 @@ class ClusterSpec:
     topology: Topology
     tls: Tls | None = None
     replace_program: bool = False
-    """Whether another running program of a switch may be replaced."""
+    """Whether to replace a switch's running program if it is another one than the run needs."""
     lease_s: float = 60.0
-    """Time for which a job stays admitted without renewal of its lease."""
+    """Time, in s, for which a job stays admitted if its lease is not renewed."""
     secret: str = field(default="", repr=False)
     """Secret shared with the servers that run ``ina fallback --serve``."""
     listen: str | None = None
-    """Address of this machine at which ranks meet; None: the local address of the route to the
-    first machine."""
+    """Address of this machine at which ranks meet; None: the address at which the first machine reaches
+    this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +108,9 @@ class Captures:
 
     folder: Path
     limit: int
-    """Largest size of a capture file in bytes; each port has one file."""
+    """Maximum size of a capture file, in bytes; each port has one file."""
     snap: int
-    """Number of bytes kept of each frame."""
+    """Maximum number of bytes to keep of each frame."""
 
     def options(self, switch: str) -> list[str]:
         """Return the options of ``ina switch`` for these captures."""
@@ -118,13 +121,14 @@ class Captures:
 
 
 PortKind = Literal["auto", "shm", "udp"]
-"""Kind of a switch's port towards a worker on this machine: shared memory, which only the compiled switch
-has, or UDP on loopback; auto: shared memory where there is a C compiler."""
+"""How packets pass between a switch's port and a worker on this machine: through shared memory (``shm``),
+which only a switch in generated C supports, or through UDP on loopback (``udp``). ``auto`` means shared
+memory if there is a C compiler."""
 
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """Switches and their program."""
+    """The switches of a run, running or to be started, and their program."""
 
     program: str | None = None
     """Name of a program of p4src, or a path that ends in ``.p4``; None: the running program, or
@@ -136,9 +140,10 @@ class FabricSpec:
     p4runtime: str = PRIVATE
     """P4Runtime address of the first switch; the other switches use the next ports."""
     tree: tuple[int, ...] = ()
-    """Children per switch, level by level, hosts last; empty: one switch."""
+    """Number of children of each switch, from the root's level down; the last level's children are hosts.
+    Empty: one switch."""
     topology: Topology | None = None
-    """The switches, hosts and links, including faults of links; None: made from `tree`."""
+    """The switches, hosts and links, including faults of links; None: `tree` describes them."""
     transit: frozenset[str] = frozenset()
     """Switches that forward without aggregating."""
     impairments: str = ""
@@ -161,28 +166,29 @@ class LaunchSpec:
     """One job, and how it is launched in this run."""
 
     job: Job
-    """The job, launched `arrival_s` after the run began. Default number of slots: `DEFAULT_SLOTS`, or all
-    slots if jobs share them. Default window: half its slots, or `SHARED_WINDOW` if jobs share slots."""
+    """The job, which starts `arrival_s` seconds after the run. If its number of slots is None, it is
+    `DEFAULT_SLOTS`, or all slots if jobs share slots. If its window is None, it is half the number of slots,
+    or `SHARED_WINDOW` if jobs share slots."""
     first_slot: int = 0
-    """The first of the job's slots, if several jobs use one array of slots."""
+    """Index of the job's first slot, if several jobs use one array of slots."""
     timeout_s: float = 8.0
     straggler_timeout_s: float = 600.0
     log: str | None = None
-    """File for a line about each collective (`hostlib.io.joblog`)."""
+    """Path of the file to which workers write a line about each collective (`hostlib.io.joblog`)."""
     machines: tuple[tuple[int, ...], ...] = ()
-    """The ranks of each machine; empty if it does not matter which ranks share a machine."""
+    """The ranks on each machine; empty if it does not matter which ranks share a machine."""
     hierarchical: bool = False
-    """Whether the ranks of a machine sum there first, so that the machine is one worker for the switch."""
+    """Whether the ranks of a machine sum there first. The switch then sees one worker per machine."""
     places: tuple[str, ...] = ()
-    """The names of `machines` in the cluster file; empty without a cluster file."""
+    """Name in the cluster file of each machine in `machines`; empty without a cluster file."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Further environment variables of the workers, such as the address of their group."""
+    """Further environment variables of the workers, such as the address of their `TurnServer`."""
     inherited: tuple[str, ...] | None = None
     """Patterns of the variables that workers inherit from the process that starts them; None: all."""
 
     @property
     def children(self) -> int:
-        """Number of workers that send to switches: machines if `hierarchical`, else ranks."""
+        """Number of workers that send packets to switches: of machines if `hierarchical`, else of ranks."""
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
@@ -200,9 +206,9 @@ class JobResult:
     time_s: float
     reports: Reports
     counters: Mapping[str, int] = field(default_factory=dict)
-    """Number of packets at all switches, by outcome."""
+    """Number of the job's packets at all switches together, by outcome."""
     switches: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Number of packets by switch and outcome."""
+    """Number of the job's packets at each switch, by outcome."""
     fallback: Mapping[str, float] = field(default_factory=dict)
     """The fallback server's statistics for this job."""
     interrupted: bool = False

@@ -1,4 +1,4 @@
-"""The hosts of a testbed of network namespaces, for workers."""
+"""The hosts of a testbed, as places where workers run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOST = "INA_NAMESPACE"
 
 
 class TestbedHosts(UdpHosts):
-    """The hosts of a testbed: network namespaces of this machine."""
+    """The hosts of a testbed, which are network namespaces of this machine."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 
@@ -29,11 +29,11 @@ class TestbedHosts(UdpHosts):
         self._name, self._topology = state.name, state.topology
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Call a function with the address of a worker's host, inside the host's namespace."""
+        """Return the result of `call`, called inside the namespace of a worker's host, with its address."""
         return namespaces.inside(namespace(self._name, self.machine(member)), lambda: call(member.ip))
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the command that runs `command` in the namespace that `environment` names.
+        """Return the command that runs `command` in the namespace named by the variables of `environment`.
 
         Raises LaunchError.
         """

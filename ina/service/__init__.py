@@ -1,17 +1,20 @@
-"""The job service, which carries out the core's decisions on a cluster, or for the time of one command.
+"""The job service: starts, moves and ends jobs on a cluster as the core (`controller.core`) decides.
+
+It runs as the controller, or inside one command such as ``ina run`` until the command ends.
 
 Theory of operation
 -------------------
 
 One loop (`loop`) stores each input as an *event* (`ledger`, `store`), lets the core apply the event
-(`controller.core`), and compares the desired state with the held state (`steps`). Each difference is an
-*effect* (`effects`): admit a job to its switches, start, stop or move its workers. A thread (`threads`)
-carries out an effect; the effect's end is an event, or a change of the held state (`holds`). The loop also
-checks the runs (`runs`), the switches (`switches`) and the fallback servers (`fallback_jobs`); `reports`
-describes the state of all of them.
+(`controller.core`), and compares the desired state with the *held* state (`holds`): which runs hold GPUs and
+switch entries at the moment. Each difference is a *step* (`steps`): start a run, stop it, or move a job to
+other slots. The code that carries out a step is its *effect* (`effects`), which makes blocking calls in
+threads (`threads`); when it ends, the loop records an event, or changes the held state. The loop also checks
+the runs (`runs`), the switches (`switches`) and the fallback servers (`fallback_jobs`). `reports` describes
+the state of all of them.
 
-Only events change the core, and the core is deterministic: after a crash the events are replayed into a
-fresh core, which has the same desired state. The held state is found again, too: each run of workers is a
+Only events change the core, and the core is deterministic. So after a crash the events are replayed into a
+new core, which then has the same desired state. The held state is found again, too: each run of workers is a
 process of its own (`ina.launch.runner`), which does not end with the daemon, and has a folder that describes
 it. Fallback servers keep the jobs of this service (`ina.fallback.servers`). Switches keep their entries,
 which are compared with the stored holds (`controller.Fleet.reconcile`). So every effect can be interrupted

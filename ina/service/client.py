@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     )
 
 _SILENT_S = 60.0
-"""Time without data after which a stream counts as lost; a controller sends something every 15 s."""
+"""Time, in s, without data after which a stream counts as lost. A controller sends data at least every
+15 s."""
 _AGAIN_S = 1.0
 
 
 WRONG_VALUE = 422
-"""Status code with which a controller refuses a job's description."""
+"""Status code of a controller's answer to a job with a wrong value."""
 
 
 class ClientError(ServiceError):
@@ -59,7 +60,7 @@ class ClientError(ServiceError):
 
 
 class Unreachable(ClientError):
-    """There is no answer from the controller, or the answer is another program's."""
+    """The controller does not answer, or another program answers at its address."""
 
 
 class Refused(ClientError):
@@ -85,11 +86,11 @@ class Client:
         controller: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:PATH``.
         token: The token to send; "": none.
         ca: A file of trusted certificates; None: the system's certificates.
-        timeout_s: Longest time to wait for an answer.
+        timeout_s: Maximum time, in s, to wait for an answer.
 
-    Methods accept a job's id, number or name, and from operators also ``TENANT/NAME``; a name means the
-    newest job of that name. All methods raise Unreachable and Refused. The constructor raises ValueError for
-    another kind of address, and for a token to another machine without TLS.
+    Methods that take a job's `name` also accept the job's id or number, and from operators ``TENANT/NAME``. A
+    name means the newest job of that name. All methods raise Unreachable and Refused. The constructor raises
+    ValueError for another form of address, and for a token that would be sent to another machine without TLS.
     """
 
     def __init__(
@@ -132,9 +133,10 @@ class Client:
     # ------------------------------------------------------------------ jobs
 
     def submit(self, jobs: Sequence[Mapping[str, object]], *, key: str = "") -> list[JobView]:
-        """Submit jobs, which are all accepted or none; each job has the keys of a ``[[job]]`` table.
+        """Submit jobs: the controller accepts all of them or none. Return the accepted jobs.
 
-        The same `key` again returns the same jobs, so that a request can be repeated after a lost answer.
+        Each job has the keys of a ``[[job]]`` table. A call with the `key` of an earlier call returns the
+        jobs of the earlier call, so that a request can be repeated if its answer was lost.
         """
         headers = {"Idempotency-Key": key} if key else {}
         return cast("JobsView", self._ask("POST", "/v1/jobs", json={"jobs": list(jobs)}, headers=headers))[
@@ -142,7 +144,7 @@ class Client:
         ]
 
     def jobs(self, *, states: Sequence[str] = (), tenant: str | None = None) -> list[JobView]:
-        """Return all jobs, in order of submission."""
+        """Return jobs in order of submission: all jobs, or only those in `states` or of `tenant`."""
         found: list[JobView] = []
         asked: dict[str, Any] = {"state": list(states), **({} if tenant is None else {"tenant": tenant})}
         after: int | None = 0
@@ -153,7 +155,7 @@ class Client:
         return found
 
     def job(self, name: str) -> JobView:
-        """Return a job."""
+        """Return the job `name`."""
         return cast("JobView", self._of_job("GET", name))
 
     def cancel(self, name: str) -> JobView:
@@ -165,7 +167,7 @@ class Client:
         return cast("JobView", self._of_job("POST", name, "/retry"))
 
     def explain(self, name: str) -> ExplanationView:
-        """Return the explanation of a job's state."""
+        """Return an explanation of a job's state, and of what would make the job run faster."""
         return cast("ExplanationView", self._of_job("GET", name, "/explanation"))
 
     def log(self, name: str, rank: int, offset: int = 0) -> LogView:
@@ -211,7 +213,10 @@ class Client:
         return cast("AdmissionView", self._ask("POST", "/v1/admissions", json=asked, headers=headers))
 
     def renew(self, name: str, *, done: int | None = None) -> AdmissionView:
-        """Renew the lease of an admitted job; `done` is its number of iterations in this run."""
+        """Renew the lease of an admitted job.
+
+        `done` is the number of iterations that the job has done since its workers started; None: unknown.
+        """
         return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
 
     def grant(self, name: str) -> JobGrant:
@@ -219,7 +224,7 @@ class Client:
         return cast("JobGrant", self._ask("GET", _admission(name)))
 
     def leave(self, name: str, failure: str = "") -> AdmissionView:
-        """Report that the workers of an admitted job have ended; `failure` "" means without an error."""
+        """Report that the workers of an admitted job have ended; `failure` is their error, "" for none."""
         return cast("AdmissionView", self._ask("POST", f"{_admission(name)}/end", json={"failure": failure}))
 
     # ------------------------------------------------------------------ the cluster
@@ -229,15 +234,18 @@ class Client:
         return cast("ClusterView", self._ask("GET", "/v1/cluster"))
 
     def memory(self) -> MemoryView:
-        """Return, for each switch, which jobs have held its slots, and when."""
+        """Return which jobs have held which slots of each switch, and when."""
         return cast("MemoryView", self._ask("GET", "/v1/memory"))
 
     def drain(self, node: str, *, back: bool = False) -> None:
-        """Drain a server or a switch; `back`: end its drain."""
+        """Drain a server or a switch; with `back`, end its drain."""
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
 
     def reallocate(self, job: str = "") -> ReallocationView:
-        """Divide the switches' memory among jobs now; return slots and reasons of all jobs, or of `job`."""
+        """Divide the switches' slots among jobs now; return each job's slots, and the reason for them.
+
+        With `job`, return only the slots of this job.
+        """
         params = {"job": job} if job else {}
         return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
 
@@ -256,9 +264,9 @@ class Client:
 
         Args:
             tenant: The tenant's name.
-            gpus: Most GPUs that the tenant's jobs may use at once; None: no limit.
-            reserved: Number of GPUs that other tenants' jobs do not use.
-            per_minute: Most jobs that the tenant may submit in a minute; None: no limit.
+            gpus: Maximum number of GPUs that the tenant's jobs may use at once; None: no limit.
+            reserved: Number of GPUs that are kept free for this tenant's jobs.
+            per_minute: Maximum number of jobs that the tenant may submit in a minute; None: no limit.
         """
         path = f"/v1/quotas/{quote(tenant, safe='')}"
         return cast(
@@ -271,7 +279,7 @@ class Client:
         self._ask("DELETE", f"/v1/quotas/{quote(tenant, safe='')}")
 
     def audit(self) -> AuditView:
-        """Compare the desired state with the state of switches and servers."""
+        """Return the differences between the desired and the actual state of switches and servers."""
         return cast("AuditView", self._ask("GET", "/v1/audit"))
 
     def decisions(self, after: int = 0) -> list[DecisionView]:
@@ -285,7 +293,7 @@ class Client:
         return found
 
     def watch(self, after: int = 0) -> Iterator[DecisionView]:
-        """Yield the decisions after number `after`, then each new decision, without end."""
+        """Yield the decisions with numbers above `after`, then each new decision, without end."""
         for _, data in self._stream("/v1/events", {"after": after}):
             yield cast("DecisionView", data)
 
@@ -303,7 +311,10 @@ class Client:
         return self._ask(method, f"{path}{rest}", params={**tenant, **params})
 
     def _stream(self, path: str, params: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
-        """Yield kind and data of each event; after a lost connection, continue after the last event."""
+        """Yield the kind and the data of each event of a stream.
+
+        After a lost connection, connect again, and continue after the last event.
+        """
         last = ""
         while True:
             try:
@@ -376,6 +387,6 @@ def _admission(name: str) -> str:
 
 
 def _job(name: str) -> tuple[str, dict[str, object]]:
-    """Return the path of a job, and the tenant of a job that is named ``TENANT/NAME``."""
+    """Return the URL path of a job, and its tenant as a query parameter if `name` is ``TENANT/NAME``."""
     tenant, slash, name = name.rpartition("/")
     return f"/v1/jobs/{quote(name, safe='')}", {"tenant": tenant} if slash else {}

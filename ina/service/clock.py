@@ -1,4 +1,4 @@
-"""The service's clock: seconds since the service was first started, which never go back."""
+"""The service's clock, which shows the seconds since the service was first started, and never goes back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ina.service.store import Store
 
 STEP_S = 1.0
-"""Smallest step of the wall clock that is recorded; smaller steps are ignored."""
+"""Minimum size, in s, of a step of the wall clock that `stepped_s` reports; smaller steps are ignored."""
 
 
 def since_boot_s() -> float:
@@ -23,17 +23,17 @@ def since_boot_s() -> float:
 
 
 def this_boot() -> str:
-    """Return an ID of the machine's last start (boot); "": unknown."""
+    """Return the ID that the kernel has given to the machine's last boot; "": unknown."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 class Clock:
-    """A clock that continues from the last event's time, independent of steps of the wall clock.
+    """A clock that continues from the time of the last event. Steps of the wall clock do not affect it.
 
-    It follows the machine's time since boot, also while this process does not run. Only for the time that the
-    machine was off it uses the wall clock, unless that went back.
+    It advances with the machine's time since boot, also while the service does not run. Only the time for
+    which the machine was off is computed from the wall clock; it is 0 if the wall clock went back.
 
     Attributes:
         began_at: When the service was first started, as Unix time, by the current wall clock.
@@ -49,12 +49,12 @@ class Clock:
         monotonic: Callable[[], float] = since_boot_s,
         boot: str | None = None,
     ) -> None:
-        """Continue after the last event.
+        """Continue from the time of the last event.
 
         Args:
             began_at: When the service was first started, as Unix time.
             last_s: Time of the service's last event on this clock.
-            kept: The stored result of the method `kept`; "": none.
+            kept: The result of an earlier clock's method `kept`; "": there is none.
             wall: The wall clock.
             monotonic: Seconds since the machine was started.
             boot: ID of the machine's last start; None: as the kernel reports.
@@ -85,7 +85,10 @@ class Clock:
         return self.now_s() - (self._wall() - unix_s)
 
     def stepped_s(self) -> float:
-        """Return the step of the wall clock since the last call, in s (0: none); adjust `began_at` by it."""
+        """Return by how many seconds the wall clock was stepped since the last call; 0.0: it was not.
+
+        Add the step to `began_at`.
+        """
         began_at = self._wall() - self.now_s()
         if abs(step_s := began_at - self.began_at) < STEP_S:
             return 0.0
@@ -93,5 +96,5 @@ class Clock:
         return step_s
 
     def kept(self) -> str:
-        """Return the clock's state as text, which a later clock gets as `kept`."""
+        """Return the clock's state as text, for the argument `kept` of a later clock."""
         return json.dumps({"boot": self._boot, "ahead_s": self._from_s})

@@ -1,4 +1,4 @@
-"""The daemon: the service's loop, with the operations that users request."""
+"""The daemon: the service's loop together with the operations that users request."""
 
 from __future__ import annotations
 
@@ -42,18 +42,21 @@ from ina.service.views import JobGrant, LogLine
 from ina.switches.topology import has_slow_links
 
 FORGET_S = 5.0
-"""Shortest interval at which ended jobs are checked for removal."""
+"""Interval, in s, at which the daemon looks for ended jobs that must be archived."""
 FORGET_AT_ONCE = 500
-"""Most ended jobs that are removed in one round of the loop: each takes some microseconds."""
+"""Maximum number of ended jobs that are archived in one iteration of the loop. Each takes some microseconds,
+in which the loop cannot do other work."""
 START_S = 10.0
-"""Least time, in s, that schedulers assume for a start: workers start and load their last checkpoint."""
+"""Minimum time, in s, that schedulers assume from the start of a job's workers until they have loaded their
+last checkpoint."""
 
 
 class Daemon(ServiceLoop):
-    """The service. All calls must be made in the thread of its event loop; jobs are named by their ids.
+    """The service. All calls must be made in the thread of its event loop.
 
-    Raises `ina.errors`: Unknown for names that do not exist, Conflict for a request that contradicts the
-    state, StoreError if the state cannot be written; and BadSpec (`controller.vocabulary`).
+    The argument `name` of a method is a job's id. The methods raise Unknown for a name that does not exist,
+    Conflict for a request that is not possible in the current state, StoreError if the state cannot be
+    written (all in `ina.errors`), and BadSpec (`controller.vocabulary`).
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Daemon(ServiceLoop):
         executor: Executor,
         **others: Any,
     ) -> None:
-        """Make the daemon that continues the state of `ledger`; see `ServiceLoop` for the arguments."""
+        """Make the daemon that continues the state of `ledger`; see `ServiceLoop` for all arguments."""
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         super().__init__(ledger, testbed=testbed, executor=self._external, **others)
         self._hosts_are_here = testbed != ""
@@ -84,11 +87,11 @@ class Daemon(ServiceLoop):
 
     @property
     def next_s(self) -> float:
-        """Time at which the loop next has work if no event comes before."""
+        """Time of the loop's next work if there is no event before, in s on the service's clock."""
         return min(super().next_s, self._holders.next_s)
 
     def _forget(self) -> None:
-        """Archive the records of jobs that have been over for long enough, and remove their output."""
+        """Archive the records of ended jobs as `Retention` requires, and remove the jobs' output."""
         ledger = self._ledger
         if ledger.now_s < self._forget_s:
             return
@@ -110,7 +113,7 @@ class Daemon(ServiceLoop):
 
     @property
     def changes(self) -> Hashable:
-        """A value that changes with each decision, and when a run begins or ends."""
+        """A value that changes with each decision, and whenever a run begins or ends."""
         return self._ledger.changes, len(self._ledger.holds)
 
     @property
@@ -124,29 +127,29 @@ class Daemon(ServiceLoop):
         return frozenset(self._ledger.holds)
 
     def records(self) -> list[JobRecord]:
-        """Return all jobs, in order of submission."""
+        """Return the records of all jobs that are not archived, in order of submission."""
         return self._reports.records()
 
     def record(self, name: str) -> JobRecord:
-        """Return a job."""
+        """Return the record of a job."""
         return self._reports.record(name)
 
     def named(self, reference: str) -> Sequence[Said]:
-        """Return the jobs of all tenants with this name, id or number, oldest first."""
+        """Return the submissions of all tenants' jobs with this name, id or number, oldest first."""
         return self._ledger.named(reference)
 
     def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
-        """Return archived jobs with this name, id or number, as `views.JobView`, the latest first."""
+        """Return the archived jobs with this name, id or number, the latest first."""
         return self._ledger.archived(reference)
 
     def counted(self) -> Mapping[str, int]:
-        """Return the number of log lines by event, including lines that are no longer kept."""
+        """Return the number of lines ever written to the log of decisions, by kind of event."""
         assert self._ledger.core.log is not None
         return self._ledger.core.log.counts
 
     @property
     def recovered_lines(self) -> int:
-        """Number of log lines when the service was started, before its first new decision."""
+        """Number of lines in the log of decisions at the start of the service, before its first decision."""
         return self._ledger.recovered_lines
 
     def explain(self, name: str) -> views.ExplanationView:
@@ -155,7 +158,7 @@ class Daemon(ServiceLoop):
 
     @property
     def topology(self) -> Topology:
-        """The switches, servers and links."""
+        """The cluster: switches, servers and links."""
         return self._ledger.topology
 
     def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> views.ClusterView:
@@ -163,19 +166,22 @@ class Daemon(ServiceLoop):
         return self._reports.cluster(records, operates=operates)
 
     def servers(self) -> list[views.ServerView]:
-        """Return the current servers."""
+        """Return all servers of the cluster, each with the number of its GPUs in use."""
         return self._reports.servers()
 
     def switches(self) -> list[views.SwitchView]:
-        """Return the current switches, each with the jobs that hold its slots."""
+        """Return all switches of the cluster, each with the jobs that hold its slots."""
         return self._reports.switches()
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
-        """Return the log lines with numbers above `after`."""
+        """Return the lines of the log of decisions with numbers above `after`."""
         return self._reports.decisions(after)
 
     async def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
-        """Yield the log lines with numbers above `after`, then each new line, without end."""
+        """Yield the lines of the log of decisions with numbers above `after`, then each new line.
+
+        The iteration does not end.
+        """
         while True:
             for decision in self.decisions(after):
                 after = decision.number
@@ -184,14 +190,17 @@ class Daemon(ServiceLoop):
                 await self._news.wait_for(lambda: len(self.decisions(after)) > 0)  # noqa: B023
 
     def log(self, name: str, rank: int) -> Path:
-        """Return the file with the output of a rank of a job. Raises Unknown if there is no such rank."""
+        """Return the path of the file with the output of a rank of a job.
+
+        Raises Unknown if the job has no such rank.
+        """
         record = self.record(name)
         if not 0 <= rank < record.submitted.job.workers:
             raise Unknown(f"job {name!r} has no rank {rank}; it has 0 to {record.submitted.job.workers - 1}")
         return log_file(self._ledger.logs(record.submitted), rank)
 
     async def audit(self) -> Audit:
-        """Compare the desired state with the state of switches and servers."""
+        """Compare the desired with the actual state of switches and servers; return the differences."""
         found = await self._switches.audit()
         lost = [
             Discrepancy(", ".join(hosts(place.servers)), f"job {name} should run, but its runner is gone")
@@ -212,9 +221,9 @@ class Daemon(ServiceLoop):
     # ------------------------------------------------------------------ users' requests
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
-        """Accept jobs with different names: all of them or none.
+        """Accept jobs, which must have different names: all of them or none. Return their records.
 
-        A repeated call with the same `key` and tenant returns the same jobs.
+        A repeated call with the same `key` and tenant accepts no jobs, and returns the first call's jobs.
         """
         for at, job in enumerate(jobs):
             with _told_of(job, at):
@@ -225,7 +234,7 @@ class Daemon(ServiceLoop):
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
-        """Accept all jobs or none; store `beside` with them (the holder of an external job)."""
+        """Accept all jobs or none. Store the values in `beside`, such as ``holder``, with the submission."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if [ledger.submitted[name].called for name in known] != [job.name for job in jobs]:
@@ -269,7 +278,10 @@ class Daemon(ServiceLoop):
         )
 
     async def _kept(self, said: Mapping[str, Said]) -> list[JobRecord]:
-        """Wait until jobs are on disk; return their records, from the archive if already there."""
+        """Wait until the submission of jobs is on disk; return the jobs' records.
+
+        A job may already be over and archived; its record then comes from the archive.
+        """
         await self._synced()
         there = self._ledger.submitted
         found = {each.name: each for each in self._reports.of(name for name in said if name in there)}
@@ -280,17 +292,20 @@ class Daemon(ServiceLoop):
         return JobRecord(submitted=said, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
-        """Return the server that has one of the names or addresses `known_as`; else raise BadSpec."""
+        """Return the name of the server that has one of the names or addresses `known_as`.
+
+        Raises BadSpec if there is none.
+        """
         try:
             return identified(self.topology, known_as)
         except BadRun as error:
             raise BadSpec(str(error)) from error
 
     async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> JobRecord:
-        """Accept a job whose workers another launcher starts, on the servers that it names.
+        """Accept a job whose workers another launcher starts.
 
         Args:
-            job: The job.
+            job: The job; its `servers` are the servers of its workers.
             holder: SHA-256 of the token with which its holder renews the lease.
             tenant: The job's tenant.
             key: Idempotency key: a repeated call with the same key returns the same job.
@@ -309,9 +324,9 @@ class Daemon(ServiceLoop):
         return record
 
     async def renew(self, name: str, done: int | None = None) -> str:
-        """Renew the lease of an external job; return why its workers must end, or "" if they need not.
+        """Renew the lease of an external job; return why its workers must end, or "" if they may continue.
 
-        `done` is the number of the job's iterations in this run, if known.
+        `done` is the number of iterations that the job has done in this run; None: unknown.
         """
         record = self._held(name)
         self._holders.renew(name, done)
@@ -334,9 +349,9 @@ class Daemon(ServiceLoop):
         )
 
     async def leave(self, name: str, failure: str = "") -> str:
-        """Record that the workers of an external job have ended; `failure` "" means without an error.
+        """Record that the workers of an external job have ended; `failure` is their error, "" for none.
 
-        Return why the workers must end, or "", as `renew` does.
+        Return the same as `renew`.
         """
         self._held(name)
         run = self._holders.run_of(name)  # of a job that was cancelled, too
@@ -361,9 +376,10 @@ class Daemon(ServiceLoop):
         return ""
 
     async def _synced(self) -> None:
-        """Wait until all writes would survive a power failure; concurrent calls share one sync.
+        """Wait until all writes are on disk, so that they survive a power failure.
 
-        After a StoreError, submitted jobs exist, but a power failure may undo them.
+        Concurrent calls share one sync of the disk. If this method raises StoreError, jobs that were
+        submitted before are accepted nevertheless, but a power failure may undo their submission.
         """
         if self._sync is None:
             self._sync = asyncio.create_task(self._sync_soon())
@@ -376,7 +392,7 @@ class Daemon(ServiceLoop):
             await self._blocking.disk(self._ledger.sync)
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
-        """End a job, whether it runs or waits."""
+        """End a job, whether it runs or waits; return its record. `by` is the user who requested this."""
         record = self.record(name)
         if record.over:
             raise Conflict(f"job {name!r} is over: {record.state}")
@@ -384,7 +400,7 @@ class Daemon(ServiceLoop):
         return self.record(name)
 
     async def retry(self, name: str) -> JobRecord:
-        """Run a failed job again, from its last checkpoint."""
+        """Put a failed job back into the queue, to continue from its last checkpoint; return its record."""
         record = self.record(name)
         if record.state != "failed":
             raise Conflict(f"job {name!r} is {record.state}; only a failed job can be retried")
@@ -403,9 +419,9 @@ class Daemon(ServiceLoop):
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
         """Replace the cluster; return the changes, one sentence each.
 
-        Jobs that the change does not affect run on. Affected jobs get other servers, trees and slots, or fail
-        if none suit them. Raises Conflict, without a change, if the new cluster cannot replace the current
-        one.
+        Jobs that the change does not affect continue to run. The other jobs get other servers, trees and
+        slots, or fail if the new cluster has none for them. Raises Conflict if the new cluster cannot replace
+        the current one; nothing is changed then.
         """
         ledger = self._ledger
         if cluster == ledger.topology:
@@ -420,9 +436,10 @@ class Daemon(ServiceLoop):
         return notes
 
     async def reallocate(self, name: str = "", *, by: str = "") -> list[views.ReallocatedView]:
-        """Divide switch memory among jobs now; return the old and new slots of all jobs, or of `name` alone.
+        """Divide the switches' slots among jobs now; return each job's old and new slots.
 
-        Jobs then move to their new slots. Raises Conflict if `name` is a job that uses no switch memory.
+        With `name`, return only the slots of this job. The jobs move to their new slots after the call.
+        Raises Conflict if the job `name` uses no switch memory. `by` is the user who requested this.
         """
         ledger = self._ledger
         allocation = ledger.core.allocation
@@ -471,7 +488,7 @@ class Daemon(ServiceLoop):
         await self._tell()
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
-        """Drain a server or switch; `back`: end its drain."""
+        """Drain a server or a switch; with `back`, end its drain. `by` is the user who requested this."""
         ledger = self._ledger
         is_server = name in ledger.topology.server
         if not is_server and name not in ledger.topology.switch:
@@ -496,7 +513,11 @@ class Daemon(ServiceLoop):
 
 @contextlib.contextmanager
 def _told_of(job: Job, at: int, known_as: str = "") -> Iterator[None]:
-    """Add a job's position in the submission to errors about it, and replace its id by its name."""
+    """Make each BadSpec that is raised in the context refer to the job as its submitter knows it.
+
+    The error gets the job's position `at` in the submission, and the job's name in place of its id
+    `known_as`.
+    """
     try:
         yield
     except BadSpec as error:

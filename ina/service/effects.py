@@ -1,7 +1,7 @@
-"""Effects: apply the desired state to switches, servers and processes.
+"""Effects: carry out the steps that lead to the desired state, on switches, servers and processes.
 
-An effect can be interrupted anywhere and retried. A failed effect is retried at growing intervals; until it
-succeeds, its error is shown as the reason why its jobs wait.
+An effect can be interrupted at any point, and retried. A failed effect is retried at growing intervals. Until
+it succeeds, users see its error as the reason why its jobs wait.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ from ina.service.wiring import Wiring
 from ina.switches.topology import has_slow_links
 
 BACK_OFF_S = (0.5, 15.0)
-"""First and longest time until a failed effect is retried."""
+"""First and longest interval, in s, until a failed effect is retried."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A failed effect: its error, the time of the next attempt, and the interval before that attempt."""
+    """A failed effect.
+
+    `why` is its error, `again_s` the time of the next attempt, and `after_s` the time between both attempts.
+    """
 
     why: str
     again_s: float
@@ -54,7 +57,7 @@ class Trouble:
 
 
 class Effects:
-    """Applies the core's desired state; used in the thread of the loop.
+    """Applies the core's desired state. All calls must be made in the thread of the service's loop.
 
     Args:
         ledger: The desired and the held state.
@@ -64,7 +67,7 @@ class Effects:
         fallback_jobs: Assigns jobs to fallback servers.
         blocking: Threads for blocking calls.
         runs: Records how a run's jobs ended.
-        switches: Compares the switches with the desired state, soon after a request.
+        switches: Compares the switches with the desired state, when an effect requests it.
     """
 
     def __init__(
@@ -89,18 +92,20 @@ class Effects:
         self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
         """Failed effects, by the number of the run and the kind of step."""
         self._clearing: set[int] = set()
-        """Numbers of left-over runs that are being ended: a run of the same number starts only afterwards."""
+        """Numbers of runs that an earlier controller has left, and that are being ended. A new run with such
+        a number starts only afterwards."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
-        """Limits of packets in flight that runners got last, by run; a restarted daemon sends all again."""
+        """By run, the last sent maximum number of packets in flight of each job; empty after a restart, so
+        that all are sent again."""
 
     @property
     def next_s(self) -> float:
-        """Time of the next attempt of a failed effect."""
+        """Time of the next attempt of a failed effect; infinite if there is none."""
         return min((each.again_s for each in self.troubles.values()), default=float("inf"))
 
     def why(self) -> dict[str, str]:
-        """Return the errors of failed effects, by job."""
+        """Return, for each job of a run with a failed effect, the error of that effect."""
         if not self.troubles:  # called for every job that a user looks at
             return {}
         return {
@@ -112,7 +117,10 @@ class Effects:
         }
 
     def carry_out(self) -> None:
-        """Begin all effects that are due, if anything may have changed since the last call."""
+        """Begin the effects of all steps that are possible now.
+
+        Do nothing if neither the desired nor the held state can have changed since the last call.
+        """
         ledger = self._ledger
         if not ledger.stirred:
             return
@@ -134,7 +142,7 @@ class Effects:
         ledger.stirred = bool(found)  # to find a failed step again
 
     def _tell_granted(self) -> None:
-        """Send changed limits of packets in flight to the runners."""
+        """Send the runners the maximum numbers of their jobs' packets in flight that have changed."""
         holds = self._ledger.holds
         self._granted = {number: told for number, told in self._granted.items() if number in holds}
         for number, hold in holds.items():
@@ -170,7 +178,10 @@ class Effects:
         task.add_done_callback(self._tasks.discard)
 
     async def clear(self, number: int) -> None:
-        """End a left-over run, which is not in the held state, and remove its files; retry on errors."""
+        """End a run that is not in the held state, and remove its files; retry until this succeeds.
+
+        An earlier controller has left such a run.
+        """
         after_s = BACK_OFF_S[0]
         self._clearing.add(number)
         while True:
@@ -213,7 +224,10 @@ class Effects:
                     hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
-        """Choose a UDP port on each server of each job: the lowest that no other job uses on that server."""
+        """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
+
+        It is the lowest port above `INA_UDP_PORT` that no other job uses on that server.
+        """
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
             for name, ports in hold.udp_ports.items():
@@ -235,7 +249,7 @@ class Effects:
     async def _effect(
         self, number: int, kind: type[Step], effect: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Execute an effect of a run; if it fails, record the error and the time of the next attempt."""
+        """Execute the effect of a step; if it fails, record its error and the time of the next attempt."""
         ledger = self._ledger
         try:
             await effect()
@@ -306,7 +320,7 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Count restarts of workers whose jobs continue in the same run, with another tree."""
+        """Record a restart of the workers of those jobs that continue in the same run, with another tree."""
         ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
         going = hold.admissions.keys() - hold.over
@@ -364,15 +378,16 @@ class Effects:
 
 
 def _granted(place: Place) -> int:
-    """Return the number of slots that only the job at this place uses, over all switches."""
+    """Return the number of exclusive slots that a job has at `place`, summed over all switches."""
     own = place.standing is SlotStatus.GRANTED
     return sum(region.size for region in place.regions.values()) if own else 0
 
 
 def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) -> LaunchSpec:
-    """Return the launch of a job on these machines; ranks that share a machine sum there first.
+    """Return the specification of how to start a job's workers on machines.
 
-    Raises BadSpec if the job's user does not exist any more.
+    `machines` has the ranks of each machine. `switch` is whether the run's jobs use switches. If ranks share
+    a machine, they sum there first. Raises BadSpec if the job's user does not exist any more.
     """
     runs = Job(
         name=job.name,
@@ -386,9 +401,10 @@ def _launch(job: Job, machines: tuple[tuple[int, ...], ...], *, switch: bool) ->
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the command that runs a job's worker in the job's folder and as the job's user.
+    """Return the command that runs a worker of a job, in the job's folder and as the job's user.
 
-    It is () if another launcher starts the workers. Raises BadSpec if the user does not exist any more.
+    The command is () if another launcher starts the workers. Raises BadSpec if the user does not exist any
+    more.
     """
     if job.command is None:
         return ()

@@ -1,11 +1,12 @@
 """Jobs whose workers another launcher starts: torchrun, mpirun, srun, or any caller of ``ina admit``.
 
-For such a job, as for any other, the controller chooses switches, and admits the job to them. The job's
-servers are given, and the controller starts no process. Instead of a runner there is a *holder*, the process
-that asked for admission: it renews the job's lease, learns when the workers must end, and reports their end.
-The holder identifies itself by a token for this job, of which the controller knows the SHA-256.
+Such a job is called *external*. The controller chooses its switches and admits it to them, as for any job.
+But the request names the job's servers, and the controller starts no process. In place of a runner there is a
+*holder*, the process that requested the admission (`ina.service.holder`). The holder renews the job's lease,
+learns when the workers must end, and reports their end. It identifies itself by a token for this job, of
+which the controller knows the SHA-256.
 
-Leases are kept in memory. After a restart of the controller, each lease begins anew.
+Leases are kept in memory; after a restart of the controller, each lease begins again.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ from ina.service.records import LEASE_S
 
 
 def is_external(job: Job) -> bool:
-    """Return whether another launcher starts a job's workers."""
+    """Return whether a job is external: another launcher starts its workers."""
     return job.command is None
 
 
 class ExternalRuns:
-    """The executor of external jobs, which passes calls about all other jobs to their executor.
+    """The executor of external jobs, which passes calls about other jobs on to the executor `own`.
 
-    Each run of an external job has a folder: ``run.json`` once its switches serve it, ``stop.json`` with the
-    time at which its holder was first asked to end it, ``status.json`` once its workers have ended.
+    Each run of an external job has a folder. It has ``run.json`` once the job's switches serve the run,
+    ``stop.json`` once the holder has been asked to end the workers, with the time of the first request, and
+    ``status.json`` once the workers have ended.
 
     Args:
         own: The executor of all other jobs.
-        folder: The folder in which the runs' folders are made.
+        folder: The folder in which the runs' folders are created.
         now: Returns the time, in seconds, of a clock that continues over restarts of the controller.
     """
 
@@ -48,7 +50,8 @@ class ExternalRuns:
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
         self._own_runs: set[int] = set()
-        """Numbers of known runs of `own`: the set saves hundreds of look-ups of files per second."""
+        """Numbers of the runs that are known to belong to `own`. Without this set, each call would look for
+        files."""
 
     # ------------------------------------------------------------------ reports of holders
 
@@ -57,13 +60,13 @@ class ExternalRuns:
         self._done[number] = {job: done}
 
     def end(self, number: int, job: str, failure: str) -> None:
-        """Record that a run's workers have ended; `failure` "" means without an error. Raises OSError."""
+        """Record that a run's workers have ended; `failure` is their error, "" for none. Raises OSError."""
         if self._has(number) and not self._ended(number):
             ends = RunStatus(done=self._done.get(number, {}), ends={job: failure}, over=True, final=True)
             files.write(self._of(number) / "status.json", ends)
 
     def to_stop(self, number: int) -> bool:
-        """Return whether the workers of a run must end."""
+        """Return whether the holder must end the workers of a run."""
         return (self._of(number) / "stop.json").exists()
 
     # ------------------------------------------------------------------ the executor
@@ -79,12 +82,16 @@ class ExternalRuns:
         files.write(folder / "run.json", [job.name for job in order.jobs])
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Limit the packets in flight of a run's jobs; without effect on external jobs."""
+        """Set the maximum number of packets in flight of each job of a run; do nothing for external jobs."""
         if not self._has(number):
             self._own.grant(number, in_flight)
 
     def stop(self, number: int) -> None:
-        """End a run. Raises RunnerGone until the holder has ended the workers, or `LEASE_S` have passed."""
+        """End a run. If its job is external, ask the job's holder to end the workers.
+
+        Raises RunnerGone, after which the caller must try again, until the holder has reported the end of the
+        workers, or `LEASE_S` seconds have passed since the first call.
+        """
         if not self._has(number):
             self._own.stop(number)
             return
@@ -108,7 +115,7 @@ class ExternalRuns:
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
-        """Return whether a run has not ended, as far as its holder or its executor has reported."""
+        """Return whether neither the run's holder nor the executor `own` has reported its end."""
         return not self._ended(number) if self._has(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:
@@ -121,13 +128,13 @@ class ExternalRuns:
             self._own.forget(number)
 
     def known(self) -> list[int]:
-        """Return the numbers of the runs that have files."""
+        """Return the numbers of all runs that have been started and not yet forgotten."""
         own = self._own.known()
         self._own_runs |= {*own}
         return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
 
     def why_ended(self, number: int) -> str:
-        """Return why a run has ended without a report of its jobs' ends."""
+        """Return, as text, why a run has ended without reporting the ends of its jobs."""
         return "its workers have ended" if self._has(number) else self._own.why_ended(number)
 
     def shown(self, number: int) -> str:
@@ -135,11 +142,11 @@ class ExternalRuns:
         return "" if self._has(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the servers that the engine cannot use, with reasons."""
+        """Return the reason for each server that the engine cannot use, by the server's name."""
         return self._own.gone()
 
     def change_cluster(self, cluster: Topology) -> None:
-        """Use the servers of this changed cluster for runs that start from now on."""
+        """Start later runs on the servers of `cluster`; runs that have started are not affected."""
         self._own.change_cluster(cluster)
 
     def _has(self, number: int) -> bool:
@@ -153,7 +160,10 @@ class ExternalRuns:
 
 
 class Holders:
-    """The leases of external jobs; used in the thread of the loop."""
+    """Keeps the leases of external jobs, and ends jobs whose leases have expired.
+
+    All calls must be made in the thread of the service's loop.
+    """
 
     def __init__(self, ledger: Ledger, runs: ExternalRuns) -> None:
         self._ledger = ledger
@@ -162,7 +172,7 @@ class Holders:
 
     @property
     def next_s(self) -> float:
-        """Time of the next end of a lease; infinite if there is no lease."""
+        """Time at which the next lease expires; infinite if there is no lease."""
         return min(self._heard_s.values(), default=float("inf")) + LEASE_S
 
     def recover(self) -> None:
@@ -172,11 +182,14 @@ class Holders:
                 self.hear(name)
 
     def hear(self, name: str) -> None:
-        """Restart a job's lease from now."""
+        """Extend a job's lease to `LEASE_S` seconds from now."""
         self._heard_s[name] = self._ledger.now_s
 
     def renew(self, name: str, done: int | None) -> None:
-        """Restart a job's lease; record `done`, its number of iterations in the current run, unless None."""
+        """Extend the lease of a job that is not over to `LEASE_S` seconds from now.
+
+        Record `done`, the number of iterations in the job's current run; None: unknown.
+        """
         if not self._unfinished(name):
             return
         self.hear(name)
@@ -195,7 +208,10 @@ class Holders:
                 del self._heard_s[name]
 
     def end(self, name: str, failure: str) -> None:
-        """Record that a job's workers have ended, or will never start. Raises StoreError, OSError."""
+        """Record that a job's workers have ended, or will never start. Raises StoreError and OSError.
+
+        `failure` is the error of the workers, "" for none.
+        """
         ledger = self._ledger
         number = self.run_of(name)
         if number is not None and self._runs.status(number) is not None:
@@ -208,7 +224,7 @@ class Holders:
         ledger.woken.set()
 
     def run_of(self, name: str) -> int | None:
-        """Return the number of the run of a job; None: it has none."""
+        """Return the number of the run in which a job is held; None: the job is not held."""
         held = self._ledger.holds.items()
         return next((number for number, hold in held if name in hold.run.jobs), None)
 

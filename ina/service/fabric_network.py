@@ -1,8 +1,9 @@
-"""The switches of a fabric, for a service that lives as long as one command.
+"""The switches of a fabric (`ina.switches.fabric`), for a service inside one command such as ``ina run``.
 
-Each job is admitted and registered at the switches. While it runs, its registration and its lease are
-renewed, so that a switch can report the holder and the progress of each job, and can remove a job whose
-process has died. At its end, the job's packets are counted and the job is removed.
+Each job is admitted to the switches, and registered there. While the job runs, this process renews its
+registration and its lease. So other programs can read from a switch which process each job belongs to, and
+how far it is; and a job can be removed if its process has died. At the job's end, the switches' counters of
+its packets are read, and the job is removed.
 """
 
 from __future__ import annotations
@@ -43,44 +44,44 @@ from ina.switches.switch_process import EmbeddedSwitch
 _log = logging.getLogger(__name__)
 
 RENEW_S = 15.0
-"""Longest time between two renewals, even without a lease: renewals also report a job's progress."""
+"""Maximum time, in s, between two renewals of a job's registration, which also report the job's progress."""
 CHECK_S = 0.1
-"""Interval at which the fabric's processes are checked."""
+"""Interval, in s, at which the processes of the fabric's switches and fallback server are checked."""
 KEEP_S = 1.0
-"""Interval at which each job is looked up on its switches: a switch may have been restarted."""
+"""Interval, in s, at which each job's switches are asked whether they still have the job."""
 RESTARTS = 5
-"""Most restarts of switches in a run, over all switches."""
+"""Maximum number of times that switches are restarted, over all switches."""
 LONGEST_COMMAND = 200
-"""Number of characters of a job's command that the registration shows to other users."""
+"""Maximum number of characters of a job's command in its registration, which other users can read."""
 
 
 def awake_s() -> float:
-    """Return the time since boot, including suspension of the machine, unlike `time.monotonic`."""
+    """Return the seconds since boot; unlike `time.monotonic`, count the time of suspension of the machine."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FabricJob(JobRun):
-    """A job of this process, or a group of a job's ranks, that is admitted to the switches of a fabric.
+    """A job of this process, or a group of a job's ranks, that has been admitted to the switches of a fabric.
 
     Attributes:
         fabric: The switches.
         registered: The job's registration at the switches, which other processes can read.
-        lost: Why the switches no longer have the job; None: they have it, as far as is known.
+        lost: Why the switches no longer have the job; None: no such loss is known.
     """
 
     fabric: SwitchFabric
     registered: Registration
     lost: str | None = None
     undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """The stack whose exit removes the job at its end."""
+    """Closing this stack removes the job from the switches and the fallback server."""
     due_s: float = 0.0
     """Time of the next renewal of the registration, on the monotonic clock."""
     _begun_s: float = field(default_factory=awake_s)
     _renewed_s: float = field(default_factory=awake_s)
 
     def host(self, rank: int) -> str | None:
-        """Return the topology's host on which a rank runs; None: there is no topology with hosts."""
+        """Return the name of the host on which a rank runs; None: the fabric has no topology with hosts."""
         topology = self.fabric.topology
         if topology is None:
             return None
@@ -91,7 +92,7 @@ class FabricJob(JobRun):
         return topology.ports[switch][member.port].other(switch)
 
     def renew(self) -> None:
-        """Renew the job's registration at the switches, and its progress there. Raises ControllerError."""
+        """Renew the job's registration at the switches, with its current progress. Raises ControllerError."""
         self.registered = replace(
             self.registered,
             renewals=self.registered.renewals + 1,
@@ -103,9 +104,9 @@ class FabricJob(JobRun):
         self._renewed_s = awake_s()
 
     def count(self) -> None:
-        """Add the counters of switches and fallback server to the job's result; call this before its removal.
+        """Add the counters of the switches and the fallback server to the job's result.
 
-        If the switches do not answer, the job has failed, unless it had failed before.
+        Call this before the job is removed. If the switches do not answer, the job counts as failed.
         """
         if self.result is None:
             return
@@ -144,7 +145,10 @@ class FabricJob(JobRun):
         return replace(result, failure=failure, counters=counters, switches=switches, fallback=fallback)
 
     def why(self, error: NoSuchJob) -> str:
-        """Return why the switch no longer has the job: a restart, a removal, or an expired lease."""
+        """Return why a switch no longer has the job: a restart, a removal, or an expired lease.
+
+        `error` is the switch's answer to a request about the job.
+        """
         job, lease_s = self.tree.job, self.registered.lease_s
         if isinstance(error, SwitchRestarted):
             return str(error)
@@ -154,13 +158,13 @@ class FabricJob(JobRun):
 
 
 class FabricNetwork(Network):
-    """The switches of a fabric. A job's region at the root of its tree is its region on all of them.
+    """Admits jobs to the switches of a fabric. A job has the same region of slots on all of its switches.
 
     Attributes:
-        held: The admitted jobs, by name, including groups of their ranks.
-        ends: By job, the end of its latest run, or the error if it could not be admitted.
-        ended: Why a process of the fabric has ended for good; None: none has.
-        check_s: Interval at which processes are checked, and jobs move.
+        held: The admitted jobs, and the admitted groups of their ranks, by name.
+        ends: By name of each job, how its latest run ended, or why the job could not be admitted.
+        ended: Why a process of the fabric has ended and cannot be restarted; None: none has.
+        check_s: Interval, in s, at which processes are checked, and jobs move to other slots.
     """
 
     def __init__(self, fabric: SwitchFabric, specs: Mapping[str, LaunchSpec], *, scheduled: bool) -> None:
@@ -168,8 +172,9 @@ class FabricNetwork(Network):
 
         Args:
             fabric: The switches.
-            specs: The jobs, by name; jobs may be added later.
-            scheduled: Whether a policy decides when jobs run; jobs then wait for slots, and are measured.
+            specs: The jobs, by name; the caller may add jobs later.
+            scheduled: Whether a policy decides when jobs run. If so, jobs wait for slots, and the policy gets
+                their numbers of packets.
         """
         super().__init__(
             lambda name, address: fabric.fleet.controllers[name],
@@ -187,7 +192,7 @@ class FabricNetwork(Network):
         self.ends: dict[str, JobEnd] = {}
         self.ended: str | None = None
         self.on_room: Callable[[], object] = lambda: None
-        """Called, in another thread, when a job that found no free slots should be tried again."""
+        """Called, in another thread, when a retry may admit a job that found no free slots."""
 
     @property
     def offers(self) -> SwitchInfo:
@@ -196,7 +201,7 @@ class FabricNetwork(Network):
 
     @property
     def check_s(self) -> float:
-        """Interval at which processes are checked; workers wait until an ended one is noticed."""
+        """Interval, in s, at which processes are checked. Workers of an ended process wait until then."""
         return CHECK_S
 
     def admit(
@@ -206,13 +211,13 @@ class FabricNetwork(Network):
 
         Args:
             job: The job.
-            place: The job's slots; its servers are not used.
-            udp_ports: Not used: each rank has its own switch port, or address.
-            registration: Not used: jobs are registered with the ID of this process.
-            wiring: Not used: the fabric has its own topology.
+            place: The job's place, of which only the slots are used.
+            udp_ports: Ignored: each rank has its own switch port or address.
+            registration: Ignored: jobs are registered with the ID of this process.
+            wiring: Ignored: the fabric has its own topology.
 
-        Raises OutOfMemory or OutOfRows if the job must wait for room; else BadSpec, with the reason in
-        `ends`.
+        Raises OutOfMemory or OutOfRows if the job must wait for free slots or table rows. For any other
+        error, raises BadSpec, and stores the error in `ends`.
         """
         try:
             return self.enter(self._specs[job.name], region=_at_root(place)).tree
@@ -234,14 +239,17 @@ class FabricNetwork(Network):
         raise BadSpec(str(error)) from error
 
     def _may_find_room(self, error: Exception) -> bool:
-        """Return whether switches have jobs that may have lost their holders, and so may free slots."""
+        """Return whether slots may become free, because processes of jobs on the switches may have died.
+
+        The first time, also log a warning with `error`, which is why a job could not be admitted.
+        """
         lease_wait_s = self._fleet.lease_wait_s()
         self._waiting = lease_wait_s is not None
         if lease_wait_s is not None and not self._told:
             self._told = True
             _log.warning(
-                "no room for the job: %s; waiting up to %.0f s to see whether the jobs on the switch"
-                " still have a holder",
+                "no room for the job: %s; waiting up to %.0f s to see whether the processes of the jobs on"
+                " the switch are alive",
                 error,
                 lease_wait_s,
             )
@@ -250,7 +258,7 @@ class FabricNetwork(Network):
     def enter(
         self, spec: LaunchSpec, *, region: Region | None = None, beside: Sequence[str | None] = ()
     ) -> FabricJob:
-        """Admit a job; see `ina.switches.admission.admitted`."""
+        """Admit a job, and add it to `held`; see `ina.switches.admission.admitted` for the arguments."""
         fabric = self._fabric
         registered = _registration(fabric, spec)
         with fabric.lock, contextlib.ExitStack() as stack:  # a restart of a switch finds the job in `held`
@@ -269,25 +277,25 @@ class FabricNetwork(Network):
         return held
 
     def leave(self, held: FabricJob) -> None:
-        """Remove a job or group from fallback server and switches; first add counters to its result."""
+        """Add the counters to a job's or group's result; remove it from the switches and fallback server."""
         del self.held[held.spec.job.name]
         with held.undone:
             held.count()
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Remove a job from the fallback server and the switches; first add counters to its result."""
+        """Add the counters to a job's result; remove the job from the switches and the fallback server."""
         for held in [each for each in list(self.held.values()) if each.tree.job == admission.job]:
             self.leave(held)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return a job's admission with the slots of `place`; `reconcile` then moves the job to them."""
+        """Return `admission` with the slots of `place`. A later `reconcile` moves the job to these slots."""
         region = _at_root(place)
         return admission if region is None else admission.at(dict.fromkeys(admission.switches, region))
 
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return False, so that `reconcile` is always called: processes and leases need checks."""
+        """Return False, so that the caller always calls `reconcile`, which checks processes and leases."""
         return False
 
     def reconcile(
@@ -318,7 +326,10 @@ class FabricNetwork(Network):
         return report
 
     def _beyond_repair(self) -> str | None:
-        """Restart ended processes; return why one cannot be restarted, or None if all run."""
+        """Restart the switch processes that have ended.
+
+        Return None if all processes of the fabric run now, or else why one of them cannot be restarted.
+        """
         fabric = self._fabric
         fabric.hosts.strangers()
         for name, switch in fabric.processes.items():
@@ -338,10 +349,11 @@ class FabricNetwork(Network):
         return fabric.fallback.check() if fabric.fallback else None
 
     def _keep(self, held: FabricJob) -> None:
-        """Check that the switches have a job, and renew its registration and lease if due.
+        """Check that the switches still have a job, and renew its registration and lease if it is time.
 
-        Inform the ranks once the switches no longer have the job. Also remove jobs whose leases have expired.
-        A failed renewal is retried: an expired job is only lost when a process removes expired jobs.
+        If the switches have lost the job, tell its ranks. After a renewal, also remove all jobs whose leases
+        have expired. A failed renewal is retried by the next call: a job stays on the switches after its
+        lease has expired, until some process removes it.
         """
         fabric, due = self._fabric, time.monotonic() >= held.due_s
         try:
@@ -363,7 +375,10 @@ class FabricNetwork(Network):
             return
 
     def _lost(self, held: FabricJob, error: NoSuchJob) -> str | None:
-        """Return why a job is lost that a switch no longer has; None if it could be admitted again."""
+        """Admit a job again that a restarted switch has lost; return None if that succeeds.
+
+        Otherwise return why the job is lost.
+        """
         why = held.why(error)
         if not isinstance(error, SwitchRestarted):
             return why
@@ -373,11 +388,11 @@ class FabricNetwork(Network):
         return None
 
     def _put_again(self) -> str | None:
-        """Admit the jobs to restarted switches again; return why that failed, or None.
+        """Admit all held jobs to restarted switches again; return None, or why that failed.
 
-        Only jobs that share slots can then continue: their workers and the fallback server have all data that
-        a switch may lose. Each sum gets the same contributions under the same PSN as before, so that packets
-        in flight may still be added to it, and lost packets are sent again (docs/reference/protocol.md).
+        Only jobs that share slots can then continue: their workers and the fallback server still have all
+        data that the switch has lost. Workers send lost packets again, with the same values under the same
+        PSN. So packets that are still in flight can be added to the new sums (docs/reference/protocol.md).
         """
         fabric, offers = self._fabric, self._fabric.offers
         if not offers.shared:
@@ -404,7 +419,10 @@ class FabricNetwork(Network):
         ]
 
     def _look_for_room(self) -> None:
-        """Remove jobs without holders; call `on_room` once slots are free, or no more can become free."""
+        """Remove jobs whose processes have died, if a job waits for slots.
+
+        Call `on_room` once this has freed slots, or cannot free slots any more.
+        """
         if not self._waiting:
             return
         with self._fabric.lock, contextlib.suppress(ControllerError):
@@ -415,7 +433,7 @@ class FabricNetwork(Network):
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return jobs' numbers of packets by outcome, for policies; {} if no policy is used."""
+        """Return each job's number of packets by outcome; {} if no policy decides when jobs run."""
         if not self._scheduled:
             return {}
         with self._fabric.lock:
@@ -423,17 +441,17 @@ class FabricNetwork(Network):
 
 
 def _interval_s(fabric: SwitchFabric) -> float:
-    """Return the time between two renewals of a job's registration."""
+    """Return the time, in s, between two renewals of a job's registration."""
     return min(RENEW_S, (fabric.lease_s or math.inf) / RENEWALS_PER_LEASE)
 
 
 def _at_root(place: Place) -> Region | None:
-    """Return a job's region of slots at the root of its tree; None: it has none."""
+    """Return the region of slots that a place has at the root of its tree; None: it has none."""
     return None if place.tree is None else place.regions.get(place.tree.root)
 
 
 def _registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration:
-    """Return a job's registration at the switches."""
+    """Return the registration of a job at the switches: this process, its user, and the job's command."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no names for its users

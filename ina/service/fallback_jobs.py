@@ -1,4 +1,4 @@
-"""The fallback servers of jobs: each serves the jobs that are placed on it."""
+"""Sends each fallback server the jobs that are placed on it, and restarts ended fallback servers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
     from ina.fallback.servers import FallbackServers
 
 ILL_S = 20.0
-"""Time after a fallback server's end in which a job's failure is attributed to it; workers give up sooner."""
+"""Time, in s, after a fallback server's end within which it counts as the cause of its jobs' failures. It is
+longer than the time for which workers wait for packets."""
 LOOK_S = 1.0
-"""Interval at which fallback servers are checked: less than the time that workers wait for packets."""
+"""Interval, in s, at which fallback servers are checked. It is shorter than the time for which workers wait
+for packets."""
 
 _log = logging.getLogger(__name__)
 
 
 class FallbackJobs:
-    """Assigns jobs to fallback servers; used in the thread of the loop."""
+    """Sends fallback servers their jobs. All calls must be made in the thread of the service's loop."""
 
     def __init__(self, ledger: Ledger, fallbacks: FallbackServers | None, blocking: Threads) -> None:
         self._ledger = ledger
@@ -36,32 +38,35 @@ class FallbackJobs:
         self._busy = False
         self._next_s = 0.0
         self._told: set[str] = set()
-        """Servers to which this daemon has sent jobs; other servers may have jobs of an earlier daemon."""
+        """Fallback servers to which this daemon has sent jobs. Others may have jobs of an earlier daemon."""
         self._ended_s: dict[str, float] = {}
-        """Time of the last end of each server that has ended."""
+        """By fallback server that has ended, the time of its last end, in s on the service's clock."""
 
     def ill(self, place: Place) -> str:
-        """Return a sentence if a job's fallback server has ended in the last `ILL_S`; else ""."""
+        """Return a clause for users if a job's fallback server has ended in the last `ILL_S`; else ""."""
         ended_s = self._ended_s.get(place.fallback or "", -math.inf)
         gone = self._ledger.now_s - ended_s <= ILL_S
         return f"its fallback server at {place.fallback} had ended" if gone else ""
 
     @property
     def next_s(self) -> float:
-        """Time of the next check of the servers; infinite during a check, and without servers."""
+        """Time of the next check of fallback servers; infinite during a check, and if no check is needed."""
         if self._busy or self._fallbacks is None or not self._ledger.holds:
             return math.inf
         return self._next_s
 
     async def serve(self, hold: HeldRun) -> None:
-        """Send the fallback servers of a run's jobs the list of all jobs that are placed on them.
+        """Send each fallback server of a run's jobs the list of all jobs that are placed on that server.
 
-        Jobs of runs that are no longer held are left out. Raises RunError if a server does not work.
+        The list has only jobs of held runs. Raises RunError if a server does not work.
         """
         await self._serve({place.fallback for place in hold.places.values() if place.fallback})
 
     async def look(self) -> None:
-        """Restart fallback servers that have ended; their jobs continue, and resend unsummed packets."""
+        """Restart the fallback servers that have ended, and send them their jobs again.
+
+        These jobs continue: their workers resend the packets that a server had not summed.
+        """
         fallbacks = self._fallbacks
         assert fallbacks is not None
         self._busy = True

@@ -1,8 +1,8 @@
-"""Groups of a job's ranks, admitted as jobs of their own while the job runs.
+"""Groups of a job's ranks, as in ``torch.distributed.new_group``: each is admitted like a job of its own.
 
-A rank requests a group at the job's meeting point (`hostlib.meet.rendezvous`). Each group has its own slots,
-switch ports and meeting point, so that groups need not wait for each other. A group ends when its ranks have
-left it, or the job ends.
+A rank requests a group at the job's rendezvous (`hostlib.meet.rendezvous`) while the job runs. Each group has
+its own slots, switch ports and rendezvous, so that groups need not wait for each other. A group ends when all
+of its ranks have left it, or when the job ends.
 """
 
 from __future__ import annotations
@@ -29,31 +29,41 @@ from ina.service.fabric_network import FabricJob, FabricNetwork
 _log = logging.getLogger(__name__)
 
 SHARE: Final = 4
-"""A group gets its job's number of exclusive slots divided by this, so that several groups find room."""
+"""Divisor: a group gets its job's number of exclusive slots divided by `SHARE`, so that there are slots for
+several groups."""
 LEAST_SLOTS: Final = 64
-"""A group is not admitted if fewer exclusive slots than this are free."""
+"""Minimum number of exclusive slots of a group. If fewer are free, the group is not admitted."""
 LEAVING_S: Final = 10.0
-"""Longest time for which a group without free slots waits for another group that some ranks have left."""
+"""Maximum time, in s, for which a group that finds no free slots waits for a group that is ending: one that
+some ranks have left already."""
 LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """An admitted group."""
+    """An admitted group: the request for it, and the rendezvous of its ranks."""
 
     request: GroupRequest
     rendezvous: Rendezvous
     stack: contextlib.ExitStack
-    """The stack whose exit removes the group at its end."""
+    """Closing this stack removes the group from the switches, and closes its rendezvous."""
 
 
 class Groups:
-    """The groups of one job, served by a thread until `close`."""
+    """Admits and ends the groups of one job, in a thread, until `close` is called."""
 
     def __init__(
         self, network: FabricNetwork, job: FabricJob, rendezvous: Rendezvous, listen: str | None = None
     ) -> None:
-        """Serve requests for groups at the job's rendezvous; `listen` is the address where groups meet."""
+        """Start to serve requests for groups at the rendezvous of a job.
+
+        Args:
+            network: Admits groups to the switches.
+            job: The job.
+            rendezvous: The job's rendezvous, at which its ranks request groups.
+            listen: Address of this machine at which the groups' ranks meet; None: one that only this machine
+                can reach.
+        """
         self._network = network
         self._job = job
         self._spec = job.spec
@@ -93,7 +103,7 @@ class Groups:
             self._rendezvous.answer(request, configs)
 
     def _look(self) -> None:
-        """Tell groups about ended ranks and failures of the job, and end groups whose ranks have left."""
+        """Tell the groups which ranks have ended and whether the job has failed; end groups without ranks."""
         gone, broken = self._rendezvous.gone, self._rendezvous.broken
         for group in [*self._groups]:
             for place, rank in enumerate(group.request.ranks):
@@ -106,7 +116,10 @@ class Groups:
                 group.stack.close()
 
     def _admit_in_time(self, request: GroupRequest) -> list[str]:
-        """Admit a group; without free slots, wait for other groups to end. Raises an error if refused."""
+        """Admit a group; if there are no free slots, wait for groups that are ending (`LEAVING_S`).
+
+        Return the configuration of each rank, as JSON. Raises an error if the group cannot be admitted.
+        """
         until_s = time.monotonic() + LEAVING_S
         while True:
             self._look()
@@ -118,7 +131,10 @@ class Groups:
             time.sleep(LOOK_S)
 
     def _admit(self, request: GroupRequest) -> list[str]:
-        """Admit a group; return the configuration of each rank. Raises an error if refused."""
+        """Admit a group; return the configuration of each rank, as JSON.
+
+        Raises an error if the group cannot be admitted.
+        """
         with contextlib.ExitStack() as stack:
             held = self._entered(request)
             stack.callback(self._network.leave, held)
@@ -128,7 +144,7 @@ class Groups:
             return configs
 
     def _entered(self, request: GroupRequest) -> FabricJob:
-        """Admit a group; try smaller numbers of exclusive slots if fewer are free (`slots_to_try`)."""
+        """Admit a group to the switches, with the first number in `slots_to_try` of which slots are free."""
         fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
         if parent.places or (attached and attached.machines):
@@ -144,7 +160,10 @@ class Groups:
 
 
 def slots_to_try(of_job: int) -> list[int]:
-    """Return the numbers of exclusive slots to try in turn for a group of a job with `of_job` slots."""
+    """Return the numbers of exclusive slots to try for a group, largest first.
+
+    `of_job` is the number of exclusive slots of the group's job.
+    """
     slots = max(LEAST_SLOTS, of_job // SHARE)
     sizes = [slots]
     while slots // 2 >= LEAST_SLOTS:

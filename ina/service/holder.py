@@ -1,6 +1,7 @@
-"""The holder of an external job: asks for its admission, and renews its lease while its workers run.
+"""The holder of an external job: requests the job's admission, and renews its lease while its workers run.
 
-The client of `ina.service.external`: ``ina admit`` uses it for ranks of torchrun, mpirun and srun.
+Another launcher, such as torchrun, mpirun or srun, starts the workers of an external job. ``ina admit`` uses
+this module for such ranks. The controller's side is `ina.service.external`.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ if TYPE_CHECKING:  # the deciding parts
     from ina.service.views import AdmissionView, JobGrant
 
 RENEW_S = 2.0
-"""Interval at which a lease is renewed."""
+"""Interval, in s, at which the lease of a running job is renewed."""
 LOOK_S = 0.25
-"""Interval of renewals while the job waits."""
+"""Interval, in s, at which the lease of a waiting job is renewed; each answer has the job's state."""
 LEAVE_S = 10.0
-"""Time for which a report of the workers' end is retried; without a report, the lease expires."""
+"""Maximum time, in s, for which the report that the workers have ended is retried. Without that report, the
+controller ends the job when its lease expires."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +46,13 @@ class ExternalJob:
 
     Attributes:
         name: The job's name.
-        spec: Its ranks by machine, and how they run.
-        known_as: Names and addresses of each machine, by which the controller identifies it.
-        keys: Further keys of a ``[[job]]`` table.
-        iteration_bytes: Bytes that it sums in an iteration, to compute its progress; None: unknown.
-        wait_s: Longest time to wait for admission.
-        listen: Address of this machine where other machines' ranks meet; None: all ranks are on this one.
+        spec: The job's ranks by machine, and how they run.
+        known_as: Names and addresses of each machine, by which the controller identifies the machine.
+        keys: Further keys of the job's ``[[job]]`` table.
+        iteration_bytes: Number of bytes that the job sums in an iteration, from which its progress is
+            computed; None: unknown.
+        wait_s: Maximum time, in s, to wait for admission.
+        listen: Address of this machine at which ranks meet; None: all ranks are on this machine.
     """
 
     name: str
@@ -62,7 +65,7 @@ class ExternalJob:
 
 
 def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
-    """Return a job that a controller has admitted, made from the controller's grant alone."""
+    """Return the `JobRun` of a job that a controller has admitted, given the settings in its `grant`."""
     offers = SwitchInfo(grant["lanes"], 0, 0, 0, mode="shared", salted=grant["salted"])
     beside = grant["switches"].pop("", None)
     tree = record_of(TreeAdmission, {"switches": grant["switches"], "beside": beside})
@@ -71,7 +74,7 @@ def _granted(spec: LaunchSpec, grant: JobGrant) -> JobRun:
 
 
 class Lease:
-    """Renews a job's lease, in a thread of its own."""
+    """Renews the lease of an external job, in a thread of its own."""
 
     def __init__(self, client: Client, held: ExternalJob) -> None:
         self._client = client
@@ -84,16 +87,16 @@ class Lease:
         self._thread = threading.Thread(target=self._run, name=f"lease of job {held.name}")
         self.running = threading.Event()
         self.stop = ""
-        """Why the workers must end; "": they need not."""
+        """Why the workers must end; "": they may continue."""
 
     @property
     def reason(self) -> str:
-        """The reason for the job's state."""
+        """The reason for the job's state, from the controller's latest answer."""
         return self._latest["reason"] if self._latest else ""
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Renew the lease as long as the context lasts."""
+        """Renew the lease at intervals until the end of the context."""
         self._thread.start()
         try:
             yield
@@ -102,7 +105,10 @@ class Lease:
             self._thread.join()
 
     def follow(self, rendezvous: Rendezvous) -> None:
-        """Report the progress of a job's ranks to the controller, and the end of its lease to the ranks."""
+        """Report the progress of the job's ranks to the controller from now on.
+
+        If the controller ends the job, the ranks learn this through their `rendezvous`.
+        """
         with self._lock:
             self._reports, self._on_stop = rendezvous.reports, rendezvous.fault
             if self.stop:
@@ -144,11 +150,13 @@ def hold(
     *,
     on_wait: Callable[[str], None],
 ) -> JobResult:
-    """Request a job's admission, pass its ranks' configurations on, and renew its lease until they leave.
+    """Request the admission of an external job, and serve its ranks until they leave. Return its result.
+
+    The ranks get their configurations through `attendance`. A thread renews the job's lease.
 
     Args:
         held: The job.
-        connect: Returns a client that sends the given token; "": the tenant's own token.
+        connect: Returns a client that sends the given token, or the tenant's token if the given one is "".
         attendance: Callbacks that pass the configurations to the workers' launcher.
         on_wait: Called with the reason why the job waits, whenever it changes.
 
@@ -181,7 +189,10 @@ def hold(
 def _await(
     lease: Lease, held: ExternalJob, on_wait: Callable[[str], None], starter_left: Callable[[], bool]
 ) -> None:
-    """Wait until the switches serve the job. Raises WorkerFailed if they never will."""
+    """Wait until the switches serve the job.
+
+    Raises WorkerFailed if the controller ends the job, its launcher has ended, or the wait takes too long.
+    """
     told, until = "", time.monotonic() + held.wait_s
     while not lease.running.wait(LOOK_S):
         reason = lease.reason
@@ -215,5 +226,5 @@ def _leave(client: Client, name: str, failure: str) -> None:
 
 
 def _for_good(error: ClientError) -> bool:
-    """Return whether an error is final: the controller does not know the job or its token."""
+    """Return whether a retry is useless, because the controller does not know the job or its token."""
     return isinstance(error, Refused) and error.status in (401, 403, 404)

@@ -1,4 +1,8 @@
-"""Held runs of the daemon: each is stored before its first effect, and removed after its last effect."""
+"""Held runs: the runs that may have workers, or entries on switches and fallback servers.
+
+A held run is stored before the first effect on it, and removed after the last one, so that no run is
+forgotten if the daemon dies.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from controller.switches.layout import TreeAdmission
 from ina.launch.plain import record_of
 
 ON_NO_SWITCH = 0
-"""The job number of jobs that need no switch, because all of their workers are on one server."""
+"""The job number in the admissions of jobs that need no switch, because their workers are on one server."""
 _TREE = ("root", "parents", "aggregators")
 
 Stage = Literal["preparing", "running", "stopping"]
@@ -19,17 +23,17 @@ Stage = Literal["preparing", "running", "stopping"]
 
 @dataclass(slots=True)
 class HeldRun:
-    """A run that holds GPUs: its workers are being started, run, or are being stopped.
+    """A run that holds GPUs: its workers are being started, are running, or are being stopped.
 
     Attributes:
-        run: The run as desired when it was started.
-        places: The place (servers, tree, slots) of each of its jobs, as last sent to switches.
+        run: The run, as the core desired it when it was started.
+        places: By job, its place (servers, tree, slots), as last sent to the switches.
         stage: Whether the run is being prepared, runs, or is being stopped.
-        over: Its jobs whose workers have ended.
-        busy: Whether an effect on the run is in progress; no other begins until its end.
+        over: The jobs whose workers have ended.
+        busy: Whether an effect on the run is in progress; another one begins only after its end.
         admissions: By job, the entries that the job's switches should have.
         udp_ports: By job, the UDP port on each of the job's servers.
-        before: By job, the iterations that it had done before the run was started.
+        before: By job, the number of iterations that it had done before the run was started.
     """
 
     run: Run
@@ -42,7 +46,10 @@ class HeldRun:
     before: dict[str, float] = field(default_factory=dict)
 
     def of_switches(self) -> dict[str, TreeAdmission]:
-        """Return, by job, the admissions that switches should hold, of all jobs that have not ended."""
+        """Return the admissions that switches should have, by job.
+
+        Jobs that have ended, and jobs that need no switch, are missing.
+        """
         return {
             name: admission
             for name, admission in self.admissions.items()
@@ -51,7 +58,7 @@ class HeldRun:
 
 
 def held_run(found: dict[str, Any]) -> HeldRun:
-    """Return a held run from its stored form, which this or an earlier version has written."""
+    """Convert the stored form of a held run, written by this or an earlier version, to a `HeldRun`."""
     if "busy" not in found:  # version 3, or earlier
         for place in found["places"].values():
             place["tree"] = place["tree"] and dict(zip(_TREE, place["tree"], strict=True))
@@ -65,5 +72,5 @@ def held_run(found: dict[str, Any]) -> HeldRun:
 
 
 def hosts(servers: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct servers in a list of workers' servers, in order of first appearance."""
+    """Return each server in a list of workers' servers once, in the order of first appearance."""
     return tuple(dict.fromkeys(servers))

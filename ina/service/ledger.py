@@ -1,6 +1,6 @@
-"""The service's state: the events, the core that has applied them, and the held state of each run.
+"""The service's state: the stored events, the core that has applied them, and the held runs.
 
-`Ledger.record` stores each event before the core applies it, so that a new ledger of the same store recovers
+`Ledger.record` stores each event before the core applies it. So a new ledger that reads the same store has
 the same state.
 """
 
@@ -62,53 +62,57 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 SNAPSHOT_EVENTS = 5000
-"""Number of events after which a snapshot is stored; a start replays this number in less than two seconds."""
+"""Number of events after which a snapshot is stored. Replaying this number of events at a start takes less
+than two seconds."""
 RESTORED = "restored"
-"""Name of the fact that a state was restored from a copy, so that later events may be missing."""
+"""Name of the fact, in the store, that the state was restored from a copy. Its latest events may then be
+missing."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
-"""Attributes of a ledger that follow from its events alone, and that a snapshot therefore has."""
+"""Names of the attributes of a ledger that follow from its events alone. A snapshot consists of these."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
-"""Events that a power failure may undo: they are decided or measured again, and no effect has followed from
-them, because each effect begins with a synced write."""
+"""Kinds of events that a power failure may undo. After it, the service decides or measures the same again. No
+effect can have followed from them, because each effect begins with a synced write."""
 POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
-"""Kinds of events: changed policies, a changed cluster, a tenant's quota set, a tenant's quota removed."""
+"""Kinds of events of the ledger: changed policies, a changed cluster, a quota set, a quota removed."""
 AGAIN, FORGOTTEN = "again", "forgotten"
-"""Kinds of events: a job's workers restarted, ended jobs archived. All other events are the core's."""
+"""Kinds of events of the ledger: jobs' workers restarted in the same run, ended jobs archived. All kinds of
+events that are not listed here or above are the core's."""
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
-"""Pattern of a job's number or id (``NAME#NUMBER``)."""
+"""Pattern of a reference to a job by number, or by an id of the form ``NAME#NUMBER``."""
 MOST_ENTRIES = 100_000
-"""Most entries in the log of decisions; the oldest are removed, and all entries of archived jobs."""
+"""Maximum number of entries in the log of decisions. The oldest are removed. Entries about archived jobs are
+removed, too."""
 
 
 class Ledger:
-    """The service's state; used in the thread of the service's loop.
+    """The service's state. All calls must be made in the thread of the service's loop.
 
     Attributes:
         policies: The current policies.
-        core: The core; only `record` changes it.
-        submitted: The submissions, by id.
-        submissions: The number of all jobs ever submitted.
-        called: Ids of jobs by the names that their owners gave them, oldest first.
-        keys: Ids of the jobs of each submission, by tenant and idempotency key.
-        drained: The reason for each drained server and switch.
-        lost: The reason for each missing server.
-        down: The reason for each missing switch.
-        cut: The reason for each missing link, by its ends.
-        latest: Latest number of iterations of each job; the core gets fewer reports.
+        core: The core. Only events change it (`record`).
+        submitted: The submission of each job that is not archived, by the job's id.
+        submissions: Number of all jobs ever submitted.
+        called: By name that owners gave to jobs, the ids of the jobs with this name, oldest first.
+        keys: By tenant and idempotency key, the ids of the jobs of that submission.
+        drained: By drained server or switch, the reason.
+        lost: By server that the engine cannot use, the reason.
+        down: By switch that does not answer, the reason.
+        cut: By link that is down, named by its two ends, the reason.
+        latest: By job, the latest number of its iterations. The core learns it at longer intervals.
         quotas: The tenants' quotas.
-        left: Outcome and reason of jobs that ended while they waited for their tenant's quota.
+        left: Outcome and reason of each job that ended while it waited for its tenant's quota.
         overdue: Unfinished jobs whose deadlines have passed.
-        again: By job, the number of restarts of its workers in the same run, and the epoch of the admission
-            before the last restart.
-        forgotten: The number of ended jobs that have been archived.
-        recovered_s: The time of the last stored event, when the service was started.
-        recovered_lines: The number of log lines when the service was started.
-        holds: The held state, by the number of the run.
-        stirred: Whether desired or held state may have changed since they were last compared.
-        changes: Number of events and of changes of the held state so far.
+        again: By job, how many times its workers were restarted in the same run, and the epoch of the
+            admission before the last of these restarts.
+        forgotten: Number of ended jobs that have been archived.
+        recovered_s: Time of the last event in the store at the start of the service.
+        recovered_lines: Number of lines in the log of decisions at the start of the service.
+        holds: The held runs, by their numbers.
+        stirred: Whether the desired or the held state may have changed since they were last compared.
+        changes: Number of events, and of changes of the held state, so far.
         woken: Set when the loop has work.
     """
 
@@ -126,13 +130,14 @@ class Ledger:
 
         Args:
             store: The store of events, holds and snapshots.
-            topology: The cluster to use; the store may have an earlier one.
-            policies: The policies to use; the store may have earlier ones.
+            topology: The cluster. If the store has another one, `recover` replaces that by this one.
+            policies: The policies. If the store has others, `recover` replaces them by these.
             clock: The service's clock.
             snapshot_events: Number of events after which a snapshot is stored.
-            retention: How long ended jobs are kept; None: the default.
+            retention: How many ended jobs are kept, and how long; None: the default of `Retention`.
 
-        Raises BadSpec for invalid policies or cluster, and StoreError; the store is then unchanged.
+        Raises BadSpec for invalid policies or an invalid cluster, and StoreError; the store is then
+        unchanged.
         """
         self._retention = retention or Retention()
         self._snapshot_events = snapshot_events
@@ -171,7 +176,10 @@ class Ledger:
         self.woken = asyncio.Event()
 
     def _first(self, policies: Policies, cluster: Topology) -> tuple[Policies, Topology]:
-        """Return the policies and cluster with which the store began; for a new store, the arguments."""
+        """Return the policies and the cluster with which the store was created.
+
+        If the store is new, store the arguments, and return them.
+        """
         if not self._store.kept:
             return policies, cluster
         from controller.vocabulary.files import parse_topology, topology_document
@@ -198,9 +206,9 @@ class Ledger:
         return self._clock.began_at
 
     def keep_time(self) -> None:
-        """Store how this clock relates to the wall clock, at first and after each step of the wall clock.
+        """Store the state of the service's clock, at the first call and after each step of the wall clock.
 
-        Raises StoreError.
+        A later service continues the clock from the stored state. Raises StoreError.
         """
         stepped_s = self._clock.stepped_s()
         if stepped_s or not self._timed:
@@ -211,17 +219,17 @@ class Ledger:
         self._timed = True
 
     def at_s(self, unix_s: float) -> float:
-        """Convert a Unix time to the service's clock."""
+        """Convert a Unix time to a time of the service's clock, in s."""
         return self._clock.at_s(unix_s)
 
     @property
     def topology(self) -> Topology:
-        """The whole cluster."""
+        """The cluster, including parts that do not work."""
         return self._wiring.whole
 
     @property
     def wiring(self) -> Wiring:
-        """The cluster, and its working part; the same object as long as neither changes."""
+        """The cluster, and its working part. The value is the same object until one of them changes."""
         allocation = self.core.allocation
         up = self.topology if allocation is None else allocation.allocator.topology
         if up is not self._wiring.up:
@@ -236,11 +244,11 @@ class Ledger:
 
     @property
     def due_s(self) -> float:
-        """Time of the next deadline of an unfinished job; infinite if there is none."""
+        """Time of the next deadline of an unfinished job, on this clock; infinite if there is none."""
         return min(self._deadlines().values(), default=math.inf)
 
     def _deadlines(self) -> dict[str, float]:
-        """Return the deadlines that have not passed, by job, cached until the next event.
+        """Return the deadline of each unfinished job, unless it has passed; cached until the next event.
 
         O(unfinished jobs).
         """
@@ -286,9 +294,10 @@ class Ledger:
     # ------------------------------------------------------------------ events
 
     def record(self, events: Sequence[Event], *, synced: bool = True, **beside: Any) -> None:
-        """Store events, and apply them to the core. Raises StoreError, with nothing changed.
+        """Store events, and apply them to the core.
 
-        With `synced` False, a power failure may undo the events until `sync` is called.
+        If `synced` is False, a power failure may undo the events until `sync` is called. The values in
+        `beside` are stored with each event. Raises StoreError; nothing is changed then.
         """
         if not events:
             return
@@ -304,11 +313,14 @@ class Ledger:
 
     @property
     def restored(self) -> bool:
-        """Whether the state was restored from a copy, and events may be missing (`ina.service.recovery`)."""
+        """Whether the state was restored from a copy, and its latest events may be missing.
+
+        See `ina.service.recovery`. It is False again after `since_restored`.
+        """
         return bool(self._store.fact(RESTORED))
 
     def since_restored(self) -> None:
-        """Record that the restored state has been compared with the actual runs. Raises StoreError."""
+        """Record that the restored state now agrees with the actual runs. Raises StoreError."""
         self._store.set_fact(RESTORED, "")
 
     def sync(self) -> None:
@@ -317,10 +329,10 @@ class Ledger:
         fault_point("synced")
 
     def change(self, policies: Policies) -> None:
-        """Replace the policies; the change is an event like any other.
+        """Replace the policies, and store the change as an event.
 
-        Raises BadSpec if the core cannot change from the current policies to these, and StoreError, both with
-        nothing changed.
+        Raises BadSpec if the core cannot change from the current policies to these, and StoreError. In both
+        cases nothing is changed.
         """
         placements = [each.allocation and each.allocation.placement for each in (self.policies, policies)]
         if placements[1] == SCHEDULER != placements[0]:
@@ -335,10 +347,10 @@ class Ledger:
         self._record_own(POLICIES, policies=plain(policies))
 
     def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
-        """Replace the cluster; the change is an event like any other. Return the changes, one sentence each.
+        """Replace the cluster, and store the change as an event. Return the changes, one sentence each.
 
-        Raises BadSpec if the core cannot change from the current cluster to this one, and StoreError, both
-        with nothing changed.
+        Raises BadSpec if the core cannot change from the current cluster to this one, and StoreError. In both
+        cases nothing is changed.
         """
         if cluster.switch_ip != self.topology.switch_ip:
             raise BadSpec(
@@ -352,7 +364,10 @@ class Ledger:
         return changes.notes
 
     def _try(self, change: Callable[[Core], T]) -> T:
-        """Return the result of a change to a copy of the core. Raises BadSpec if its policy then fails."""
+        """Apply a change to a copy of the core, and return the result of `change`.
+
+        Raises BadSpec if the policy of the changed copy cannot make a decision.
+        """
         now_s = self.now_s
         core = copy.deepcopy(self.core)
         core.handle(Tick(now_s))
@@ -363,7 +378,7 @@ class Ledger:
         return found
 
     def set_quota(self, quota: Quota) -> None:
-        """Set a tenant's quota. Raises BadSpec and StoreError."""
+        """Set a tenant's quota. Raises BadSpec if it reserves more GPUs than are left, and StoreError."""
         self.quotas.check(quota)
         self._record_own(QUOTA, quota=plain(quota))
 
@@ -372,7 +387,7 @@ class Ledger:
         self._record_own(NO_QUOTA, tenant=tenant)
 
     def expired(self) -> list[str]:
-        """Return the ended jobs that must be archived because of their age or number (`Retention`)."""
+        """Return the ids of the ended jobs that must be archived now (`Retention`)."""
         now_s, core = self.now_s, self.core
         waiting = len(self.submitted) - len(core.jobs) - len(self.quotas.waiting)
         oldest_s = min((each.job.finish_s or 0.0 for each in core.finished_jobs[:1]), default=now_s)
@@ -385,7 +400,10 @@ class Ledger:
         return self._retention.expired(over, now_s)
 
     def forget(self, archived: Mapping[str, Mapping[str, Any]]) -> None:
-        """Remove ended jobs from the state, and archive their records `archived`. Raises StoreError."""
+        """Remove ended jobs from the state, and store their records in the archive. Raises StoreError.
+
+        `archived` has the record of each of these jobs, by the job's id.
+        """
         at_s = self.now_s
         body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
         said = self.submitted
@@ -395,13 +413,13 @@ class Ledger:
         self._take_in(body)
 
     def stray_logs(self) -> list[Path]:
-        """Return the folders with the output of archived jobs' ranks."""
+        """Return the folders with output of ranks whose jobs have been archived."""
         known = {str(said.number) for said in self.submitted.values()}
         folder = self.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
     def named(self, reference: str) -> list[Said]:
-        """Return the jobs with this name, id or number, oldest first."""
+        """Return the submissions of the jobs with this name, id or number, oldest first."""
         number = _NUMBER.fullmatch(reference)
         found = {*self.called.get(reference, ()), *({reference} & self.submitted.keys())}
         if number is not None and not number[1]:
@@ -431,9 +449,9 @@ class Ledger:
         self.core.log.keep(self.submitted, MOST_ENTRIES)
 
     def start_again(self, epochs: Mapping[str, int], why: str) -> None:
-        """Count a restart of jobs' workers; `epochs` has, by job, the epoch of its last admission.
+        """Record that the workers of jobs are restarted in the same run, and why.
 
-        Raises StoreError.
+        `epochs` has, by job, the epoch of the job's last admission. Raises StoreError.
         """
         self._record_own(AGAIN, jobs=dict(epochs), why=why)
 
@@ -445,7 +463,10 @@ class Ledger:
         self.woken.set()
 
     def decide(self) -> None:
-        """Record an event for each passed deadline, and let the core make all decisions that are due."""
+        """Record an event for each deadline that has passed; the core then makes all decisions that are due.
+
+        Raises StoreError.
+        """
         now_s = self.now_s
         if self.due_s <= now_s:
             passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]
@@ -555,14 +576,14 @@ class Ledger:
         self._end_over(event.at_s)
 
     def _end_over(self, at_s: float) -> None:
-        """Free the quotas of ended jobs, and submit the jobs that have waited for them to the core."""
+        """Release the quotas that ended jobs have used, and submit jobs that waited for them to the core."""
         over = self.core.finished_jobs
         for each in over[self._counted :]:
             self._let_in(self.quotas.end(each.job.spec.name), at_s)
         self._counted = len(over)
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
-        """Submit jobs to the core that have waited for their tenant's quota."""
+        """Submit the jobs `names`, which need not wait for their tenant's quota any more, to the core."""
         for name in names:
             from controller.vocabulary.files import check_job
 
@@ -576,13 +597,16 @@ class Ledger:
                 self.core.handle(Submitted(at_s, spec, job))
 
     def spec(self, job: Job) -> Submission:
-        """Return a job in the schedulers' form; external jobs are marked as immovable. Raises BadSpec."""
+        """Convert a job to the schedulers' form, `Submission`; mark an external job as not movable.
+
+        Raises BadSpec.
+        """
         from controller.core.compose import submission_of
 
         return replace(submission_of(job, self.topology), once=job.command is None)
 
     def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:
-        """End a job that waits for its tenant's quota, and is not known to the core."""
+        """End a job that waits for its tenant's quota. The core does not know such a job yet."""
         self.left[name] = outcome, why
         self._note(at_s, outcome, name, why)
         self._let_in(self.quotas.end(name), at_s)
@@ -594,7 +618,7 @@ class Ledger:
     # ------------------------------------------------------------------ holds
 
     def set(self, number: int, **changes: Any) -> None:
-        """Change attributes of a run's held state in memory; `keep` stores them."""
+        """Change attributes of the held run `number` in memory; `keep` stores them."""
         hold = self.holds[number]
         for name, value in changes.items():
             setattr(hold, name, value)
@@ -602,13 +626,13 @@ class Ledger:
         self.changes += 1
 
     def keep(self, *numbers: int) -> None:
-        """Store the held state of runs. Raises StoreError."""
+        """Store the held runs with these numbers. Raises StoreError."""
         if self._store.kept:
             self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")
 
     def let_go(self, number: int) -> None:
-        """Remove a run's hold from the store. Raises StoreError."""
+        """Remove a held run from the store. Raises StoreError."""
         if self._store.kept:
             self._store.let_go(number)
         fault_point("let go")
@@ -619,7 +643,7 @@ class Ledger:
         return self._store.folder
 
     def logs(self, said: Said) -> Path:
-        """Return the folder for the output of a job's ranks."""
+        """Return the path of the folder for the output of a job's ranks."""
         return self.folder / "logs" / str(said.number)
 
 

@@ -1,6 +1,6 @@
-"""A service for one command: it submits jobs at their arrival times, and ends when all jobs are over.
+"""A service inside one command: it submits jobs at their arrival times, and ends when all jobs are over.
 
-Its runs are threads of this process, and its store is in memory: both end with the command.
+Its runs are threads of this process, and its state is in memory. Both end with the command.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ina.switches.fabric import SwitchFabric, open_fabric
 
 TICK_S = 0.1
 LOOK_S = 0.1
-"""Interval at which the service checks its runs and reads the jobs' progress."""
+"""Interval, in s, at which the service checks its runs, and reads the jobs' progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,9 @@ class WorkerOptions:
         on_output: Called with the workers' output.
         takes_turns: Whether jobs take turns on storage, CPU, GPU and network, and report progress.
         attendance: Callbacks if another launcher starts the workers; None: this process starts them.
-        listen: Address of this machine at which ranks meet; None: one that only this machine can reach.
-        describe: Returns the text that the status has for the error of a failed job.
+        listen: Address of this machine at which ranks meet; None: an address that only this machine can
+            reach.
+        describe: Converts the error of a failed job to the text in the run's status.
     """
 
     on_output: OnOutput
@@ -65,10 +66,10 @@ class WorkerOptions:
 
 
 class FabricRuns(Executor):
-    """The executor whose runs are threads of this process.
+    """An executor whose runs are threads of this process.
 
     Attributes:
-        latest: The jobs of the run that was started last; None: none yet.
+        latest: The run that was started last; None: none has been started.
         on_end: Called, in the job's thread, when a job has ended.
     """
 
@@ -100,7 +101,10 @@ class FabricRuns(Executor):
 
     @contextlib.contextmanager
     def _meet(self, job: JobRun) -> Iterator[Rendezvous]:
-        """Yield the open rendezvous of a job, and admit groups of its ranks; log its start and exits."""
+        """Yield a rendezvous that accepts the ranks of a job, and admit groups of its ranks.
+
+        Write the job's start, and at the end of the context its ranks' exits, to the job's log.
+        """
         held, listen = self._network.held[job.spec.job.name], self._how.listen
         with contextlib.ExitStack() as stack:
             rendezvous = stack.enter_context(job.meeting(listen))
@@ -123,7 +127,7 @@ class FabricRuns(Executor):
                 log.write("exit", job=number, rank=exit_.rank, status=exit_.status, reason=exit_.reason)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
-        """Limit the packets in flight of a run's jobs, by job name; 0: no limit."""
+        """Set the maximum number of packets in flight of each job of a run, by job name; 0: no limit."""
         if (run := self._runs.get(number)) is not None:
             run.grant(in_flight)
 
@@ -141,7 +145,7 @@ class FabricRuns(Executor):
             self.stop(number)
 
     def check(self) -> None:
-        """Raise the error of a run that could not be executed."""
+        """Raise the error of a run that has ended early because of an error other than its jobs' failures."""
         for run in list(self._runs.values()):
             if run.error is not None:
                 raise run.error
@@ -160,20 +164,20 @@ class FabricRuns(Executor):
         return run is not None and not run.status.over
 
     def forget(self, number: int) -> None:
-        """Remove a run that is over from the known runs."""
+        """Remove a run that is over, so that `known` and `status` no longer have it."""
         self._runs.pop(number, None)
 
     def known(self) -> list[int]:
-        """Return the numbers of the known runs."""
+        """Return the numbers of all runs that have been started and not yet forgotten."""
         return list(self._runs)
 
     def why_ended(self, number: int) -> str:
-        """Return why a run has ended without a report of its jobs' ends."""
+        """Return, as text, why a run has ended without reporting the ends of its jobs."""
         return "its launch was cancelled"
 
 
 class LiveJobs:
-    """A service for jobs on a fabric, inside this process: it has no API, and its state is in memory.
+    """A service inside this process for jobs on a fabric. It has no HTTP API, and its state is in memory.
 
     Attributes:
         loop: The service's loop.
@@ -190,19 +194,19 @@ class LiveJobs:
         *,
         scheduled: bool = True,
     ) -> None:
-        """Prepare a service; may be called in any thread.
+        """Prepare a service. Any thread may call this.
 
         Args:
-            cluster: The cluster on which policies decide: servers and, if policies allocate memory, switches
-                and links.
+            cluster: The cluster about which the policies decide: its servers and, if the policies allocate
+                slots, its switches and links.
             policies: The policies.
-            fabric: The switches that run the jobs, in place of the cluster's switches.
-            jobs: The launch of each job, by name.
+            fabric: The switches on which the jobs run, in place of the cluster's switches.
+            jobs: How each job is started, by the job's name.
             how: How the workers run.
-            scheduled: Whether jobs wait for room as the policies decide; the service then ends if jobs would
-                wait forever.
+            scheduled: Whether the policies decide when jobs run. If so, jobs wait for free slots, and the
+                service ends with an error if jobs would wait forever.
 
-        Raises BadSpec for policies that do not exist.
+        Raises BadSpec for names of policies that do not exist.
         """
         memory = StateInMemory()
         self._ledger = Ledger(memory, cluster, policies, Clock.of(memory))
@@ -227,11 +231,11 @@ class LiveJobs:
         return self._ledger.core
 
     def ends(self, specs: Sequence[LaunchSpec]) -> list[JobEnd]:
-        """Return the end of each of these jobs, with its error if it could not be admitted."""
+        """Return how each job in `specs` has ended, or why it could not be admitted, in the same order."""
         return [self._network.ends.get(spec.job.name) or JobEnd(spec) for spec in specs]
 
     def end(self) -> None:
-        """Request the end of all jobs and of the service, and return at once; may be called in any thread."""
+        """Request the end of all jobs and of the service, and return at once. Any thread may call this."""
         self._ending.set()
 
     def run_here(
@@ -241,10 +245,11 @@ class LiveJobs:
         on_entry: Callable[[LogEntry], None] = lambda entry: None,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run jobs until all have ended; call `on_tick` several times per second. Raises the errors of `run`.
+        """Run jobs in another thread (see `run`); return when all have ended.
 
-        An exception in this thread, such as KeyboardInterrupt, ends all jobs and records their results before
-        it is raised again.
+        Meanwhile call `on_tick` several times per second. An exception in this thread, such as
+        KeyboardInterrupt, is raised again after all jobs have been ended and their results recorded. Raises
+        the errors of `run`.
         """
         over = threading.Event()
         failed: list[BaseException] = []
@@ -274,11 +279,12 @@ class LiveJobs:
     async def run(
         self, jobs: Sequence[Submitted], *, on_entry: Callable[[LogEntry], None] = lambda entry: None
     ) -> None:
-        """Submit each job at its arrival time; return when all have ended. `on_entry` gets new log entries.
+        """Submit each job at its arrival time; return when all have ended.
 
-        Raises ProcessFailed if the switches are gone, Stuck if jobs would wait forever, and BadDecision if
-        the policy cannot decide; all runs have then ended. If a job fails, its failure is recorded
-        (`Core.over`), and other jobs continue.
+        `on_entry` is called with each new entry of the log of decisions. If a job fails, its failure is
+        recorded (`Core.over`), and the other jobs continue. Raises ProcessFailed if the switches are gone,
+        Stuck if jobs would wait forever, and BadDecision if the policy cannot decide; all runs have ended
+        then.
         """
         aio = asyncio.get_running_loop()
         self.runs.on_end = partial(aio.call_soon_threadsafe, self.loop.look_soon)
@@ -345,9 +351,10 @@ class RunReport:
     """The result of `run`."""
 
     ends: Sequence[JobEnd]
-    """The end of each job, in the order of the specs."""
+    """How each job has ended, in the order of the argument `specs`."""
     refused: Mapping[str, int]
-    """Number of packets that belonged to no job, by reason of refusal; empty if the switches were gone."""
+    """Number of packets that the switches refused because they belonged to no job, by reason; empty if the
+    switches were gone."""
     interrupt: BaseException | None
     """The KeyboardInterrupt or SystemExit that ended the jobs; None: none did."""
 
@@ -359,7 +366,7 @@ def run(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> RunReport:
-    """Run jobs at the same time; return their ends, and the packets that switches refused meanwhile.
+    """Run jobs at the same time; return how they ended, and how many packets the switches have refused.
 
     If a job fails, the other jobs continue.
 
@@ -367,7 +374,7 @@ def run(
         fabric: The switches.
         specs: The jobs.
         on_output: Called with the output of workers.
-        on_progress: Called with the reports of all ranks.
+        on_progress: Called several times per second with the reports of all ranks.
     """
     # switches started by this process have counted only this run's packets
     before = _refused(fabric) if fabric.lease_s is not None else {}
@@ -381,16 +388,17 @@ def run_on(
     how: WorkerOptions,
     on_progress: OnProgress = lambda reports: None,
 ) -> tuple[list[JobEnd], BaseException | None]:
-    """Run jobs at the same time; if a job fails, the other jobs continue.
+    """Run jobs at the same time; return how they ended. If a job fails, the other jobs continue.
 
     Args:
         fabric: The switches.
         specs: The jobs.
         how: How their workers run.
-        on_progress: Called with the reports of all ranks.
+        on_progress: Called several times per second with the reports of all ranks.
 
     Returns:
-        The end of each job, in the order of `specs`, and the interrupt that ended them (None: none).
+        How each job has ended, in the order of `specs`, and the KeyboardInterrupt or SystemExit that ended
+        all jobs (None: none did).
     """
     live = _here(fabric, specs, how)
 
@@ -406,7 +414,10 @@ def run_on(
 
 
 class AtOnce:
-    """A scheduling policy: all jobs run on the GPUs in their specs; jobs on the same GPUs form a group."""
+    """A scheduling policy that runs all jobs at once, on the GPUs in their `Submission`.
+
+    Jobs on the same GPUs form a group.
+    """
 
     name = "at-once"
 
@@ -429,16 +440,16 @@ class AtOnce:
 
 
 class _Policies(Policies):
-    """Policies with the scheduler `AtOnce`, without an import of the registry of schedulers."""
+    """Policies with the scheduler `AtOnce`, made without importing the registry of schedulers."""
 
     def core(self, cluster: Topology) -> Core:
-        """Return a new core for a cluster."""
+        """Return a new core that decides about a cluster with `AtOnce`."""
         setup = Setup(AtOnce(), ExclusiveSpeed())
         return Core(self.servers(cluster), setup, rules=self._rules, log=Log())
 
 
 def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions) -> LiveJobs:
-    """Return a service on a cluster with enough GPUs for all of these jobs at once."""
+    """Return a service that runs all of these jobs at once: its cluster has enough GPUs for them."""
     gpus = max(1, sum(spec.job.workers for spec in specs))
     room = Topology(
         servers=(Server("here", gpus=gpus),), switches=(Switch("switch"),), links=(Link("here", "switch"),)
@@ -450,7 +461,8 @@ def _here(fabric: SwitchFabric, specs: Sequence[LaunchSpec], how: WorkerOptions)
 def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None) -> list[Submitted]:
     """Return the submissions of jobs.
 
-    With `stages`, the stage at which each job starts its rounds, the jobs form one group.
+    With `stages`, the jobs form one group. `stages` has, for each job, the index in
+    `hostlib.interleave.STAGES` of the stage that the job may run first.
     """
     firsts = [0, *itertools.accumulate(spec.job.workers for spec in specs)]
     return [
@@ -473,12 +485,12 @@ def _submitted(specs: Sequence[LaunchSpec], stages: Sequence[int] | None = None)
 def grouped(
     fabric: SwitchFabric, specs: Sequence[LaunchSpec], offsets: Sequence[int], on_output: OnOutput
 ) -> Iterator[GroupRun]:
-    """Run jobs that take turns, as one group; workers that still run after the block are ended.
+    """Start jobs that take turns, as one group, and yield their run; end it at the end of the context.
 
     Args:
         fabric: The switches.
         specs: The jobs.
-        offsets: The stage at which each job starts its rounds.
+        offsets: Index in `hostlib.interleave.STAGES` of the stage that each job may run first.
         on_output: Called with the output of workers.
 
     Raises the error if the group cannot be started.
@@ -504,15 +516,16 @@ def run_one(
     how: WorkerOptions,
     on_progress: OnProgress = lambda reports: None,
 ) -> JobResult:
-    """Run one job.
+    """Run one job, and return its result.
 
     Args:
         fabric: The switches.
         spec: The job.
         how: How its workers run.
-        on_progress: Called with the reports of all ranks.
+        on_progress: Called several times per second with the reports of all ranks.
 
-    Raises WorkerFailed if the job failed, the error if it could not be started, or the interrupt.
+    Raises WorkerFailed if the job failed, or the error because of which it could not be started. An interrupt
+    such as KeyboardInterrupt ends the job, and is raised again.
     """
     (end,), interrupt = run_on(fabric, [spec], how, on_progress)
     if interrupt is not None:
@@ -531,9 +544,11 @@ def serve(
         fabric: The switches.
         spec: The job; its `command` is ignored.
         attendance: Callbacks that pass the configurations to the workers' launcher.
-        listen: Address of this machine at which the ranks meet; None: one that only this machine can reach.
+        listen: Address of this machine at which the ranks meet; None: an address that only this machine can
+            reach.
 
-    Raises the error if the job could not be started, or the interrupt; failures of ranks are in the result.
+    Raises the error because of which the job could not be started. An interrupt such as KeyboardInterrupt
+    ends the job, and is raised again. Failures of ranks are in the result.
     """
     how = WorkerOptions(on_output=lambda *_: None, attendance=attendance, listen=listen)
     (end,), interrupt = run_on(fabric, [spec], how)
@@ -550,7 +565,7 @@ def run_alone(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> JobResult:
-    """Run one job on switches that are started for it; see `run_one`."""
+    """Start the switches that `fabric_spec` describes, and run one job on them; see `run_one`."""
     with open_fabric(fabric_spec, [spec.children]) as fabric:
         return run_one(fabric, spec, WorkerOptions(on_output=on_output), on_progress)
 
@@ -563,7 +578,10 @@ def _refused(fabric: SwitchFabric) -> dict[str, int]:
 
 
 def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return the differences of counts; a count that has decreased restarted at 0 when its switch did."""
+    """Return by how much each count has grown from `before` to `now`; leave out counts that have not.
+
+    A count that is smaller now began again at 0, because its switch was restarted.
+    """
     grown = {
         name: count - (before.get(name, 0) if count >= before.get(name, 0) else 0)
         for name, count in now.items()

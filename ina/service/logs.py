@@ -1,7 +1,7 @@
 """The service's own log: a line for each decision and each warning, as text or JSON.
 
-A line names the jobs, the switch and the run that it is about, if any, and the number of the decision in the
-log of decisions (``GET /v1/events``). Lines never contain tokens.
+A line names the jobs, the switch and the run that it is about, if there are any. A line about a decision also
+has the decision's number in the log of decisions (``GET /v1/events``). Lines never contain tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ina.service.views import LogLine
 
 KINDS = ("text", "json")
 FIELDS = ("decision", "event", "jobs", "switch", "run")
-"""Fields of a line beside its text, in this order."""
+"""Names of the fields of a line besides its time, level and text, in this order."""
 
 _log = logging.getLogger("ina.service.decisions")
 _SWITCH = re.compile(r"\bswitch '([^']+)'")
@@ -26,18 +26,21 @@ _RUN = re.compile(r"^run (\d+)\b")
 
 class _Watched(Protocol):
     def watch(self, after: int = 0) -> AsyncIterator[LogLine]:
-        """Yield the log lines with numbers above `after`, then each new line, without end."""
+        """Yield the lines of the log of decisions with numbers above `after`, then each new line.
+
+        The iteration does not end.
+        """
 
 
 class _Format(logging.Formatter):
-    """Formats a record as a line of JSON, or as a line of text with its fields in brackets."""
+    """Formats log records as lines of JSON, or as lines of text with the fields in brackets."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
         self._kind = kind
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
+        """Return the line of a log record."""
         text = record.getMessage()
         found = {name: getattr(record, name) for name in FIELDS if getattr(record, name, None)}
         for name, pattern in (("switch", _SWITCH), ("run", _RUN)):
@@ -66,7 +69,7 @@ def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
 
 
 async def follow(service: _Watched, after: int) -> None:
-    """Log each decision with a number above `after`, and each new decision, until cancelled."""
+    """Write each decision with a number above `after`, and each new one, to the log, until cancelled."""
     async for number, entry in service.watch(after):
         _log.info(
             "%s",

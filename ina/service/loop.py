@@ -32,19 +32,23 @@ if TYPE_CHECKING:
     from ina.service.policies import Policies
 
 LEAST_S = 0.005
-"""Shortest time for which the loop waits for an event."""
+"""Minimum time, in s, for which the loop waits for an event, so that it always lets other tasks run."""
 REST = 3.0
-"""Pause after a round, as a multiple of the round's duration, so that events are decided together."""
+"""Duration of the pause after an iteration of the loop, as a multiple of the iteration's duration. Events
+that arrive in the pause are handled together."""
 LONGEST_REST_S = 0.1
-"""Longest pause after a round."""
+"""Maximum duration, in s, of that pause."""
 STORE_S = 2.0
-"""Time until a failed write to the store is retried."""
+"""Time, in s, until a failed write to the store is retried."""
 
 _log = logging.getLogger(__name__)
 
 
 class ServiceLoop:
-    """Applies a core's decisions. All calls must be made in the thread of its event loop."""
+    """Passes events to a core, and applies the core's decisions to runs and switches.
+
+    All calls must be made in the thread of its event loop.
+    """
 
     def __init__(
         self,
@@ -57,16 +61,16 @@ class ServiceLoop:
         blocking: Threads,
         progress_s: float = PROGRESS_S,
     ) -> None:
-        """Make the loop that works on a ledger.
+        """Make a loop whose state is `ledger`.
 
         Args:
             ledger: The service's state.
-            testbed: The name of the testbed whose hosts run workers; "": workers run elsewhere.
+            testbed: The name of the testbed whose hosts run workers; "": workers do not run in a testbed.
             switches: Admits jobs to the switches.
             executor: Starts and stops runs.
             fallbacks: The fallback servers; None: `switches` also admits jobs to the fallback server.
             blocking: Threads for blocking calls.
-            progress_s: Shortest interval between two reports of a job's progress to the core.
+            progress_s: Minimum interval, in s, between two reports of a job's progress to the core.
         """
         self._ledger = ledger
         self._blocking = blocking
@@ -86,7 +90,7 @@ class ServiceLoop:
         """Run the service until cancelled; running jobs then continue.
 
         A change that cannot be stored, for example on a full disk, has no effect, and is retried. Raises
-        StoreError for a state that cannot be read.
+        StoreError if the state cannot be read.
         """
         gc.freeze()  # otherwise each full collection scans all modules, and an admission waits
         self._recover()
@@ -112,7 +116,10 @@ class ServiceLoop:
             self._blocking.close()
 
     def _round(self) -> None:
-        """Check the runs, decide, and start effects. Raises StoreError or OSError for failed writes."""
+        """Do one iteration of the loop: check the runs, let the core decide, and start effects.
+
+        Raises StoreError or OSError if a write fails.
+        """
         self._ledger.keep_time()
         self._runs.see_servers()
         if self._ledger.due_s <= self._ledger.now_s:  # a job that has ended in time has not missed it
@@ -131,14 +138,14 @@ class ServiceLoop:
             self._effects.spawn(self._measures.measure())
 
     def _look(self) -> None:
-        """Check for further events: does nothing here, for subclasses to override."""
+        """Check for events from other sources. Subclasses override this method; here it does nothing."""
 
     def _forget(self) -> None:
-        """Remove old ended jobs from the state: does nothing here, for subclasses to override."""
+        """Archive ended jobs. Subclasses override this method; here it does nothing."""
 
     @property
     def next_s(self) -> float:
-        """Time at which the loop next has work if no event comes before."""
+        """Time of the loop's next work if there is no event before, in s on the service's clock."""
         parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
         return min(self._ledger.core.next_s, self._ledger.due_s, *(each.next_s for each in parts))
 
@@ -155,14 +162,18 @@ class ServiceLoop:
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
     async def _settle(self) -> None:
-        """End runs that a restored state does not contain; fail jobs that may have ended in the meantime."""
+        """Make a restored state agree with the actual runs.
+
+        End the runs that the state does not contain. Record as failed the jobs that may have been completed
+        after the restored state was saved.
+        """
         ledger, executor = self._ledger, self._executor
         strangers = [number for number in executor.known() if number not in ledger.holds]
         for number in strangers:
             _log.warning("run %d, which is not in the restored state, is being ended", number)
         await asyncio.gather(*(self._effects.clear(number) for number in strangers))
         unknown = {
-            name: "it was running"
+            name: "the job was running then"
             for number, hold in ledger.holds.items()
             if executor.status(number) is None
             for name in hold.run.jobs
@@ -173,11 +184,11 @@ class ServiceLoop:
             written = ledger.logs(ledger.submitted[name]).glob("*")
             latest = max((each.stat().st_mtime for each in written), default=-math.inf)
             if ledger.at_s(latest) > ledger.recovered_s + 1.0:
-                unknown[name] = "it has run since"
-        why = "and it is unknown whether it was completed since: 'ina retry' runs it from its last checkpoint"
+                unknown[name] = "the job has run since"
+        why = "and may have been completed: 'ina retry' runs it again, from its last checkpoint"
         now_s = ledger.now_s
         ended = [
-            Ended(now_s, name, f"the state was restored as of {ledger.recovered_s:.6g} s, {how}, {why}", True)
+            Ended(now_s, name, f"the restored state ends at {ledger.recovered_s:.6g} s; {how}, {why}", True)
             for name, how in unknown.items()
             if name in ledger.core.jobs
         ]
@@ -206,7 +217,7 @@ class ServiceLoop:
             self._news.notify_all()
 
     async def changed(self, patience_s: float) -> None:
-        """Wait until the state may have changed, at most `patience_s`."""
+        """Wait until the state may have changed, for at most `patience_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s), self._news:
                 await self._news.wait()
@@ -219,7 +230,7 @@ class ServiceLoop:
         self._ledger.woken.set()
 
     def look_soon(self) -> None:
-        """Check the runs in the next round, which begins at once: a run has changed."""
+        """Check the runs in the loop's next iteration, and begin that at once. Call this if a run changed."""
         self._runs.look_soon()
         self._ledger.woken.set()
 
@@ -234,12 +245,15 @@ class ServiceLoop:
         return self._ready
 
     async def take_in(self, jobs: Sequence[Submitted]) -> None:
-        """Submit jobs to the core. Raises StoreError."""
+        """Submit jobs to the core, and store their submission. Raises StoreError."""
         self._ledger.record(jobs)
         await self._tell()
 
     async def end(self, name: str, why: str) -> None:
-        """End a job that is not over, whether it runs or waits. Raises StoreError."""
+        """End the job `name`, which must not be over, whether it runs or waits. Raises StoreError.
+
+        `why` is the reason that users see.
+        """
         self._ledger.record([Cancelled(self.now_s, name, why)])
         await self._tell()
 

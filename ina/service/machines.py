@@ -1,4 +1,4 @@
-"""The machines of a cluster file as the site of a service, which reaches all of them by address."""
+"""The machines of a cluster file as the site of a service. The service reaches them by their IP addresses."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 def read_cluster(path: Path) -> Topology:
-    """Return the machines of a cluster file, each with all of its addresses.
+    """Return the switches, servers and links of a cluster file.
 
-    Raises BadSpec, with the line and the key, for a file without the details that a service needs: addresses
-    of switches and servers, ports, and a machine for a fallback server.
+    Raises BadSpec, with the line and the key, if the file lacks what a service needs: addresses of switches
+    and servers, switch ports, and a machine for a fallback server.
     """
     document = documents.read(path)
     topology = topology_of(document)
@@ -65,7 +65,7 @@ def _check(topology: Topology) -> None:
 
 
 def _where(document: documents.Document, text: str) -> documents.Where:
-    """Return the path of the table in a document that an error text names; () if it names none."""
+    """Return the path of the table in `document` that an error message names; () if it names none."""
     for key in ("server", "switch", "link"):
         tables = document.data.get(key, [])
         for number, each in enumerate(tables if isinstance(tables, list) else ()):
@@ -83,8 +83,8 @@ class MachineSite:
     Attributes:
         cluster: Switches, servers and links (`read_cluster`).
         program: The program to load on switches without a program.
-        lanes: Number of values in a packet; None: as switches run already, or the default.
-        target: The kind of the switches (`TARGETS`).
+        lanes: Number of values in a packet; None: the number that the running switches use, or the default.
+        target: The kind of the switches, a key of `TARGETS`.
         tls: Settings for connections to switches; None: without TLS.
     """
 
@@ -96,7 +96,7 @@ class MachineSite:
 
     @property
     def name(self) -> str:
-        """A constant: the name of the site is the same for all cluster files, whose contents may change."""
+        """The site's name, the same for all cluster files: a service continues after a change of its file."""
         return "machines of a cluster file"
 
     @property
@@ -106,11 +106,14 @@ class MachineSite:
 
     @property
     def machines(self) -> Topology:
-        """The cluster."""
+        """The cluster, which already has the addresses of all servers."""
         return self.cluster
 
     def check(self, engine: EngineChoice) -> None:
-        """Raise ServiceError for an engine of testbeds only, BadRun without a secret in INA_TOKEN."""
+        """Raise ServiceError for an engine that can only start workers on a testbed's hosts.
+
+        Raises BadRun if the environment variable INA_TOKEN has no secret for the fallback servers.
+        """
         if engine.engine not in REMOTE_ENGINES:
             raise ServiceError(
                 f"executor {engine.engine!r} starts workers on the hosts of a testbed; with a cluster file"
@@ -120,14 +123,14 @@ class MachineSite:
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Yield the switches of the cluster. Switches that do not answer are left out until they do."""
+        """Yield the `Network` of the cluster's switches. Switches that do not answer join it once they do."""
         program, target = self._bundle(folder), TARGETS[self.target]
         check_shares(program, "--program shared")
         with contextlib.closing(Network(self._connect, program, target.queue_packets)) as network:
             yield network
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return the fallback servers that 'ina fallback --serve' runs on machines of the cluster."""
+        """Return access to the fallback servers on machines of the cluster, run by 'ina fallback --serve'."""
         secret = os.environ.get("INA_TOKEN", "")
 
         def connect(cluster: Topology, server: str, start: bool) -> RemoteFallback:
@@ -142,7 +145,9 @@ class MachineSite:
         return connect(address.removeprefix("grpc://"), tls=self.tls, at_once=False)
 
     def _bundle(self, folder: Path) -> ProgramBundle:
-        """Return the program, compiled for the switches with the number of lanes that they already use.
+        """Return the program, compiled for the switches.
+
+        If switches already run a program, the result has their number of values in a packet.
 
         Raises ServiceError, and CompileError, StepFailed or ProgramMismatch if it cannot be compiled.
         """
@@ -163,7 +168,7 @@ class MachineSite:
         return target.compiled(program, folder) or bundle(self.program, lanes)
 
     def _running(self) -> dict[str, SwitchInfo]:
-        """Return the `SwitchInfo` of each switch that answers and runs a program.
+        """Return the `SwitchInfo` of each switch that answers and runs a program, by the switch's name.
 
         Raises ServiceError for a program that does not aggregate, and TLS errors as `controller.connect`.
         """

@@ -1,7 +1,7 @@
-"""Measurements of running jobs: share of packets that found no slot, gradient bytes, computing time.
+"""Measures running jobs: which share of their packets finds no slot, their gradient bytes and computing time.
 
-Counters of switches are read for a few jobs at a time. The core gets a `Measured` event when a job's values
-differ from its last measurement, so that memory is divided by measured values, not by values of the job file.
+The switches' counters are read for a few jobs at a time. When a job's values have changed, the core gets a
+`Measured` event. So policies divide slots by measured values, not by the values in the job file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from ina.service.network import Network
 from ina.service.threads import Threads
 
 COUNT_S = 2.0
-"""Interval at which counters are read."""
+"""Minimum time, in s, from one reading of counters to the next."""
 EACH_TIME = 16
-"""Jobs whose counters are read in one interval `COUNT_S`; if more are read, the interval grows."""
+"""Number of jobs whose counters are read per `COUNT_S` seconds. After a reading of more jobs, the wait for
+the next reading is longer in proportion."""
 AT_ONCE = 64
-"""Most jobs whose counters are read at once; other jobs are read at the next intervals, in turn."""
+"""Maximum number of jobs whose counters are read at once. The next readings are about the next jobs, in
+turn."""
 DIFFERS = 0.1
-"""Relative difference between a measured value and the core's value above which the core gets a report."""
+"""Minimum relative difference between a measured value and the core's value at which the core gets the
+measured value."""
 
 FOUND = ("aggregated", "completed")
 """Outcomes of packets that were added to a slot."""
@@ -33,7 +36,11 @@ MISSED = ("collided", "bypassed")
 
 @dataclass(frozen=True, slots=True)
 class PacketCount:
-    """Counts of a job up to a time: packets at its switches, packets that found no slot, and iterations."""
+    """Counts of a job at one time.
+
+    `packets` is the number of its packets that its switches have received, `missed` how many of these found
+    no slot, and `done` its number of iterations.
+    """
 
     packets: int
     missed: int
@@ -41,7 +48,7 @@ class PacketCount:
 
 
 class Measures:
-    """Measures running jobs; used in the thread of the service's loop."""
+    """Measures running jobs. All calls must be made in the thread of the service's loop."""
 
     def __init__(self, ledger: Ledger, network: Network, executor: Executor, blocking: Threads) -> None:
         self._ledger = ledger
@@ -56,15 +63,19 @@ class Measures:
 
     @property
     def next_s(self) -> float:
-        """Time of the next reading of counters; infinite during a reading, or without running jobs."""
+        """Time of the next reading of counters; infinite during a reading, and if no run is held."""
         return float("inf") if self._busy or not self._ledger.holds else self._next_s
 
     def share(self, run: int, job: str) -> float | None:
-        """Return the part of a job's recent packets that found no slot, 0 to 1; None: unknown."""
+        """Return the fraction, 0 to 1, of a job's packets that found no slot; None: unknown.
+
+        Only packets between the last two readings of the job's counters count. `run` is the number of its
+        run.
+        """
         return self._shares.get((run, job))
 
     async def measure(self) -> None:
-        """Read the counters of some running jobs, and report changed values to the core."""
+        """Read the counters of up to `AT_ONCE` running jobs, and report changed values to the core."""
         ledger = self._ledger
         self._busy = True
         running = {
@@ -125,7 +136,10 @@ class Measures:
 
 
 def _bytes(lanes: int, admission: TreeAdmission, before: PacketCount, now: PacketCount) -> int | None:
-    """Return the gradient bytes of an iteration; None: no iteration has ended between the counts."""
+    """Return the gradient bytes that a job sums in an iteration, from its counts at two times.
+
+    `lanes` is the number of values in a packet. None: no iteration has ended between the counts.
+    """
     copies = sum(on.fan_in for on in admission.switches.values() if not on.transit)
     if now.done <= before.done or not copies:
         return None
@@ -138,7 +152,7 @@ def _differs(value: float, known: float) -> bool:
 
 
 def percent(share: float) -> str:
-    """Return a share, 0 to 1, as a percentage.
+    """Format a fraction, 0 to 1, as a percentage.
 
     >>> percent(0.412), percent(0.001)
     ('41 %', '0.1 %')
@@ -147,9 +161,9 @@ def percent(share: float) -> str:
 
 
 def holders(places: Mapping[str, Mapping[str, tuple[int, int]]], job: str) -> Collection[str]:
-    """Return the jobs whose slots overlap with a job's at some switch.
+    """Return the other jobs that have at least one slot of a switch in common with `job`.
 
-    `places` has, by job and switch, the first slot and the slot after the last.
+    `places` has, by job and switch, the job's first slot and the slot after its last one.
 
     >>> holders({"a": {"s1": (0, 8)}, "b": {"s1": (4, 9)}, "c": {"s1": (8, 9)}}, "a")
     ['b']

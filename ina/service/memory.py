@@ -1,4 +1,4 @@
-"""The state of a service for one command: it ends with the process, so events are counted but not stored."""
+"""The state of a service inside one command. It ends with the process: events are counted, but not stored."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 
 class StateInMemory:
-    """A state with the methods of `ina.service.store.Store`, in the process's memory alone."""
+    """A state that is only in this process's memory, with the methods of `ina.service.store.Store`."""
 
     folder = Path("/nonexistent")
-    """A folder that does not exist: the state has no files."""
+    """Path of a folder that does not exist, because the state has no files."""
     kept: Literal[False] = False
     """Whether the state outlives the process."""
     trouble = ""
@@ -22,11 +22,14 @@ class StateInMemory:
         self._facts: dict[str, str] = {}
 
     def fact(self, name: str, value: str | None = None) -> str | None:
-        """Return the fact `name` of this state; if it does not exist yet, set it to `value` if given."""
+        """Return the value stored under `name`; None: there is none.
+
+        If there is none, and `value` is given, store and return `value`.
+        """
         return self._facts.get(name) if value is None else self._facts.setdefault(name, value)
 
     def set_fact(self, name: str, value: str) -> None:
-        """Set the fact `name` of this state."""
+        """Store `value` under `name`, in place of an earlier value."""
         self._facts[name] = value
 
     def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
@@ -40,7 +43,7 @@ class StateInMemory:
     def archive(
         self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
     ) -> int:
-        """Count the event that removes ended jobs, without storing their records; return its number."""
+        """Count the event that jobs were archived, without storing their records; return its number."""
         return self.append([(at_s, event)])[0]
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:

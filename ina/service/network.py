@@ -1,6 +1,6 @@
-"""The switches of the cluster: admits, moves and removes jobs, and compares switches with the desired state.
+"""Access to the cluster's switches: admits, moves and removes jobs, and keeps switches in the desired state.
 
-All calls block, and must be made by one thread at a time.
+All calls block, and only one thread at a time may make them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 
 CHECK_S = 2.0
-"""Interval at which switches are checked."""
+"""Interval, in s, at which switches are checked."""
 _AT_ONCE = 8  # number of switches that are marked as owned at once
 _log = logging.getLogger(__name__)
 
@@ -51,19 +51,19 @@ def deployment(
     preempt: bool,
     up: Topology | None = None,
 ) -> Deployment:
-    """Return the deployment of a placed job, the argument of `controller.Fleet.admit`.
+    """Return the deployment of a placed job, for `controller.Fleet.admit`.
 
     Args:
         cluster: Switches, servers and links.
         job: The job.
         place: The job's servers, tree and slots.
         udp_ports: The job's UDP port on each of its servers.
-        window: The job's window (`ina.switches.admission.shared_window`).
+        window: The job's window in packets (`ina.switches.admission.shared_window`).
         preempt: Whether its packets evict packets of lower priority from slots.
         up: The part of the cluster that works; None: all of it.
 
-    Raises BadSpec if the root of its tree does not aggregate, or if the path from the root to its fallback
-    server leads through another switch of the tree.
+    Raises BadSpec if the root of the job's tree does not aggregate, or if the path from the root to the job's
+    fallback server leads through another switch of the tree.
     """
     assert place.tree is not None
     placed = replace(job, servers=place.servers, fallback=place.fallback, tree=place.tree, mode="shared")
@@ -79,13 +79,16 @@ def deployment(
 
 
 class Network:
-    """The switches of a cluster, with a session for each, opened and closed as the cluster changes.
+    """The switches of a cluster, with a session for each. Sessions open and close as the cluster changes.
 
     Args:
-        connect: Returns the session with a switch, given its name and address; need not reach the switch.
-        program: The program to load on switches without a program; None: all have a program.
-        queue_packets: Number of packets in the queue of a switch's port; None: enough for any window.
-        watch: Returns the report of the switch at an address, or None if it makes none; None: by gNMI.
+        connect: Returns a session with a switch, given the switch's name and address. The switch need not
+            answer yet.
+        program: The program to load on switches without a program; None: all switches have a program.
+        queue_packets: Number of packets that fit into the queue of a switch's port; None: the packets of any
+            window fit.
+        watch: Returns the latest report of the switch at an address, or None if the switch makes none. None:
+            read reports by gNMI.
     """
 
     def __init__(
@@ -99,26 +102,27 @@ class Network:
         self._owner: Owner | None = None
         self._watch = watch or SwitchWatch()
         self._telling: frozenset[str] = frozenset()
-        """Switches that answered the last request for a report."""
+        """Switches of which the last `reconcile` got a report."""
         self._received: dict[str, tuple[int, int]] = {}
-        """By switch, its start time and the packets that it has received since, from its last report."""
+        """By switch, from its last report: its start time in ns, and the number of packets received since."""
         self._queue_packets = queue_packets
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
-        """The addresses of the fleet's switches, as in the cluster."""
+        """By switch with a session, its address in the cluster."""
         self._followed: Wiring | None = None
-        """The cluster for which the fleet has sessions."""
+        """The cluster to whose switches there are sessions."""
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
-        """By switch, the table entries for ordinary forwarding, and the cluster from which they follow."""
+        """By switch, the cluster for which its forwarding entries were computed, and these entries."""
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
-        """By switch, the cluster whose forwarding entries it has, and its revision before their write."""
+        """By switch, the cluster whose forwarding entries it got last, and its `Revision` before that."""
         self._program = program
         self._offers = None if program is None else program.offers()
 
     def own(self, cluster: Topology, owner: Owner, *, take_over: bool = False) -> None:
-        """Mark a cluster's switches, also later ones, as owned; silent switches are marked once they answer.
+        """Mark the switches of a cluster, and switches that join it later, as owned by `owner`.
 
-        Raises OtherOwner if another controller owns a switch, unless `take_over` is set.
+        A switch that does not answer is marked once it answers. Raises OtherOwner if another controller owns
+        a switch, unless `take_over` is set.
         """
         self._owner = owner
         self._follow(Wiring.of(cluster))
@@ -153,7 +157,7 @@ class Network:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """The address of each switch's P4Runtime service."""
+        """The address of each switch's P4Runtime service, by the switch's name."""
         return {name: controller.address for name, controller in self._fleet.controllers.items()}
 
     @property
@@ -164,18 +168,21 @@ class Network:
 
     @property
     def check_s(self) -> float:
-        """Interval at which to check whether switches answer and have the desired state."""
+        """Interval, in s, at which to check whether switches answer and have the desired state."""
         return CHECK_S
 
     @property
     def paced(self) -> bool:
-        """Whether workers must pace their packets, because the queues of switches' ports are short."""
+        """Whether workers' time-outs must follow the pace of results, because the switches are slow.
+
+        Only slow switches, such as BMv2, have a known `queue_packets`.
+        """
         return self._queue_packets is not None
 
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
-        """Admit a job to the switches of its tree; a job on one server needs no switch.
+        """Admit a job to the switches of its tree, if it has one: a job on one server needs no switch.
 
         Args:
             job: The job.
@@ -184,7 +191,7 @@ class Network:
             registration: The job's registration at the switches, which users can read.
             wiring: The cluster.
 
-        Raises ControllerError; the job is then on no switch.
+        Raises ControllerError; the job then has no entries on any switch.
         """
         if place.tree is None:
             return without_switch(wiring.whole, place)
@@ -195,7 +202,7 @@ class Network:
         return self._fleet.admit(asked, registration=registration)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
-        """Return a job's admission with the slots of `place`; `reconcile` then moves the job to them."""
+        """Return `admission` with the slots of `place`. A later `reconcile` moves the job to these slots."""
         return admission.at({name: place.regions.get(name, Region(0, 0)) for name in admission.switches})
 
     def remove(self, admission: TreeAdmission) -> None:
@@ -209,7 +216,7 @@ class Network:
                 self._fleet.remove(TreeAdmission(here))
 
     def look(self, silent: Collection[str]) -> Mapping[str, SwitchReport]:
-        """Return the reports of all switches except `silent` ones, by switch.
+        """Request a report from each switch that is not in `silent`; return the reports by switch.
 
         Switches that make no reports, such as BMv2, and switches that do not answer are missing.
         """
@@ -228,7 +235,10 @@ class Network:
     def at_rest(
         self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, SwitchReport]
     ) -> bool:
-        """Return whether `reconcile` would probably find no difference (`Fleet.seems_reconciled`)."""
+        """Return whether `reconcile` would probably change nothing, to judge by the reports in `told`.
+
+        See `Fleet.seems_reconciled`.
+        """
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
         tell = told.keys() >= self._telling  # otherwise one has stopped
@@ -240,13 +250,16 @@ class Network:
         wiring: Wiring,
         told: Mapping[str, SwitchReport] = MappingProxyType({}),
     ) -> ReconcileReport:
-        """Make switches have exactly the jobs of `admissions`, besides jobs under other processes' leases.
+        """Change the switches so that they have exactly the jobs in `admissions` from this controller.
 
-        A switch that has lost its program in a restart gets it again. Ordinary traffic is routed over working
-        parts only. Switches that have left the cluster lose their jobs, and are then ignored; switches that
-        do not answer are left out. `told` is the last result of `look`: a switch that reports no change since
-        it was last found in the desired state is not read, and a switch whose reports have stopped must
-        answer within a second. Raises ControllerError.
+        Jobs under leases of other processes stay. A switch that has lost its program in a restart gets it
+        again. Forwarding entries route ordinary traffic over working parts of the cluster only. Switches that
+        have left the cluster lose their jobs, and are ignored from then on. Switches that do not answer are
+        left out.
+
+        `told` is the last result of `look`. A switch is not read if it reports no change since it was last
+        found in the desired state. A switch whose reports have stopped must answer within a second. Raises
+        ControllerError.
         """
         self._follow(wiring, {name for each in admissions for name in each.switches})
         doubtful = self._fleet.controllers.keys() & self._telling - told.keys()
@@ -274,7 +287,10 @@ class Network:
         return report
 
     def _follow(self, wiring: Wiring, held: Collection[str] = ()) -> None:
-        """Keep a session with each switch of the cluster, and with former switches that still have jobs."""
+        """Open the missing sessions with switches of the cluster, and with the switches in `held`.
+
+        Those in `held` may have left the cluster, and still have jobs.
+        """
         if self._followed is wiring and self._at.keys() >= {*held}:
             return
         wanted = {switch.name: switch.p4runtime for switch in wiring.whole.switches}
@@ -306,7 +322,7 @@ class Network:
         return known[1]
 
     def links(self, wiring: Wiring, told: Mapping[str, SwitchReport]) -> dict[tuple[str, str], str]:
-        """Return, for each link that a switch reports, why it is down, or "" if it is up."""
+        """Return, by the ends of each link in the switches' reports, why the link is down; "": it is up."""
         found: dict[tuple[str, str], str] = {}
         for name, each in told.items():
             for port, link in wiring.whole.ports.get(name, {}).items():
@@ -316,9 +332,10 @@ class Network:
         return found
 
     def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
-        """Compare the desired admissions, by job name, with the state of the switches; write nothing.
+        """Compare the desired admissions, by job name, with the entries of the switches; write nothing.
 
-        Jobs in `leaving` (job numbers) are being removed: it is no difference if a switch still has them.
+        `leaving` has the numbers of jobs that are being removed. If a switch still has such a job, this does
+        not count as a difference. `now_s` is the current time.
         """
         left_out, observed = {}, {}
         for name, controller in self._fleet.controllers.items():
@@ -338,10 +355,10 @@ class Network:
     def counters(
         self, jobs: Mapping[Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[Key, dict[str, int]]:
-        """Return jobs' numbers of packets by outcome, over all their switches; `outcomes` must never change.
+        """Return the number of each job's packets by outcome, summed over the job's switches.
 
-        A switch that has reported no new packets since it was last read is not read again. Jobs with a switch
-        that cannot be read are left out.
+        All calls must have the same `outcomes`. A switch that has reported no new packets since it was last
+        read is not read again. A job is missing if one of its switches cannot be read.
         """
         found = {}
         for key, at in self._fleet.counters_of(jobs, outcomes, self._received).items():
@@ -358,7 +375,7 @@ def _revisions(told: Mapping[str, SwitchReport]) -> dict[str, Revision]:
 
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
-    """Return the admission for the workers of a job on one server, which needs no switch."""
+    """Return the admission of a job whose workers are all on one server, and that needs no switch."""
     hosts = tuple(dict.fromkeys(place.servers))
     rack = cluster.rack_of[hosts[0]]
     here = Admission(

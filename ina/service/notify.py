@@ -1,4 +1,4 @@
-"""Messages to a supervisor (systemd's ``sd_notify``): the service is ready, alive, or ending.
+"""Tells a supervisor such as systemd that the service is ready, alive, or ending (``sd_notify``).
 
 Each message is a datagram to the socket in ``NOTIFY_SOCKET``; without that variable nothing is sent.
 """
@@ -22,7 +22,7 @@ class _Serving(Protocol):
 
 
 def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Send lines such as ``READY=1`` to the supervisor; return False if there is none, or it is gone."""
+    """Send lines such as ``READY=1`` to the supervisor; return False if there is none, or it has ended."""
     path = environment.get("NOTIFY_SOCKET", "")
     if not path.startswith(("/", "@")):
         return False
@@ -34,9 +34,10 @@ def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return the interval at which to report that the service lives; None: the supervisor wants no reports.
+    """Return the interval, in s, at which the supervisor must learn that the service lives.
 
-    It is half of the supervisor's limit, as sd_watchdog_enabled(3) recommends.
+    None: the supervisor expects no such messages. The interval is half of the supervisor's time limit, as
+    sd_watchdog_enabled(3) recommends.
     """
     allowed = environment.get("WATCHDOG_USEC", "")
     of_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
@@ -44,9 +45,10 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 async def follow(service: _Serving, where: str) -> None:
-    """Report that the service at address `where` is ready, and then that it lives, until cancelled.
+    """Tell the supervisor once that the service at address `where` is ready, then regularly that it lives.
 
-    The reports come from the service's own loop: if that hangs, the supervisor receives none.
+    This continues until cancelled. The messages are sent from the service's own loop: if that hangs, the
+    supervisor receives none.
     """
     try:
         while service.ready:

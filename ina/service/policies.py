@@ -1,4 +1,4 @@
-"""The policies of a service, by name: plain data, read from a file, from which the core is made."""
+"""The policies of a service, as names and settings. They are read from a file; the core is made from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controller.core.changes import Changes
 
 SHARING = 4
-"""Most jobs that may take turns on a GPU."""
+"""Maximum number of jobs that may take turns on a GPU."""
 
 _NAME = documents.name
 
@@ -42,7 +42,7 @@ _KEYS: Mapping[str, documents.Check] = {
     "retries": documents.whole(0, 1 << 20),
     "settings": _numbers,
 }
-"""Keys of a policies file, with the check of each value."""
+"""Keys of a policies file, with the function that checks the value."""
 _OWN: tuple[str, ...] = ("scheduler", "interval_s", "retries", "settings")
 """Keys of a policies file that do not belong to `AllocationSettings`."""
 
@@ -54,9 +54,9 @@ class Policies:
     Attributes:
         scheduler: Name of the scheduling policy.
         allocation: Policies of placement, routing and memory; None: jobs get GPUs, but no switches.
-        interval_s: Interval at which the scheduler decides; 0: after each event.
-        retries: Number of times that a failed job returns to the queue.
-        settings: Settings of the scheduling policy, by name, that differ from its defaults.
+        interval_s: Interval, in s, at which the scheduler decides; 0: after each event.
+        retries: Maximum number of times that a failed job returns to the queue.
+        settings: Names and values of the scheduling policy's settings that differ from its defaults.
     """
 
     scheduler: str = "fifo"
@@ -77,12 +77,12 @@ class Policies:
         around: AllocationSettings = AllocationSettings(),  # noqa: B008 - it is frozen
         **own: Any,
     ) -> Self:
-        """Return the default policies of a cluster, with the policies in `named` in place of defaults.
+        """Return the policies in `named`, and the default policies of a cluster for all other kinds.
 
         Args:
             servers: Number of the cluster's servers.
-            named: Names of policies by kind.
-            around: Settings of the allocation besides the names of policies.
+            named: Names of policies by kind, such as "scheduler".
+            around: Settings of placement, routing and memory other than the policies' names.
             **own: Values of `interval_s` and `retries`.
         """
         usual = default_for(servers, named.get("scheduler"), named.get("placement"))
@@ -105,7 +105,7 @@ class Policies:
         return Core(servers, self._asked(setup), allocation=allocation, rules=self._rules, log=Log())
 
     def servers(self, cluster: Topology) -> Cluster:
-        """Return the servers of a cluster in the scheduler's form."""
+        """Return the servers of a cluster in the form that the scheduling policy gets."""
         if self.allocation is None:
             return Cluster.of(cluster)
         from controller.core.compose import servers_of
@@ -113,9 +113,9 @@ class Policies:
         return servers_of(cluster, self.allocation)
 
     def take_over(self, core: Core) -> None:
-        """Replace the policies of a core that allocates switches by these.
+        """Make `core` decide by these policies from now on; `core` must allocate switches.
 
-        Raises the errors of `core` and `Core.decide_by`.
+        Raises the errors of the method `core` and of `Core.decide_by`.
         """
         from controller.core.compose import servers_of, setup_of
         from controller.policies.registry import policies_of
@@ -130,7 +130,9 @@ class Policies:
         core.decide_by(setup, policies_of(allocation), allocation, self._rules, servers)
 
     def change_cluster(self, core: Core, cluster: Topology) -> Changes:
-        """Replace the cluster of a core that allocates switches by these policies; return the changes.
+        """Replace the cluster of `core`, which decides by these policies; return the changes.
+
+        `core` must allocate switches.
 
         Raises the errors of `changes.keep_gpu_numbers` and `Core.change_cluster`.
         """
@@ -163,12 +165,12 @@ class Policies:
 
     @property
     def names(self) -> dict[str, str]:
-        """Names of the policies by kind, such as "scheduler"."""
+        """Names of the policies, by kind: "scheduler", "placement" and so on."""
         return {"scheduler": self.scheduler, **(self.allocation.names if self.allocation else {})}
 
 
 def read_policies(path: Path, defaults: Policies) -> Policies:
-    """Return the policies of a file; missing keys are as in `defaults`.
+    """Return the policies in a file; for keys that the file lacks, use the values of `defaults`.
 
     A file looks like this, in TOML, JSON or YAML::
 
@@ -176,7 +178,7 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
         memory = "deadline-lazy"
         period_s = 30
 
-        [settings]      # of the scheduler: 'ina schedule policies --all' lists them
+        [settings]      # of the scheduler; 'ina schedule policies --all' lists them
         restart_scale = 0.5
 
     Further keys are placement, routing, reading, margin, interval_s and retries. Raises BadSpec.

@@ -1,15 +1,15 @@
-"""Quotas and reservations of tenants: which jobs the core gets, and why other jobs wait. Pure.
+"""Quotas and reservations of tenants: which jobs the core gets now, and why other jobs wait. No I/O.
 
-A job uses its tenant's quota from when the core gets it until it is over, whether it runs or waits. Jobs that
-must wait for the quota are passed to the core in order of arrival per tenant: one tenant's jobs do not block
-another tenant's. The number of jobs that a tenant may submit in a minute is limited by a token bucket
-(`Rates`).
+A job uses its tenant's quota from its submission to the core until it is over, whether it runs or waits
+there. The jobs of one tenant that must wait for the quota are submitted to the core in order of arrival; they
+do not block other tenants' jobs. A token bucket limits the number of jobs that a tenant may submit in a
+minute (`Rates`).
 
 >>> shares = Quotas(16, {"a": Quota("a", gpus=8)})
 >>> shares.take("one", "a", 6)
 ''
 >>> shares.take("two", "a", 4)
-'tenant a: 6 of 8 GPUs in use, needs 4'
+'tenant a: 6 of 8 GPUs are in use; the job needs 4'
 >>> shares.take("three", "b", 8)
 ''
 >>> shares.end("one")
@@ -34,9 +34,9 @@ class Quota:
 
     Attributes:
         tenant: The tenant's name.
-        gpus: Most GPUs that the tenant's jobs may use at once; None: no limit.
-        reserved: Number of GPUs that other tenants' jobs do not use.
-        per_minute: Most jobs that the tenant may submit in a minute; None: no limit.
+        gpus: Maximum number of GPUs that the tenant's jobs may use at once; None: no limit.
+        reserved: Number of GPUs that are kept free for this tenant's jobs.
+        per_minute: Maximum number of jobs that the tenant may submit in a minute; None: no limit.
     """
 
     tenant: str
@@ -63,7 +63,7 @@ class Quota:
 
 
 class QuotaState(NamedTuple):
-    """A tenant's quota, the GPUs that its jobs use of the quota, and the jobs that wait for the quota."""
+    """A tenant's quota, the number of GPUs that its jobs use, and the ids of jobs that wait for the quota."""
 
     quota: Quota
     used: int
@@ -77,7 +77,7 @@ class _Wish(NamedTuple):
 
 
 class Quotas:
-    """The division of `gpus` GPUs among tenants: quotas, GPUs in use, and jobs that wait."""
+    """Decides which jobs of tenants may use some of `gpus` GPUs now, and which must wait for a quota."""
 
     def __init__(self, gpus: int, quotas: Mapping[str, Quota] | None = None) -> None:
         self.gpus = gpus
@@ -86,15 +86,15 @@ class Quotas:
         self._inside: dict[str, _Wish] = {}
         self._outside: dict[str, _Wish] = {}
         self._used: Counter[str] = Counter()
-        """GPUs of the jobs that the core has, by tenant."""
+        """By tenant, the number of GPUs of its jobs that the core has."""
 
     @property
     def waiting(self) -> Collection[str]:
-        """The jobs that wait for their tenants' quotas."""
+        """Ids of the jobs that wait for their tenants' quotas."""
         return self._outside.keys()
 
     def check(self, quota: Quota) -> None:
-        """Raise BadSpec if a quota, with the other tenants' quotas, would reserve more GPUs than exist."""
+        """Raise BadSpec if this quota and the other tenants' quotas together reserve more GPUs than exist."""
         others = sum(each.reserved for each in self.quotas.values() if each.tenant != quota.tenant)
         if others + quota.reserved > self.gpus:
             raise BadSpec(
@@ -103,12 +103,12 @@ class Quotas:
             )
 
     def never(self, tenant: str, gpus: int) -> str:
-        """Return why a tenant's job of `gpus` GPUs could never start; "": it could."""
+        """Return why a tenant's job that needs `gpus` GPUs can never start; "": it can."""
         most = self._most(tenant)
         return "" if gpus <= most else f"tenant {tenant} may use {plural(most, 'GPU')}; the job needs {gpus}"
 
     def take(self, job: str, tenant: str, gpus: int) -> str:
-        """Add a job; return why it must wait for its tenant's quota, or "" if the core may have it now."""
+        """Add a job that needs `gpus` GPUs; return why it must wait, or "" if the core may get it now."""
         wish = _Wish(job, tenant, gpus)
         why = self._why(wish)
         before = (
@@ -123,27 +123,30 @@ class Quotas:
         return why
 
     def again(self, job: str, tenant: str, gpus: int) -> None:
-        """Count the GPUs of a job that is retried; it does not wait for its tenant's quota again."""
+        """Add a job that is retried. It does not wait for its tenant's quota, but uses GPUs of the quota."""
         self._enter(_Wish(job, tenant, gpus))
 
     def end(self, job: str) -> list[str]:
-        """Record that a job is over; return the waiting jobs that the core may have now, in order."""
+        """Remove a job that is over; return the waiting jobs that the core may get now, in order."""
         self._leave(job)
         self._outside.pop(job, None)
         return self._admitted()
 
     def grant(self, quota: Quota) -> list[str]:
-        """Set a tenant's quota; return the waiting jobs that the core may have now."""
+        """Set a tenant's quota; return the waiting jobs that the core may get now."""
         self.quotas[quota.tenant] = quota
         return self._admitted()
 
     def resize(self, gpus: int) -> list[str]:
-        """Set the number of GPUs, even below the reservations; return the jobs that the core may have now."""
+        """Set the number of GPUs; return the waiting jobs that the core may get now.
+
+        `gpus` may be smaller than the number of reserved GPUs.
+        """
         self.gpus = gpus
         return self._admitted()
 
     def remove(self, tenant: str) -> list[str]:
-        """Remove a tenant's quota; return the waiting jobs that the core may have now."""
+        """Remove a tenant's quota; return the waiting jobs that the core may get now."""
         del self.quotas[tenant]
         return self._admitted()
 
@@ -158,7 +161,7 @@ class Quotas:
         )
 
     def states(self) -> list[QuotaState]:
-        """Return the quota of each tenant that has one, with its usage."""
+        """Return the quota and the usage of each tenant that has a quota, by the tenants' names in order."""
         return [
             QuotaState(
                 quota,
@@ -183,7 +186,7 @@ class Quotas:
         quota = self.quotas.get(wish.tenant)
         used = self._used[wish.tenant]
         if quota is not None and quota.gpus is not None and used + wish.gpus > quota.gpus:
-            return f"tenant {wish.tenant}: {used} of {quota.gpus} GPUs in use, needs {wish.gpus}"
+            return f"tenant {wish.tenant}: {used} of {quota.gpus} GPUs are in use; the job needs {wish.gpus}"
         kept = sum(each.reserved for each in self.quotas.values())
         if not kept:
             return ""
@@ -194,7 +197,7 @@ class Quotas:
             others = kept - own
             return (
                 f"{others} of {self.gpus} GPUs are reserved for other tenants, and {taken} of the other"
-                f" {free} in use; needs {extra}"
+                f" {free} are in use; the job needs {extra}"
             )
         return ""
 
@@ -219,7 +222,10 @@ class Quotas:
 
 
 class Rates:
-    """The rates of submission: each tenant has a token bucket with a minute's jobs, which is full at first.
+    """Limits the number of jobs that tenants submit in a minute.
+
+    Each tenant has a token bucket. It holds as many jobs as the tenant may submit in a minute, and is full at
+    first.
 
     >>> limits = Rates()
     >>> alice = Quota("alice", per_minute=6)
@@ -233,10 +239,13 @@ class Rates:
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
-        """By tenant, the bucket's last level, and the time of that."""
+        """By tenant, the number of jobs left in its bucket after its last submission, and the time then."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Raise TooMany if a tenant may not submit `jobs` jobs now, BadSpec if it never may at once."""
+        """Raise TooMany if a tenant may not submit `jobs` jobs now.
+
+        Raises BadSpec if these are more jobs than it may submit in a minute. `quota` is the tenant's quota.
+        """
         if quota is None or quota.per_minute is None:
             return
         most = quota.per_minute
@@ -252,7 +261,7 @@ class Rates:
             )
 
     def take(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
-        """Record that a tenant has submitted this number of jobs."""
+        """Record that the tenant of `quota` has submitted `jobs` jobs."""
         if quota is not None and quota.per_minute is not None:
             level = self._level(quota.tenant, quota.per_minute, now_s)
             self._buckets[quota.tenant] = level - jobs, now_s

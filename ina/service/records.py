@@ -1,4 +1,4 @@
-"""Records of a job's submission and current state, and of audits: plain data."""
+"""Plain data about jobs (their submission and their current state) and about audits."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ State = Literal[
     "queued", "starting", "running", "stopping", "completed", "failed", "cancelled", "missed", "refused"
 ]
 LEASE_S = 20.0
-"""Lease of an external job: time after which the job ends if its holder sends no request, or does not end the
-workers when asked."""
+"""Lease of an external job, in s: time after which the service ends the job if its holder sends no request,
+or does not end the workers when asked to."""
 OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A submission.
+    """The submission of a job.
 
     Attributes:
         number: The number of the submission, from 1.
-        job: The job, named by its id. `arrival_s` is the time of submission, on the service's clock.
-        tenant: The tenant that submitted it.
+        job: The job. Its name is its id in the service; its `arrival_s` is the time of the submission.
+        tenant: The tenant that submitted the job.
         key: The submission's idempotency key; "": none.
-        holder: SHA-256 of its holder's token, if another launcher starts its workers; else "".
+        holder: SHA-256 of the holder's token, if the job is external (`ina.service.external`); else "".
     """
 
     number: int
@@ -38,18 +38,18 @@ class Said:
 
     @property
     def called(self) -> str:
-        """The name that the job's owner gave it: the id without ``#NUMBER``, see `id_of`."""
+        """The name that the owner gave the job: its id without ``#NUMBER``, see `id_of`."""
         return self.job.name.removesuffix(f"#{self.number}")
 
 
 def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
-    """Return the id of a job in the service. Ids are unique, and no id is another job's name.
+    """Return a unique id for a job in the service, which is its name or ``NAME#NUMBER``.
 
     Args:
-        name: The name that its owner gave it.
+        name: The name that the owner gave the job.
         number: The submission's number.
-        tenant: The job's tenant; "": none. The id of a tenant's job is always ``NAME#NUMBER``: otherwise it
-            would reveal whether other tenants have jobs of that name.
+        tenant: The job's tenant; "": none. The id of a tenant's job is always ``NAME#NUMBER``: otherwise the
+            id would reveal whether other tenants have jobs of that name.
         taken: Ids of other jobs.
 
     >>> id_of("a", 7, "", {}), id_of("a", 8, "", {"a"}), id_of("a", 9, "alice", {})
@@ -63,19 +63,19 @@ class JobRecord:
     """A job's current state. Times are seconds since the service was first started.
 
     Attributes:
-        submitted: Its submission.
-        state: Its state, such as "queued" or "completed" (`State`).
-        reason: The reason for its state: why it waits, was refused, or ended.
-        place: Its servers, tree and slots while it runs; else None.
-        run: The number of its run while it runs; else None.
-        engine: Name and state of that run in Slurm or Ray; "": it does not run, or neither runs it.
-        started_s: Time of the first start of its workers; None: they have never been started.
-        ended_s: Time of its end; None: it is not over.
-        done: Number of its iterations, as last reported.
-        left_s: Estimate of the time until it is done; None: unknown.
-        starts: Number of starts of its workers.
-        fallback_share: Part of its recent packets that found no slot, 0 to 1; None: unknown.
-        late: Whether it has missed its deadline, or is estimated to miss it.
+        submitted: The job's submission.
+        state: The job's state, such as "queued" or "completed" (`State`).
+        reason: Why the job is in this state: why it waits, was refused, or ended.
+        place: The job's servers, tree and slots while it runs; else None.
+        run: The number of the job's run while it runs; else None.
+        engine: Name and state of that run in Slurm or Ray; "": the job does not run there.
+        started_s: Time of the first start of the job's workers; None: they have never been started.
+        ended_s: Time of the job's end; None: it is not over.
+        done: Number of the job's iterations, as last reported.
+        left_s: Estimate of the time until the job is completed, in s; None: unknown.
+        starts: How many times the job's workers have been started.
+        fallback_share: Fraction, 0 to 1, of the job's recent packets that found no slot; None: unknown.
+        late: Whether the job has missed its deadline, or is estimated to miss it.
     """
 
     submitted: Said
@@ -118,12 +118,12 @@ class Discrepancy:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result of a comparison of the desired and the actual state; without `found`, no difference."""
+    """The result of a comparison of the desired and the actual state. `found` has the differences."""
 
     at_s: float
     found: tuple[Discrepancy, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """Switches that could not be read, with reasons."""
+    """By switch that could not be read, the reason."""
 
     @property
     def clean(self) -> bool:

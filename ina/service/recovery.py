@@ -1,9 +1,10 @@
-"""Backups of a state, and recovery of a state that is lost, or older than the running jobs.
+"""Backups of a controller's state, and ways to continue after a loss of the state or of its latest events.
 
 A controller only starts from a state with all of its events (`ina.service.store`). After a loss a user must
-choose: restore a backup, adopt the older state that is left, or forget the state with all of its running
-jobs. A restored or adopted state lacks its latest events: runs that it does not contain are ended, and jobs
-that may have completed in the meantime fail instead of running twice (`Daemon`).
+choose: `restore` a backup, `adopt` the state that is left without its latest events, or `forget` the state
+and end all of its runs. A restored or adopted state lacks the latest events. So when the controller starts,
+it ends the runs that this state does not contain, and jobs that may have been completed in the meantime fail
+instead of running twice (`ServiceLoop`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from ina.service.store import FILE, WITNESS, Store, copy, locked, read_witness
 from ina.service.tokens import FILE as TOKENS
 
 TOKENS_FACT = "tokens"
-"""Name of the fact that holds the file of tokens, in a backup."""
+"""Name under which a backup stores the contents of the file of tokens."""
 _MODULE = "ina.launch.run_process"
 _ASIDE = (FILE, f"{FILE}-wal", f"{FILE}-shm")
 
 
 def back_up(folder: Path, to: Path) -> None:
-    """Copy a state with its tokens into one file, even while a controller uses it. Raises StoreError."""
+    """Copy the state in `folder`, with its tokens, into the new file `to`. Raises StoreError.
+
+    A controller may use the state meanwhile.
+    """
     if to.exists():
         raise StoreError(f"{to} exists: want the name of a new file")
     if not (folder / FILE).exists():
@@ -49,10 +53,10 @@ def back_up(folder: Path, to: Path) -> None:
 
 
 def restore(backup: Path, folder: Path) -> int:
-    """Replace a state by a backup; return the number of its last event. The old files are kept beside it.
+    """Replace the state in `folder` by a backup; return the number of the backup's last event.
 
-    Raises StoreError if the file is no backup, is of another state than the folder's, or a controller uses
-    the folder.
+    The old files are moved to a subfolder. Raises StoreError if `backup` is not a backup, or is one of
+    another state than the folder's, or if a controller uses the folder.
     """
     if not backup.exists():
         raise StoreError(f"{backup} does not exist: want a file that 'ina controller backup' has made")
@@ -80,7 +84,7 @@ def restore(backup: Path, folder: Path) -> int:
 
 
 def adopt(folder: Path) -> int:
-    """Accept a state that has lost its latest events; return the number of its last event.
+    """Accept a state that has lost its latest events; return the number of the last event that is left.
 
     Raises StoreError.
     """
@@ -92,10 +96,10 @@ def adopt(folder: Path) -> int:
 
 
 def forget(folder: Path) -> list[str]:
-    """End all runs of a state, and move its files aside, so that the next start begins with no jobs.
+    """End all runs of a state, and move its files to a subfolder; return the numbers of the ended runs.
 
-    Return the numbers of the ended runs. Tokens are kept. Raises StoreError if a controller uses the state,
-    or if Slurm or Ray still has runs of it.
+    The next controller then starts with no jobs, and with the same tokens. Raises StoreError if a controller
+    uses the state, or if Slurm or Ray still runs some of its runs.
     """
     with _alone(folder):
         runs = folder / "runs"
@@ -117,9 +121,10 @@ def forget(folder: Path) -> list[str]:
 
 
 def check_processes(folder: Path, identity: str) -> None:
-    """Check that all runners of a state run in `folder`; end runners whose run folders are gone.
+    """Check that no runner of the state `identity` uses another folder, which would be a copy of `folder`.
 
-    Raises StoreError if runners of the same state run in another folder, a copy of it.
+    Also end the runners of `folder` whose run folders have been removed. Raises StoreError if a runner uses
+    another folder.
     """
     for process, place in _processes():
         elsewhere = place.parent.parent
@@ -134,7 +139,7 @@ def check_processes(folder: Path, identity: str) -> None:
 
 
 def _strays(folder: Path) -> list[int]:
-    """Return the process IDs of a state's runners whose run folders are gone."""
+    """Return the process IDs of a state's runners whose run folders have been removed."""
     return [
         process for process, place in _processes() if place.parent.parent == folder and not place.exists()
     ]
@@ -170,7 +175,10 @@ def _end(processes: Iterable[int | None]) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lock a state for this process. Raises StoreError if a controller uses it, or it does not exist."""
+    """Lock the state in `folder` while the context lasts.
+
+    Raises StoreError if a controller uses the state, or the folder does not exist.
+    """
     if not folder.is_dir():
         raise StoreError(f"{folder} does not exist: want the --state of a controller")
 
@@ -185,9 +193,9 @@ def _alone(folder: Path) -> Iterator[None]:
 def _opened(
     source: Path, beside: Path, witness: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Path, Store]]:
-    """Yield a temporary copy of a state's file, and its store.
+    """Copy the state's file `source` into the temporary folder `beside`; yield the copy's path and its store.
 
-    `witness` is the state's witness, if the copy must have all events up to the one named there.
+    With `witness`, the state's witness, the copy must have all events up to the one that the witness names.
     """
     shutil.rmtree(beside, ignore_errors=True)
     try:

@@ -23,9 +23,9 @@ class Files:
     """The files of a service.
 
     Attributes:
-        cluster: The cluster file; None: the service has a testbed.
-        policies: The policies file; None: the options set the policies.
-        defaults: The policies for keys that the policies file lacks.
+        cluster: The cluster file; None: the service's site is a testbed.
+        policies: The policies file; None: command-line options set the policies.
+        defaults: The policies and settings for keys that the policies file lacks.
     """
 
     cluster: Path | None
@@ -35,8 +35,8 @@ class Files:
     async def reload(self, service: Daemon) -> Reloaded:
         """Replace a service's cluster and policies by the current contents of the files.
 
-        Both files are read before anything changes. The cluster is replaced first, and stays replaced if the
-        policies are then refused.
+        Both files are read before anything is changed. The cluster is replaced first. If the policies are
+        refused then, the new cluster stays.
 
         Raises Conflict, with the file's line and key, if a file is wrong or cannot replace the current
         cluster or policies, and StoreError.
@@ -59,7 +59,7 @@ class Files:
 
 
 def reloading(service: Daemon, files: Files) -> Callable[[], None]:
-    """Return a signal handler that reads the service's files again, and logs a refusal as a warning."""
+    """Return a signal handler that reloads the service's files, and logs an error in them as a warning."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:

@@ -1,4 +1,4 @@
-"""Reports on jobs, decisions, servers and switches, from the service's state."""
+"""Describes the jobs, decisions, servers and switches of the service, from the service's state."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from ina.service.views import (
 )
 
 _KNOWN_S = 1e-9
-"""An estimate of the time left below this counts as 0."""
+"""Time, in s. A shorter estimate of a job's remaining time counts as 0."""
 
 
 class Reports:
-    """Reports the state of the service; changes nothing."""
+    """Describes the state of the service for users; never changes the state."""
 
     def __init__(
         self, ledger: Ledger, effects: Effects, network: Network, measures: Measures, executor: Executor
@@ -44,24 +44,27 @@ class Reports:
         self._executor = executor
         self._waits_of: dict[str, str] = {}
         self._waits_to = 0
-        """Number of log lines included in `_waits_of`."""
+        """Number of the last line of the log of decisions that `_waits_of` takes into account."""
         self._over_of: dict[str, FinishedJob] = {}
         self._over_to = 0
         self._forgotten = 0
-        """Number of archived jobs at the last check."""
+        """Number of archived jobs at the last call of `_forget`, which removes them from the caches here."""
 
     def records(self) -> list[JobRecord]:
-        """Return all jobs, in order of submission."""
+        """Return the records of all jobs that are not archived, in order of submission."""
         return self.of(self._ledger.submitted)
 
     def record(self, name: str) -> JobRecord:
-        """Return a job. Raises Unknown if there is no job of this id."""
+        """Return the record of the job with the id `name`. Raises Unknown if there is none."""
         if name not in self._ledger.submitted:
             raise Unknown(f"there is no job {name!r}")
         return self.of([name])[0]
 
     def of(self, names: Iterable[str]) -> list[JobRecord]:
-        """Return jobs by id. O(runs + requested jobs), and O(lines of the log) over all calls."""
+        """Return the records of the jobs with these ids.
+
+        Takes O(runs + requested jobs), and O(lines of the log of decisions) over all calls together.
+        """
         self._forget()
         over = self._over()
         held = {name: hold for hold in self._ledger.holds.values() for name in hold.run.jobs}
@@ -69,7 +72,7 @@ class Reports:
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
     def _forget(self) -> None:
-        """Remove the jobs from the caches that the ledger has archived since the last call."""
+        """Remove jobs from this object's caches that were archived since the last call."""
         ledger = self._ledger
         if self._forgotten != ledger.forgotten:
             self._forgotten = ledger.forgotten
@@ -77,7 +80,7 @@ class Reports:
             self._over_of, self._over_to = {}, 0
 
     def _waits(self) -> dict[str, str]:
-        """Return, by job, the last reason for which it waited. Each line of the log is read once."""
+        """Return the latest reason why each job has waited, by job. Each line of the log is read once."""
         log = self._ledger.core.log
         assert log is not None
         if self._waits_to < log.last:
@@ -88,7 +91,10 @@ class Reports:
         return self._waits_of
 
     def _over(self) -> dict[str, FinishedJob]:
-        """Return, by job, its latest end. Each entry of `Core.finished_jobs` is read once."""
+        """Return the latest end of each ended job, by job.
+
+        Each entry of `Core.finished_jobs` is read once.
+        """
         ended = self._ledger.core.finished_jobs
         for number in range(self._over_to, len(ended)):
             self._over_of[ended[number].job.spec.name] = ended[number]
@@ -153,7 +159,7 @@ class Reports:
         )
 
     def explain(self, name: str) -> ExplanationView:
-        """Return an explanation of a job's state."""
+        """Return an explanation of a job's state: the decisions about it, and advice to its owner."""
         record, now_s = self.record(name), self._ledger.now_s
         advice = [record.reason] if record.reason and not record.over else []
         if record.late and not record.over:
@@ -170,7 +176,7 @@ class Reports:
         return {"now_s": now_s, "job": of_job(record, now_s), "decisions": about, "advice": advice}
 
     def _why_fallback(self, record: JobRecord) -> str:
-        """Return why packets of a job went to the fallback server; "" if none did, or it is unknown."""
+        """Return why packets of a job went to the fallback server; "": none did, or this is unknown."""
         share, place = record.fallback_share, record.place
         if not share or place is None:
             return ""
@@ -187,14 +193,14 @@ class Reports:
         if not others:
             held = f"its own packets in flight need more than {slots or 'no slots'}"
         else:
-            held = f"{slots} are also slots of {', '.join(others)}"
+            held = f"{slots} are shared with {', '.join(others)}"
         return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
     def cluster(self, records: Sequence[JobRecord], *, operates: bool) -> ClusterView:
-        """Return the current cluster, with the number of these jobs by state.
+        """Return a description of the cluster, with the number of jobs by state.
 
         Args:
-            records: The jobs that the author of the request may see.
+            records: The jobs to count: those that the author of the request may see.
             operates: Whether the author may drain servers and switches.
         """
         ledger = self._ledger
@@ -213,7 +219,7 @@ class Reports:
         }
 
     def servers(self) -> list[ServerView]:
-        """Return the current servers."""
+        """Return all servers of the cluster, each with the number of its GPUs in use."""
         ledger, gpus = self._ledger, self._gpus_used()
         used: dict[str, list[str]] = {}
         for hold in ledger.holds.values():
@@ -233,7 +239,7 @@ class Reports:
         ]
 
     def switches(self) -> list[SwitchView]:
-        """Return the current switches, each with the jobs that hold its slots."""
+        """Return all switches of the cluster, each with the jobs that hold its slots."""
         ledger = self._ledger
         shares: dict[str, list[ShareView]] = {each.name: [] for each in ledger.topology.switches}
         for hold in ledger.holds.values():
@@ -259,7 +265,7 @@ class Reports:
         ]
 
     def _gpus_used(self) -> Counter[str]:
-        """Return the number of GPUs in use by server; jobs of one run share theirs, and take turns."""
+        """Return the number of each server's GPUs in use. Jobs of one run use the same GPUs, in turns."""
         found: Counter[str] = Counter()
         for hold in self._ledger.holds.values():
             most: Counter[str] = Counter()
@@ -270,7 +276,7 @@ class Reports:
         return found
 
     def decisions(self, after: int = 0) -> Sequence[LogLine]:
-        """Return the log lines with numbers above `after`."""
+        """Return the lines of the log of decisions with numbers above `after`."""
         log = self._ledger.core.log
         assert log is not None
         return [LogLine(number, entry) for number, entry in log.after(after)]

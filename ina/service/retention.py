@@ -1,4 +1,4 @@
-"""Retention: how many ended jobs are listed, and how long, before they are archived. Pure."""
+"""Retention: how many ended jobs the service lists, and for how long, before it archives them. No I/O."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from controller.errors import BadSpec
 
 DAY_S = 86_400.0
 BATCH = 0.1
-"""Fraction of `Retention.jobs` by which the number of ended jobs may exceed it before some are archived."""
+"""Fraction of `Retention.jobs` by which the number of ended jobs may exceed this maximum before the excess is
+archived, so that jobs are archived in batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """A limit on number and age of ended jobs. Raises BadSpec.
+    """Limits on the number and the age of ended jobs that are not archived. Raises BadSpec.
 
     Attributes:
-        jobs: Most ended jobs that are kept.
-        age_s: Longest time for which an ended job is kept.
+        jobs: Maximum number of ended jobs to keep.
+        age_s: Maximum time, in s, to keep an ended job.
     """
 
     jobs: int = 10_000
@@ -31,11 +32,14 @@ class Retention:
             )
 
     def due(self, over: int, oldest_s: float, now_s: float) -> bool:
-        """Return whether to archive jobs, if `over` jobs have ended, the first of them at `oldest_s`."""
+        """Return whether jobs must be archived now.
+
+        `over` is the number of ended jobs, and `oldest_s` the time at which the first of them ended.
+        """
         return over > self.jobs + max(1, int(BATCH * self.jobs)) or now_s - oldest_s > self.age_s
 
     def expired(self, ended: Sequence[tuple[str, float]], now_s: float) -> list[str]:
-        """Return the names of the jobs to archive; `ended` has the name and the time of the end of each.
+        """Return the names of the jobs to archive. `ended` has the name and the end time of each ended job.
 
         >>> Retention(2, 100.0).expired([("a", 0.0), ("b", 150.0), ("c", 160.0), ("d", 90.0)], 170.0)
         ['a', 'd']

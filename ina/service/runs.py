@@ -1,4 +1,4 @@
-"""Checks of runs: jobs' progress and ends, and whether runners and servers live."""
+"""Checks the held runs: the progress and the ends of jobs, and whether runners and servers still work."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from ina.service.ledger import Ledger
 from ina.service.switches import Switches
 
 LOOK_S = 0.25
-"""Shortest interval between two checks of all runs."""
+"""Minimum interval, in s, between two checks of all runs."""
 LOOKS_PER_S = 100
-"""Most checks of single runs in a second: the more runs there are, the less often each is checked."""
+"""Maximum number of runs that are checked per second. With more runs, each is checked less often."""
 PROGRESS_S = 5.0
-"""Shortest interval between two stored reports of a job's progress."""
+"""Minimum interval, in s, between two events that report the progress of a job to the core."""
 JUDGE_S = 60.0
-"""Longest time for which a job's failure waits for a check of its network, which may be the cause; switches
-hang for less."""
+"""Maximum time, in s, for which the report of a job's failure waits until the job's network has been checked,
+because the network may be the cause. A switch that hangs delays the check by less than this."""
 LOST_RUNS = 3
-"""Number of times that a job is restarted after the loss of its runner or server; then it has failed."""
+"""Maximum number of times that a job is restarted after the loss of its runner or a server. The next loss is
+recorded as its failure."""
 
 
 class Runs:
-    """Checks the held runs, and reports progress, ends and losses to the core."""
+    """Checks the held runs, and reports the progress and ends of jobs, and lost servers, to the core."""
 
     def __init__(
         self,
@@ -49,17 +50,17 @@ class Runs:
 
     @property
     def next_s(self) -> float:
-        """Time of the next check of runs; infinite without runs."""
+        """Time of the next check of runs; infinite if no run is held."""
         return self._next_s if self._ledger.holds else math.inf
 
     def forget(self, names: Iterable[str]) -> None:
-        """Remove data about jobs that are over."""
+        """Discard what this object has stored about jobs that are over."""
         for name in names:
             self._lost.pop(name, None)
             self._told_s.pop(name, None)
 
     def look_soon(self) -> None:
-        """Check the runs in the next round."""
+        """Make the next check of the runs due now."""
         self._next_s = 0.0
 
     def see_servers(self) -> None:
@@ -74,7 +75,7 @@ class Runs:
                 ledger.record([ServerGone(ledger.now_s, name, ledger.drained[name])], drained=True)
 
     def look(self) -> None:
-        """Check the status of all runs if the next check is due."""
+        """Check the status of all held runs if a check is due, and report changes to the core."""
         holds, now_s = self._ledger.holds, self._ledger.now_s
         if now_s < self._next_s:
             return
@@ -90,9 +91,9 @@ class Runs:
                 self._lose(number)
 
     def take_ends(self, number: int, *, stopping: bool = False) -> None:
-        """Record the ends of a run's jobs that have ended, and the progress of its other jobs.
+        """Report to the core which jobs of a run have ended, and the progress of the run's other jobs.
 
-        With `stopping`, failures are ignored: the jobs may have ended because of the stop.
+        With `stopping`, the run is being stopped. Failures are then ignored, because the stop may cause them.
         """
         ledger = self._ledger
         hold = ledger.holds[number]
@@ -135,10 +136,10 @@ class Runs:
             self._switches.check_soon()
 
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
-        """Return the event for a job's failure; None while the network must be checked for its cause.
+        """Return the event that reports a job's failure; None: the job's network must be checked first.
 
-        A job is restarted, elsewhere if necessary, if its switches, links or fallback server were recently
-        gone, or if one of its servers is in `lost`.
+        The job will be restarted if its switches, links or fallback server did not work recently, or if one
+        of its servers is in `lost`, the lost servers with reasons. Otherwise it has failed.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].places[name]
@@ -164,7 +165,7 @@ class Runs:
         return [Progressed(now_s, name, total, iteration_s)]
 
     def _lose(self, number: int) -> None:
-        """Put the jobs of a run whose runner is gone back into the queue, or record that they failed."""
+        """Handle the loss of a run's runner: return the run's jobs to the queue, or record their failure."""
         ledger = self._ledger
         hold = ledger.holds[number]
         why = self._executor.why_ended(number)
@@ -177,7 +178,10 @@ class Runs:
         ledger.record(events)
 
     def _again(self, name: str, why: str) -> Event:
-        """Return the event for a restart of a job, or for its failure after `LOST_RUNS` restarts."""
+        """Return the event that restarts a job; after `LOST_RUNS` restarts, the event that it has failed.
+
+        `why` says which loss is the reason.
+        """
         now_s = self._ledger.now_s
         self._lost[name] = self._lost.get(name, 0) + 1
         if self._lost[name] > LOST_RUNS:

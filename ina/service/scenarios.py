@@ -1,4 +1,7 @@
-"""Runners of scenarios by name: in virtual time, or processes on loopback, in namespaces, or in Mininet."""
+"""Runners of scenarios, by name: they run a scenario in virtual time, or as processes on a testbed.
+
+The testbed uses loopback, network namespaces or Mininet.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +29,24 @@ from ina.switches.testbeds import live_runner
 
 
 class Processes:
-    """Real processes on a testbed made by `live_runner`, with switches of one kind."""
+    """Runs scenarios as processes on testbeds made by `live_runner`, with switches of the kind `target`."""
 
     def __init__(self, name: str, target: str) -> None:
         self._name, self._target = name, target
         self._live = live_runner(name)
 
     def check(self, scenario: Scenario) -> None:
-        """Raise NetnsError if a scenario cannot run on this testbed."""
+        """Raise Unsupported or NetnsError if a scenario cannot run on such a testbed."""
         for fault in scenario.happening:
             if not isinstance(fault, Kill):
                 raise Unsupported(f"{fault}: only virtual time has such faults while jobs run")
         self._live.check(scenario.network, self._program(scenario))
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
-        """Run a scenario on a testbed that is made for it; return the outcome."""
+        """Make a testbed for a scenario, run the scenario on it, and return the outcome.
+
+        `on_step` is called with a text about each step of making the testbed.
+        """
         self.check(scenario)
         began = time.perf_counter()
         said: dict[tuple[str, int], list[bytes]] = defaultdict(list)
@@ -62,9 +68,9 @@ class Processes:
 
 
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return the runner `name`: virtual, loopback, netns or mininet.
+    """Return the runner of scenarios called `name`: virtual, loopback, netns or mininet.
 
-    Raises Unsupported if it cannot run switches of kind `target`.
+    Raises Unsupported if this runner has no switches of the kind `target`.
     """
     if name != "virtual":
         return Processes(name, target)
@@ -102,7 +108,10 @@ def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> Job
 
 
 def _times(said: Sequence[bytes]) -> list[float]:
-    """Return the iteration times, in s, in the last line of a rank's output; [] if it has no such line."""
+    """Return the iteration times, in s, from the last line of a rank's output; []: it has no such line.
+
+    `said` has the pieces of the output, in order.
+    """
     last = b"".join(said).decode(errors="replace").strip().rpartition("\n")[2]
     try:
         times: list[float] = json.loads(last)["iteration_s"]

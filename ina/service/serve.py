@@ -42,10 +42,11 @@ async def opened(
         site: The switches and servers.
         policies: The policies.
         engine: The engine that starts workers; None: this machine itself.
-        retention: How long ended jobs are kept; None: the default.
-        take_over: Whether to take switches from other controllers, which lose them and their jobs on them.
-        on_wait: Called with the description of another process that uses this state, before a wait for its
-            end.
+        retention: How many ended jobs are kept, and how long; None: the default of `Retention`.
+        take_over: Whether to take switches that other controllers own. Those controllers then lose the
+            switches, and the jobs that they have on them.
+        on_wait: Called before a wait for the end of another process that uses this state, with a description
+            of that process.
 
     Raises:
         StoreError: the state cannot be used.

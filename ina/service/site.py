@@ -26,15 +26,15 @@ class Site(Protocol):
 
     @property
     def name(self) -> str:
-        """The site's name, which a state stores; each site has another name."""
+        """The site's unique name. A state stores it, and can only be used with this site."""
 
     @property
     def testbed(self) -> str:
-        """The testbed whose hosts run workers; "": workers run on the machines of a cluster file."""
+        """Name of the testbed whose hosts run workers; "": workers run on the machines of a cluster file."""
 
     @property
     def cluster(self) -> Topology:
-        """Switches, servers and links, with servers' addresses if they are machines of a cluster file."""
+        """The switches, servers and links. Servers that are machines of a cluster file have addresses."""
 
     @property
     def machines(self) -> Topology:
@@ -45,17 +45,21 @@ class Site(Protocol):
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Yield the switches of the site; `folder` is for compiled programs.
+        """Yield the `Network` of the site's switches; compiled programs are written to `folder`.
 
-        Raises ServiceError if switches run a program whose jobs do not share slots, or not the desired one.
+        Raises ServiceError if the switches run a program whose jobs do not share slots, or another program
+        than the site's.
         """
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return the fallback servers of the site, which keep jobs for the service `owner`."""
+        """Return access to the fallback servers of the site, on behalf of the service `owner`.
+
+        `lanes` is the number of values in a packet.
+        """
 
 
 def check_shares(program: ProgramBundle, remedy: str) -> None:
-    """Raise ServiceError for a program whose jobs do not share slots; the message contains `remedy`."""
+    """Raise ServiceError if a program's jobs do not share slots. The message contains the option `remedy`."""
     if not program.offers().shared:
         raise ServiceError(
             f"the switches run the program {program.name!r}, whose jobs do not share slots: the service needs"
@@ -65,10 +69,10 @@ def check_shares(program: ProgramBundle, remedy: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TestbedSite:
-    """A testbed of network namespaces on this machine, as a site.
+    """A site that is a testbed of network namespaces on this machine.
 
     Attributes:
-        bed: The testbed.
+        bed: The state of the testbed.
     """
 
     __test__ = False
@@ -101,7 +105,7 @@ class TestbedSite:
 
     @property
     def machines(self) -> Topology:
-        """The testbed's topology with the addresses of its hosts."""
+        """The testbed's topology, with the addresses of its hosts."""
         return netns.cluster_topology(self.bed)
 
     def check(self, engine: EngineChoice) -> None:
@@ -114,7 +118,7 @@ class TestbedSite:
 
     @contextlib.contextmanager
     def network(self, folder: Path) -> Iterator[Network]:
-        """Yield the switches of the testbed."""
+        """Yield the `Network` of the testbed's switches."""
         program = program_of(self.bed)
         check_shares(program, "ina topo up … --program shared")
         target = target_of(self.bed.program)
@@ -125,7 +129,7 @@ class TestbedSite:
             )
 
     def fallbacks(self, owner: str, lanes: int) -> FallbackServers:
-        """Return fallback servers that run on hosts of the testbed."""
+        """Return access to the fallback servers, which run on hosts of the testbed; see `Site.fallbacks`."""
 
         def connect(cluster: Topology, server: str, start: bool) -> TestbedFallback:
             return TestbedFallback(self.bed, server, lanes=lanes, owner=owner, start=start)

@@ -1,8 +1,8 @@
 """Snapshots: a ledger's state as bytes, so that a start replays only the events after the snapshot.
 
-Policies may keep state of any kind, so a snapshot is a pickle of the objects, and only the version of the
-program that wrote it (`program`) reads it; other versions replay all events. Only the controller's user can
-write to the state's folder (`Store`), so that it is safe to unpickle.
+A snapshot is a pickle of the state's objects, because policies may keep state of any kind. Only the version
+of the program that wrote a snapshot reads it (`program`); other versions replay all events. Snapshots are
+safe to unpickle, because only the controller's user can write to the state's folder (`Store`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def program() -> str:
-    """Return a hash of this program's version: the interpreter, and the code of controller and service."""
+    """Return a hash that identifies this version of the program: of the code, and of Python's version."""
     found = hashlib.sha256(sys.version.encode())
     for folder in (Path(controller.__file__).parent, Path(__file__).parent):
         for path in sorted(folder.rglob("*.py")):
@@ -32,7 +32,10 @@ def program() -> str:
 
 
 def frozen(known: Mapping[str, Any]) -> bytes | None:
-    """Return attributes of a ledger as bytes; None if a policy (one from a file) cannot be pickled."""
+    """Convert attributes of a ledger to bytes; return None if they cannot be pickled.
+
+    A policy that a user has written in a file may be such an object.
+    """
     try:
         return pickle.dumps(dict(known), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -41,6 +44,9 @@ def frozen(known: Mapping[str, Any]) -> bytes | None:
 
 
 def thawed(body: bytes) -> dict[str, Any]:
-    """Return the attributes in bytes from `frozen`; the same version of this program must have made them."""
+    """Convert bytes that `frozen` has returned back to attributes of a ledger.
+
+    The same version of this program must have made the bytes (`program`).
+    """
     found: dict[str, Any] = pickle.loads(body)
     return found

@@ -1,6 +1,6 @@
-"""The next steps that lead from the held state to the desired state. Pure.
+"""The next steps that lead from the held runs to the desired state. No I/O.
 
-They are computed anew after every change, so that no earlier desired state must be stored.
+The steps are computed again after every change, so that earlier desired states need not be stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from ina.service.holds import HeldRun
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A step: admit the jobs of a run to their switches, and start their workers."""
+    """A step: admit the jobs of a run to their switches, and start their workers.
+
+    `places` has the place (servers, tree, slots) of each job.
+    """
 
     run: Run
     places: Mapping[str, Place]
@@ -23,7 +26,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A step: end the workers of a run, and remove its jobs from their switches."""
+    """A step: end the workers of the run `number`, and remove its jobs from their switches."""
 
     number: int
     why: str
@@ -31,7 +34,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """A step: move a running job to other slots, or change its limit of packets in flight."""
+    """A step: move a running job to the slots of `place`, or change its maximum of packets in flight."""
 
     number: int
     job: str
@@ -44,9 +47,9 @@ Step = Start | Stop | Resize
 def steps(desired: Desired, held: Mapping[int, HeldRun]) -> list[Step]:
     """Return the steps that are possible now: stops first, then moves to other slots, then starts.
 
-    A run can start once no run that must stop uses its GPUs, and none of its jobs has workers in a run that
-    must stop. A run whose job gets another tree is stopped, and started again with that tree. A group with a
-    job that must end is stopped, and started again without that job. O(runs · GPUs).
+    A run can only start after the runs that must stop have released its GPUs, and have ended the workers of
+    its jobs. If a job of a run gets another tree, the run is stopped, and started again with that tree. If a
+    job of a group must end, the group is stopped, and started again without that job. O(runs · GPUs).
     """
     wanted = {run.number: run for run in desired.runs}
     stops: list[Step] = []

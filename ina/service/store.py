@@ -1,12 +1,13 @@
-"""The service's store: an append-only log of events, and the holds, in one SQLite file.
+"""The service's store: an append-only log of events, held runs and facts, in one SQLite file.
 
 Events are the core's inputs, in order; replayed into a new core they give the same decisions. *Holds* are
-the runs that the daemon has begun to start: a row is added before the first effect of a run, and removed
-after its last effect, so that no run is forgotten. One process at a time uses a state (`locked`).
+the held runs (`HeldRun`), which the daemon has begun to start. A hold is added before the first effect on its
+run, and removed after the last one, so that no run is forgotten. *Facts* are named texts, such as the state's
+identity. Only one process at a time uses a state (`locked`).
 
-A *witness*, a file beside the store, has the state's identity, the number of times that the state was opened,
-and the number of its last event. A store that is empty or ends before that event has lost events, and is
-refused (`ina.service.recovery`).
+The *witness* is a file beside the store. It has the state's identity, the number of times that the state was
+opened, and the number of its last event. If the store is empty, or ends before that event, it has lost
+events, and is refused (`ina.service.recovery`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ina.errors import StoreError
 from ina.launch import files
 
 VERSION = 4
-"""Version of the schema. Files of older versions are migrated (`_MIGRATIONS`), newer files are refused."""
+"""Version of the schema. Files of older versions are migrated (`_MIGRATIONS`); newer files are refused."""
 
 FILE = "state.sqlite"
 WITNESS = "witness.json"
@@ -37,10 +38,11 @@ WAYS_OUT = (
     " {folder}' ends all runs and begins a new state"
 )
 _END_S = 5.0
-"""Longest wait for the end of a process that has released its lock; it may have run on another machine."""
+"""Maximum time, in s, to wait for the end of a process that has released its lock. The process may have run
+on another machine, where its end cannot be seen."""
 _CHECKPOINT_PAGES = 256
-"""Number of pages in the write-ahead log after which SQLite moves them to the main file: low, so that the
-main file alone has most events."""
+"""Number of pages in the write-ahead log at which SQLite moves them to the main file. The number is small, so
+that the main file has almost all events if the log is lost."""
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
@@ -52,20 +54,21 @@ CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT
 CREATE INDEX archive_name ON archive (name);
 """
 _MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
-"""SQL that migrates each earlier version to the next. Version 4 changes the form of holds (`held_run`)."""
+"""By earlier version, the SQL that migrates a file to the next version. Version 4 only changes the form of
+holds, which `held_run` converts."""
 
 
 class Row(NamedTuple):
-    """A stored event: its number, and the event as plain data."""
+    """A stored event: its number `seq`, and the event as plain data."""
 
     seq: int
     body: Mapping[str, Any]
 
 
 def read_witness(folder: Path, *, doubted: bool = False) -> dict[str, Any] | None:
-    """Return the witness of a state; None if it does not exist. Raises StoreError if damaged, and OSError.
+    """Return the witness of the state in `folder`; None if there is none.
 
-    With `doubted`, a damaged witness counts as missing.
+    Raises OSError, and StoreError if the witness is damaged; with `doubted`, return None for a damaged one.
     """
     with contextlib.suppress(ValueError):
         match files.read(folder / WITNESS):
@@ -92,7 +95,7 @@ class Store:
     """Whether the state outlives the process."""
 
     def __init__(self, folder: Path, *, older: bool = False) -> None:
-        """Open the state in a folder; make the folder if it does not exist.
+        """Open the state in a folder; create the folder if it does not exist.
 
         Args:
             folder: The folder.
@@ -108,7 +111,8 @@ class Store:
         self.trouble = ""
         """Why the last write failed; "": it succeeded."""
         self._log_is_listed = False
-        """Whether the folder was synced since SQLite made its write-ahead log, whose name is then on disk."""
+        """Whether the folder was synced after SQLite had created its write-ahead log. Before that, a power
+        failure could lose the log's directory entry."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             witness = read_witness(folder, doubted=older) or {}
@@ -125,7 +129,10 @@ class Store:
             raise
 
     def _refuse_to_begin(self, witness: Mapping[str, Any]) -> None:
-        """Raise StoreError if a missing or empty file had events before, by its witness or its runs."""
+        """Raise StoreError if a state whose file is missing or empty has had events.
+
+        The witness, or folders of runs, show that.
+        """
         runs = self.folder / "runs"
         left = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
         if not witness.get("seq") and not left:
@@ -140,7 +147,10 @@ class Store:
         )
 
     def _identify(self, witness: Mapping[str, Any], *, older: bool) -> None:
-        """Check that this is the state of this folder, with all of its events; count that it was opened."""
+        """Compare the state with the witness, and count that the state was opened.
+
+        Raises StoreError if the file has another state, or lacks events and `older` is not set.
+        """
         self.identity = self.fact("service", witness.get("state") or secrets.token_hex(4)) or ""
         opened, last = int(self.fact("generation") or 0), self.last
         self._last = last
@@ -164,7 +174,10 @@ class Store:
         self._witness(last)
 
     def _witness(self, seq: int) -> None:
-        """Write event number `seq` to the witness; ignore a failed write, which the next event repeats."""
+        """Write `seq`, the number of the last event, to the witness.
+
+        Ignore a failed write: the next event writes the witness again.
+        """
         with self._witnessed, contextlib.suppress(OSError):
             if seq >= self._seen:
                 said = {"state": self.identity, "generation": self.generation, "seq": seq}
@@ -211,9 +224,9 @@ class Store:
     # ------------------------------------------------------------------ facts
 
     def fact(self, name: str, value: str | None = None) -> str | None:
-        """Return the fact `name` of this state; if it does not exist yet, set it to `value` if given.
+        """Return the fact `name`; None: there is none.
 
-        Raises StoreError.
+        If there is none, and `value` is given, store and return `value`. Raises StoreError.
         """
         with self._errors():
             found = self._database.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
@@ -223,7 +236,7 @@ class Store:
         return found[0] if found else None
 
     def set_fact(self, name: str, value: str) -> None:
-        """Set the fact `name` of this state. Raises StoreError."""
+        """Set the fact `name` to `value`. Raises StoreError."""
         with self._errors():
             self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
@@ -232,8 +245,8 @@ class Store:
     def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
         """Store events, all of them or none; return their numbers. Raises StoreError.
 
-        Stored events always survive the end of this process. With `synced` False, they survive a power
-        failure only after the next `sync`, or the next synced write.
+        Stored events always survive the end of this process. If `synced` is False, they survive a power
+        failure only after the next `sync` or the next synced write.
         """
         numbers = []
         with self._transaction(synced=synced):
@@ -291,7 +304,10 @@ class Store:
     # ------------------------------------------------------------------ snapshots
 
     def snapshot(self, program: str, body: bytes) -> None:
-        """Store a snapshot of the state after the last event, and drop earlier ones. Raises StoreError."""
+        """Store a snapshot of the state after the last event, and remove earlier snapshots.
+
+        `program` identifies the program's version (`snapshots.program`). Raises StoreError.
+        """
         with self._transaction():
             self._database.execute("DELETE FROM snapshots")
             self._database.execute(
@@ -299,11 +315,10 @@ class Store:
             )
 
     def snapshot_of(self, program: str) -> tuple[int, bytes] | None:
-        """Return the last event's number and the body of the snapshot that this version of the program wrote.
+        """Return the snapshot that a version of the program wrote; None: there is none.
 
-        None: there is no such snapshot.
-
-        Raises StoreError.
+        It is returned as the number of the last event before the snapshot, and the snapshot's body. Raises
+        StoreError.
         """
         with self._errors():
             found = self._database.execute(
@@ -316,7 +331,7 @@ class Store:
     def archive(
         self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
     ) -> int:
-        """Store the event that jobs were archived, and their records. Raises StoreError.
+        """Store the event that jobs were archived, and the jobs' records. Raises StoreError.
 
         Args:
             at_s: Time of the event.
@@ -339,7 +354,10 @@ class Store:
         return done.lastrowid
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
-        """Return the records of archived jobs with a name or number, the latest first. Raises StoreError."""
+        """Return the records of the archived jobs with this name or number, the latest job first.
+
+        Raises StoreError.
+        """
         with self._errors():
             found = self._database.execute(
                 "SELECT body FROM archive WHERE name = ? OR job = ? ORDER BY job DESC", (name, number)
@@ -349,7 +367,10 @@ class Store:
     # ------------------------------------------------------------------ holds
 
     def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
-        """Store the holds of runs, in place of earlier ones; all of them or none. Raises StoreError."""
+        """Store the holds of runs, by the run's number, in place of earlier ones. Raises StoreError.
+
+        All are stored or none.
+        """
         rows = [(run, json.dumps(body)) for run, body in bodies.items()]
         with self._transaction():
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)
@@ -416,7 +437,7 @@ class Store:
 
 
 def copy(source: Path, to: Path) -> None:
-    """Copy a consistent snapshot of a state's file, even during writes. Raises StoreError."""
+    """Copy a state's file in a consistent state, even while it is written to. Raises StoreError."""
     log = source.with_name(f"{source.name}-wal")
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"  # which makes no files beside it
     try:
@@ -432,10 +453,14 @@ def copy(source: Path, to: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 0.2) -> Iterator[None]:
-    """Lock a state for this process while the context lasts; wait until no other process has locked it.
+    """Lock a state for this process while the context lasts; if another process has locked it, wait.
 
-    `on_wait` is called once, with the other process's description, before a wait. The lock is released when
-    its process ends, even if killed. Raises StoreError.
+    Args:
+        folder: The state's folder.
+        on_wait: Called once before a wait, with a description of the other process.
+        poll_s: Interval, in s, at which a wait tries again.
+
+    The lock is also released when its process ends for any reason. Raises StoreError.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

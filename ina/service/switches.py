@@ -1,4 +1,4 @@
-"""Periodic checks of switches: their state against the desired state, silent switches, broken links."""
+"""Checks the switches periodically: whether they answer and have the desired state, and which links work."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from ina.service.threads import Threads
 from ina.service.wiring import Wiring
 
 WHOLE_S = 10.0
-"""Interval at which all table entries are compared even if no switch reports a change."""
+"""Interval, in s, at which all table entries are compared, even if no switch reports a change."""
 SOON_S = 0.25
-"""Interval of checks while a job waits for a switch, a switch does not answer, or a link is down."""
+"""Interval, in s, of checks while a job waits for a switch, a switch does not answer, or a link is down."""
 GONE_S = 3.0
-"""Time after which a silent switch or a broken link counts as gone, and its jobs get other trees: less than
-workers wait for packets."""
+"""Time, in s, after which a switch that does not answer, or a link that is down, counts as lost: its jobs get
+other trees. It is shorter than the time for which workers wait for packets."""
 ILL_S = 20.0
-"""Time after an outage in which a job's failure is attributed to it; workers give up sooner."""
+"""Time, in s, after an outage of a switch or link within which it counts as the cause of its jobs' failures.
+It is longer than the time for which workers wait for packets."""
 HUNG_S = 4.0
-"""Duration of a check above which a switch counts as hung: less than workers wait for packets, and much more
-than a check takes on a busy machine."""
+"""Duration, in s, of a check above which a switch counts as hung. It is shorter than the time for which
+workers wait for packets, and much longer than a check takes on a busy machine."""
 
 _log = logging.getLogger(__name__)
 
 
 class Switches:
-    """Keeps the switches in their desired state, and tells the core which switches and links are gone."""
+    """Keeps the switches in their desired state, and tells the core which switches and links are lost."""
 
     def __init__(self, ledger: Ledger, network: Network, blocking: Threads) -> None:
         self._ledger = ledger
         self._network = network
         self._blocking = blocking
         self._silent: dict[str, tuple[float, str]] = {}
-        """Switches that do not answer: since when, and why."""
+        """By switch that does not answer, the time at which this was first seen, and the reason."""
         self._cut: dict[tuple[str, str], tuple[float, str]] = {}
-        """Links that are down: since when, and why."""
+        """By link that is down, the time at which this was first seen, and the reason."""
         self._ill: dict[str | frozenset[str], tuple[float, str]] = {}
-        """Switches (by name) and links (by ends) that were gone: the last time, and why."""
+        """Outages of switches (by name) and links (by ends): the last time at which each did not work, and
+        why."""
         self._busy = False
         self._next_s = 0.0
         self._whole_s = 0.0
@@ -61,7 +63,10 @@ class Switches:
         self._next_s = self._whole_s = 0.0
 
     def ill(self, cluster: Topology, place: Place) -> str:
-        """Return why a switch or link on the path of a job's packets was gone lately; "": none was."""
+        """Return which outage of a job's switches and links was within the last `ILL_S`; "": there was none.
+
+        `place` is the job's place in `cluster`.
+        """
         tree = place.tree
         if tree is None:
             return ""
@@ -77,7 +82,7 @@ class Switches:
         return ""
 
     async def check(self) -> None:
-        """Compare the switches with their desired state; record silent switches and broken links."""
+        """Change the switches to their desired state; record which do not answer, and which links fail."""
         self._busy = True
         self._next_s = math.inf  # `check_soon` during this check requests another one
         began_s, wiring, soon = self._ledger.now_s, self._ledger.wiring, False
@@ -103,7 +108,7 @@ class Switches:
         self._see_links(links)
 
     def forget(self) -> None:
-        """Forget outages of switches and links that have left the cluster; their names may be reused."""
+        """Discard outages of switches and links that have left the cluster: others may get their names."""
         cluster = self._ledger.topology
         links = {(link.a, link.b) for link in cluster.links}
         self._silent = {name: each for name, each in self._silent.items() if name in cluster.switch}
@@ -111,7 +116,10 @@ class Switches:
         self.check_soon()
 
     def _see_hung(self, began_s: float) -> None:
-        """Record all switches as hung if a check took long, which does not show which of them hung."""
+        """Record an outage of all switches if a check took longer than `HUNG_S`.
+
+        The duration of a check does not show which switch has hung.
+        """
         now_s = self._ledger.now_s
         if now_s - began_s >= HUNG_S:
             why = f"switches took {now_s - began_s:.0f} s to answer"
@@ -149,7 +157,7 @@ class Switches:
                 ledger.record([LinkGone(now_s, *ends, why)])
 
     async def audit(self) -> Audit:
-        """Compare the desired state of the switches with their actual state; write nothing."""
+        """Compare the desired with the actual state of the switches; return differences. Change nothing."""
         return await self._blocking.switches(self._audit)
 
     # These two run in the thread for calls to switches, as admissions do: no job is admitted in the meantime.
@@ -157,7 +165,11 @@ class Switches:
     def _compare(
         self, wiring: Wiring, whole: bool, silent: Collection[str]
     ) -> tuple[ReconcileReport, dict[tuple[str, str], str]]:
-        """Compare the switches, with all entries if `whole`; request no reports from `silent` switches."""
+        """Change the switches to their desired state; return the changes, and the state of links.
+
+        `whole` is whether to compare all table entries even if no switch reports a change. No report is
+        requested from the switches in `silent`.
+        """
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
         told = self._network.look(silent)  # before any comparison, so that later changes are seen next time

@@ -1,7 +1,7 @@
 """Threads for blocking calls.
 
-Calls to switches are made in one thread, one after the other, and calls to fallback servers in another
-thread; other calls are made in several threads.
+Calls to switches are made one after the other, in one thread. So are calls to fallback servers, in another
+thread. Calls to the executor are made in several threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 RUNS = 16
-"""Most starts, stops and checks of runs at the same time."""
+"""Maximum number of simultaneous calls to the executor: starts, stops and checks of runs."""
 
 
 class Threads:
@@ -26,11 +26,14 @@ class Threads:
         self._runs = ThreadPoolExecutor(RUNS, thread_name_prefix="runs")
 
     async def switches(self, call: Callable[[], T]) -> T:
-        """Run a call to a switch in the switches' thread, after all earlier ones; return its result."""
+        """Run a call to switches in the thread for switches, after all earlier calls; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._switches, call)
 
     async def fallbacks(self, call: Callable[[], T]) -> T:
-        """Run a call to a fallback server in the thread for these, after earlier ones; return its result."""
+        """Run a call to fallback servers in the thread for these, after all earlier calls.
+
+        Return the call's result.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._fallbacks, call)
 
     async def runs(self, call: Callable[[], T]) -> T:
@@ -38,7 +41,7 @@ class Threads:
         return await asyncio.get_running_loop().run_in_executor(self._runs, call)
 
     async def disk(self, call: Callable[[], T]) -> T:
-        """Run a call that waits for the disk, even after `close`; return its result."""
+        """Run a call that waits for the disk in a thread; return its result. Also works after `close`."""
         return await asyncio.to_thread(call)
 
     def close(self) -> None:

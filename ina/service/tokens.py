@@ -1,7 +1,7 @@
-"""Access rights to the service: bearer tokens, stored as hashes in a file in the state's folder.
+"""Bearer tokens, which give people access to the service. A file in the state's folder has their hashes.
 
-A token is 256 random bits, and the file has its SHA-256. A slow password hash is not needed: no search can
-find so long a token from its hash.
+A token has 256 random bits, and the file has its SHA-256. A slow password hash is not needed, because such a
+long token cannot be found by trying.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """The author of a request: the name of their tenant ("" for none), and their role.
+    """The author of a request.
 
-    `user` is the user of this machine as which their jobs' commands run; "": the controller's own user,
-    unless that is root.
+    `name` is the name of the author's tenant ("" for none), and `role` the author's rights. `user` is the
+    user of this machine under which the commands of the author's jobs run; "": the controller's own user. A
+    controller that runs as root refuses jobs of tenants without such a user.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Person:
 
     @property
     def operates(self) -> bool:
-        """Whether the person is an operator, who may see and do everything."""
+        """Whether the person is an operator, who may see all jobs and make all requests."""
         return self.role is Role.OPERATOR
 
     def owns(self, tenant: str) -> bool:
@@ -59,7 +60,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
-    """A token as the file has it: tenant, role, hash of the token, and user."""
+    """A token as stored in the file: its tenant, role, SHA-256, and user (see `Person`)."""
 
     name: str
     role: Role
@@ -68,14 +69,14 @@ class TokenGrant:
 
 
 class Tokens:
-    """The tokens of a state. The file is read again after each change, so that changes apply at once."""
+    """The tokens of a state. Changes of their file apply at once: it is read again after each change."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
         self._read: tuple[object, dict[str, TokenGrant]] = (None, {})
 
     def grants(self) -> list[TokenGrant]:
-        """Return all tokens as stored. Raises StoreError."""
+        """Return all tokens as stored in the file. Raises StoreError."""
         return list(self._by_hash().values())
 
     def person(self, token: str) -> Person | None:
@@ -85,7 +86,7 @@ class Tokens:
         return None if found is None else Person(found.name, found.role, found.user)
 
     def add(self, name: str, role: Role, user: str = "") -> str:
-        """Return a new token for a tenant; only its hash is stored. `user` is as in `Person`.
+        """Create and return a token for the tenant `name`; store only its hash. See `Person` for `user`.
 
         Raises Conflict for a name that is taken or invalid, and StoreError.
         """
@@ -131,7 +132,7 @@ class Tokens:
         return self._read[1]
 
     def _write(self, grants: list[TokenGrant]) -> None:
-        """Replace the file at once: readers see either the old file or the new one."""
+        """Replace the file atomically: a reader sees either the old file or the new one."""
         draft = self._path.with_suffix(".new")
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,4 +1,4 @@
-"""The service's answers on jobs, decisions, servers and switches, as JSON objects for API, client and page.
+"""The JSON objects in which the service describes jobs, decisions, servers and switches to its clients.
 
 Times are seconds since the service was first started, as in `ina.service.records`; `ClusterView.began_at` is
 the Unix time of that start.
@@ -42,11 +42,11 @@ class TreeView(TypedDict):
 
 
 class JobView(TypedDict):
-    """A job's state; see `JobRecord`.
+    """A job and its state; see `JobRecord` for the meaning of most keys.
 
-    `name` is the name that its owner gave it, and `id` its unique name in the service. `due_s` (the deadline)
-    and `ends_s` (an estimate) are times on the service's clock. `external` means that another launcher starts
-    its workers.
+    `name` is the name that the owner gave the job, and `id` the job's unique name in the service. `due_s` is
+    the deadline and `ends_s` the estimated end, both on the service's clock. `external` is whether another
+    launcher starts the job's workers.
     """
 
     name: str
@@ -83,7 +83,10 @@ class JobView(TypedDict):
 
 
 class JobsView(TypedDict):
-    """Jobs in order of submission. `next` is the `after` for a request of the next page; None: last page."""
+    """A page of jobs, in order of submission.
+
+    `next` is the value of the parameter `after` that requests the next page; None: this is the last page.
+    """
 
     now_s: float
     jobs: list[JobView]
@@ -102,7 +105,10 @@ class DecisionView(TypedDict):
 
 
 class DecisionsView(TypedDict):
-    """Lines of the log. `next` is the `after` for a request of the next page; None: last page."""
+    """A page of lines of the log of decisions.
+
+    `next` is the value of the parameter `after` that requests the next page; None: this is the last page.
+    """
 
     now_s: float
     events: list[DecisionView]
@@ -110,7 +116,10 @@ class DecisionsView(TypedDict):
 
 
 class ExplanationView(TypedDict):
-    """Why a job is in its state: the decisions about it, oldest first, and what it waits for or lacks."""
+    """An explanation of a job's state.
+
+    `decisions` has the decisions about the job, oldest first. `advice` says what the job waits for or lacks.
+    """
 
     now_s: float
     job: JobView
@@ -119,9 +128,10 @@ class ExplanationView(TypedDict):
 
 
 class ServerView(TypedDict):
-    """A server. `used` is its number of GPUs in use.
+    """A server. `used` is the number of its GPUs in use.
 
-    `down` is why no job may start there, or "" if jobs may; it begins with "drained" if a user drained it.
+    `down` is why no job may start on the server, or "" if jobs may. It begins with "drained" if a user has
+    drained the server.
     """
 
     name: str
@@ -142,7 +152,7 @@ class ShareView(TypedDict):
 
 
 class SwitchView(TypedDict):
-    """A switch. `free` is its number of slots without a job; `down` is as in `ServerView`."""
+    """A switch. `free` is the number of slots that no job holds; `down` is why no job may use the switch."""
 
     name: str
     address: str
@@ -153,7 +163,7 @@ class SwitchView(TypedDict):
 
 
 class LinkView(TypedDict):
-    """A link between two nodes."""
+    """A link between the nodes `a` and `b`."""
 
     a: str
     b: str
@@ -161,7 +171,7 @@ class LinkView(TypedDict):
 
 
 class ClusterView(TypedDict):
-    """The current cluster; `jobs` is the number of jobs that the author of the request may see, by state."""
+    """The cluster and its use. `jobs` has, by state, the number of jobs that the client may see."""
 
     now_s: float
     began_at: float
@@ -176,14 +186,17 @@ class ClusterView(TypedDict):
 
 
 class MomentView(TypedDict):
-    """The jobs that held slots of a switch from `at_s` on, until the next `MomentView`."""
+    """The jobs that held slots of a switch from the time `at_s` until the time of the next `MomentView`."""
 
     at_s: float
     shares: list[ShareView]
 
 
 class MemoryView(TypedDict):
-    """The history of each switch's slots since `since_s`: their number, and each change of their division."""
+    """Which jobs have held which slots of each switch since the time `since_s`.
+
+    `slots` is each switch's number of slots, and `switches` has each change of its division among jobs.
+    """
 
     now_s: float
     since_s: float
@@ -192,7 +205,10 @@ class MemoryView(TypedDict):
 
 
 class ReallocatedView(TypedDict):
-    """A job's slots by switch before and after a division of memory, and the reason for the result."""
+    """A job's slots at each switch before and after the switches' slots were divided again.
+
+    `why` is the reason for the new slots.
+    """
 
     job: str
     standing: str
@@ -203,23 +219,26 @@ class ReallocatedView(TypedDict):
 
 
 class ReallocationView(TypedDict):
-    """The slots of each job that uses switch memory, after a division of that memory."""
+    """The result of a new division of the switches' slots: the slots of each job that uses switches."""
 
     at_s: float
     jobs: list[ReallocatedView]
 
 
 class ReloadView(TypedDict):
-    """The changes of the cluster, one sentence each, and the names of the policies by kind."""
+    """The result of a reload: the changes of the cluster, one sentence each, and the policies by kind."""
 
     cluster: list[str]
     policies: dict[str, str]
 
 
 class QuotaView(TypedDict):
-    """A tenant's quota (most GPUs at once; null: no limit), reserved GPUs, GPUs in use, and waiting jobs.
+    """A tenant's quota, and how much of it is in use.
 
-    `per_minute` is the most jobs that the tenant may submit in a minute (null: no limit).
+    `gpus` is the maximum number of GPUs that the tenant's jobs may use at once (null: no limit), `reserved`
+    the number of GPUs that are kept free for its jobs, and `used` the number in use. `per_minute` is the
+    maximum number of jobs that the tenant may submit in a minute (null: no limit). `waiting` has the ids of
+    the jobs that wait for the quota.
     """
 
     tenant: str
@@ -237,10 +256,10 @@ class QuotasView(TypedDict):
 
 
 class AdmissionView(TypedDict):
-    """The state of a job whose workers another launcher starts, for its holder.
+    """The state of an external job (`ina.service.external`), for the job's holder.
 
-    Its lease ends `lease_s` after the holder's last request. `stop` is why its workers must end, or "" if
-    they need not.
+    The job's lease ends `lease_s` seconds after the holder's last request. `stop` is why the workers must
+    end, or "" if they may continue.
     """
 
     name: str
@@ -253,15 +272,16 @@ class AdmissionView(TypedDict):
 
 
 class JobGrant(TypedDict):
-    """The settings for workers that another launcher starts, once their job is admitted.
+    """The settings that the workers of an admitted external job need.
 
     Attributes:
-        switches: The job's entries on each switch of its tree, as plain data; under "", the worker on the
-            fallback server's machine, if there is one.
-        crosses: Whether its packets cross switches; False if all workers are on one server.
+        switches: The job's entries on each switch of its tree, as plain data. The key "" has the worker on
+            the fallback server's machine, if there is one.
+        crosses: Whether the job's packets cross switches; False if all workers are on one server.
         lanes: Number of values in a packet.
-        salted: Whether packets have a salt (`controller.switches.model.SwitchInfo`).
-        paced: Whether workers must pace their packets.
+        salted: Whether packets have a salt (see `controller.switches.model.SwitchInfo`).
+        paced: Whether the workers' time-outs must follow the pace of results, because switches or links are
+            slow.
         address: The HOST:PORT to which workers send packets.
     """
 
@@ -274,14 +294,17 @@ class JobGrant(TypedDict):
 
 
 class DifferenceView(TypedDict):
-    """The expected and the actual state of a switch or server."""
+    """A difference between the expected and the actual state of a switch or a server."""
 
     where: str
     what: str
 
 
 class AuditView(TypedDict):
-    """The differences between desired and actual state; `left_out` has unreadable switches, with reasons."""
+    """The differences between the desired and the actual state.
+
+    `left_out` has, by switch that could not be read, the reason.
+    """
 
     at_s: float
     clean: bool
@@ -290,7 +313,7 @@ class AuditView(TypedDict):
 
 
 class LogView(TypedDict):
-    """A piece of a rank's output: bytes `offset` to `next` - 1 of `size` bytes."""
+    """A piece of a rank's output: the bytes `offset` to `next` - 1. The whole output has `size` bytes now."""
 
     offset: int
     next: int
@@ -299,7 +322,7 @@ class LogView(TypedDict):
 
 
 def of_job(record: JobRecord, now_s: float) -> JobView:
-    """Return a job as JSON; its estimated end is `now_s` plus its estimated time left."""
+    """Convert a job's record to JSON. The job's estimated end is `now_s` plus its estimated time left."""
     job, place = record.submitted.job, record.place
     tree = place.tree if place else None
     left_s = _finite(record.left_s)
@@ -341,7 +364,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
 
 
 def of_decision(decision: LogLine) -> DecisionView:
-    """Return a line of the log as JSON."""
+    """Convert a line of the log of decisions to JSON."""
     entry = decision.entry
     return {
         "number": decision.number,
@@ -354,7 +377,7 @@ def of_decision(decision: LogLine) -> DecisionView:
 
 
 def covered(shares: Sequence[ShareView]) -> int:
-    """Return the number of used slots; slots that several jobs share count once.
+    """Return the number of a switch's slots that jobs hold; a slot that several jobs share counts once.
 
     >>> covered([{"job": job, "first": 0, "slots": 8, "standing": None} for job in ("a", "b")])
     8
@@ -367,14 +390,14 @@ def covered(shares: Sequence[ShareView]) -> int:
 
 
 def slots_of(regions: Mapping[str, Region]) -> dict[str, SlotsView]:
-    """Return a job's slots at switches as JSON."""
+    """Convert a job's slots at each switch to JSON."""
     return {
         switch: {"first": region.offset, "slots": region.size} for switch, region in sorted(regions.items())
     }
 
 
 def of_quota(state: QuotaState) -> QuotaView:
-    """Return a quota as JSON."""
+    """Convert a quota and its usage to JSON."""
     return {
         "tenant": state.quota.tenant,
         "gpus": state.quota.gpus,
@@ -386,12 +409,12 @@ def of_quota(state: QuotaState) -> QuotaView:
 
 
 def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> AdmissionView:
-    """Return the state of an external job as JSON, for its holder.
+    """Convert the state of an external job to JSON, for the job's holder.
 
     Args:
-        record: The job.
-        stop: Why its workers must end; "": they need not.
-        lease_s: Time within which its holder must send the next request.
+        record: The job's record.
+        stop: Why the workers must end; "": they may continue.
+        lease_s: Time, in s, within which the holder must send the next request.
         now_s: The current time, in seconds since the service was first started.
     """
     return {
@@ -406,7 +429,7 @@ def of_admission(record: JobRecord, stop: str, lease_s: float, now_s: float) -> 
 
 
 def of_audit(audit: Audit) -> AuditView:
-    """Return an audit as JSON."""
+    """Convert an audit to JSON."""
     return {
         "at_s": audit.at_s,
         "clean": audit.clean,
@@ -432,16 +455,17 @@ def hidden(shares: Sequence[ShareView], own: Collection[str]) -> list[ShareView]
 
 
 def _finite(value: float | None) -> float | None:
-    """Return the number, None if it is infinite or NaN: JSON has no such numbers."""
+    """Return `value`, or None if it is infinite or NaN: JSON has no such numbers."""
     return value if value is not None and math.isfinite(value) else None
 
 
 class Reloaded(NamedTuple):
-    """The result of a reload: the changes of the cluster, one sentence each, and policies' names by kind."""
+    """The result of a reload: the changes of the cluster, one sentence each, and the policies by kind."""
 
     cluster: tuple[str, ...]
     policies: Mapping[str, str]
 
 
 Reload = Callable[[], Awaitable[Reloaded]]
-"""Reads a service's cluster and policies files again. Raises Conflict for a wrong file, and StoreError."""
+"""Function that reads a service's cluster file and policies file again, and returns the result. It raises
+Conflict for a wrong file, and StoreError."""

@@ -1,4 +1,4 @@
-"""The cluster's switches, servers and links: all of them, the working ones, and former ones."""
+"""The cluster's switches, servers and links: which there are, which of them work, and which have left."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from controller.vocabulary import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wiring:
-    """The cluster without its jobs, from which switches' forwarding entries follow. Compared by identity.
+    """The cluster at one time, without its jobs. The switches' forwarding entries follow from it.
+
+    Two objects are equal only if they are the same object.
 
     Attributes:
         whole: The whole cluster: switches, servers and links.
-        up: The working part of the cluster.
-        left: Addresses of switches that have left the cluster, by name; jobs must still be removed from them.
-        macs: Former MAC addresses of servers, for which switches must have no forwarding entries.
+        up: The part of the cluster that works.
+        left: By name of each switch that has left the cluster, its address. It may still have jobs to remove.
+        macs: Former MAC addresses of servers. Switches must not have forwarding entries for these.
     """
 
     whole: Topology
@@ -27,11 +29,11 @@ class Wiring:
 
     @classmethod
     def of(cls, cluster: Topology) -> Self:
-        """Return the wiring of a cluster of which all parts work, without former switches."""
+        """Return the wiring of a cluster whose parts all work, and that no switch has left."""
         return cls(cluster, cluster)
 
     def changed(self, whole: Topology, up: Topology) -> Self:
-        """Return the wiring after the cluster was replaced by `whole`, of which `up` works."""
+        """Return the wiring after this cluster was replaced by `whole`, of which the part `up` works."""
         left = {**self.left, **{each.name: each.p4runtime for each in self.whole.switches}}
         macs = self.macs | {self.whole.mac(name) for name in self.whole.server}
         return replace(

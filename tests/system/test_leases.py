@@ -102,7 +102,7 @@ def test_the_job_of_a_run_killed_elsewhere_makes_room_once_its_lease_was_watched
     forget_process(attached)
     assert good(*run, *SUMS).stderr.splitlines() == [
         f"ina: warning: no room for the job: {NO_ROOM}; waiting"
-        " up to 2 s to see whether the jobs on the switch still have a holder"
+        " up to 2 s to see whether the processes of the jobs on the switch are alive"
     ]
 
 

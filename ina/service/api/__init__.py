@@ -1,8 +1,8 @@
 """The service over HTTP: JSON, problem documents, server-sent events, metrics, and the operator's page.
 
-Each request passes `guard` (Host, origin, size), then `access` (the owner of its token), then a route of
-`app`, which calls the service and answers with one of the JSON objects of `ina.service.views`. `problems`
-converts errors to problem documents, and alone defines their status codes.
+`guard` checks each request's Host header, origin and size, and `access` finds the author by the token. Then a
+route of `app` calls the service, and answers with one of the JSON objects of `ina.service.views`. `problems`
+converts errors to problem documents; their status codes are defined only there.
 
 Needs ``pip install 'ina[service]'``.
 """

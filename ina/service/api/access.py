@@ -1,4 +1,4 @@
-"""Authentication: finds the person of an Authorization header, with that person's rights and user account."""
+"""Authentication: finds the author of a request by its Authorization header, and the author's rights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Gate:
 
     Args:
         tokens: The service's tokens.
-        local: Whether only this machine can connect. If so, and if there are no tokens, the controller's own
-            user and root are operators, and no other user has access.
+        local: Whether only this machine can connect. If it is true, and there are no tokens, the controller's
+            own user and root are operators, and other users have no access.
     """
 
     def __init__(self, tokens: Tokens, *, local: bool) -> None:
@@ -34,7 +34,9 @@ class Gate:
     def person(self, authorization: str | None, user: Callable[[], int | None]) -> Person:
         """Return the author of a request. Raises Problem for an unknown author, and StoreError.
 
-        `user` returns the ID of the author's user on this machine; None: unknown.
+        Args:
+            authorization: The request's Authorization header; None: it has none.
+            user: Returns the ID of the user of this machine who sent the request; None: unknown.
         """
         if self._local and not self._tokens.grants():
             if user() in (0, os.geteuid()):
@@ -61,16 +63,18 @@ def operator(person: Person) -> None:
 
 
 def own(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
-    """Return the job to which a reference refers.
+    """Return the job that a request names.
 
     Args:
         service: The service.
         person: The author of the request.
-        reference: A job's id, number or name. A name refers to the newest job of that name of the person's
-            own tenant; if there is none, operators get the job of the only tenant that has one.
-        tenant: The tenant of the job, if `reference` is a name; None: any tenant, any kind of reference.
+        reference: A job's id, number or name. A name means the newest job of that name of the person's own
+            tenant. If there is none, an operator gets the newest job of that name of another tenant, unless
+            several tenants have one.
+        tenant: If not None, `reference` is a name, and means this tenant's job.
 
-    Raises Unknown, also for jobs that the person may not see, and Conflict for an ambiguous reference.
+    Raises Unknown if there is no such job or the person may not see it, and Conflict if several tenants have
+    a job of that name.
     """
     seen = [
         said
@@ -90,7 +94,7 @@ def own(service: Daemon, person: Person, reference: str, tenant: str | None = No
 
 
 def gone(service: Daemon, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
-    """Return the latest archived job to which a reference refers and which the person may see.
+    """Return the latest archived job that a request names, of those that the person may see.
 
     Args:
         service: The service.
@@ -112,12 +116,12 @@ def _unknown(reference: str, tenant: str | None) -> Unknown:
 
 
 def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> list[Job]:
-    """Return the jobs, each with the user as which its command runs; submitters cannot choose that user.
+    """Return the jobs, each with the user account under which its command runs.
 
-    A controller that runs as root runs a tenant's commands as the user of the tenant's token, and refuses
-    tokens without a user: a tenant's name is no user name, even if the two are equal. Any other controller
-    runs commands as its own user, and so does a controller without tokens. `own_uid` is the controller's user
-    ID; None: this process's.
+    Submitters cannot choose that user. A controller that runs as root uses the user stored with the tenant's
+    token, and refuses tokens without a user: a tenant's name is not a user name. Any other controller, and a
+    controller without tokens, runs commands under its own user. `own_uid` is the controller's user ID; None:
+    this process's user ID.
 
     Raises Problem if the token's user does not exist, or if the controller may not become that user.
     """
@@ -135,7 +139,7 @@ def as_user(jobs: Sequence[Job], person: Person, own_uid: int | None = None) -> 
 
 
 def _user(person: Person, own_uid: int) -> str:
-    """Return the user as which a person's commands run; "": the controller's own."""
+    """Return the name of the user under which a person's commands run; "": the controller's own user."""
     if not person.name:
         return ""
     if not person.user:

@@ -1,7 +1,7 @@
 """The resource ``/v1/admissions``: jobs whose workers another launcher starts, their leases and ends.
 
-``POST /v1/admissions`` needs the token of a tenant, as for any job. Later requests are also
-possible with the job's own token, which the client chooses: the first request contains its SHA-256.
+``POST /v1/admissions`` needs a tenant's token, like any submission. It contains the SHA-256 of another token,
+which the client chooses for this job alone. Later requests about the job may use either token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Machine(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     known_as: Annotated[list[Annotated[str, Field(max_length=255)]], Field(min_length=1, max_length=64)] = (
-        Field(description="The machine's names and addresses; one must be a server's of the cluster.")
+        Field(description="Names and addresses of the machine; one must belong to a server of the cluster.")
     )
     ranks: Annotated[list[StrictInt], Field(min_length=1, max_length=MAX_RANKS)] = Field(
         description="The ranks on the machine."
@@ -40,7 +40,7 @@ class Machine(BaseModel):
 
 
 class Asked(BaseModel):
-    """A job whose workers another launcher starts, and their machines."""
+    """A request to admit a job whose workers another launcher starts."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,7 +59,7 @@ class Asked(BaseModel):
 
 
 class Renewed(BaseModel):
-    """The renewal of a job's lease, with the job's progress."""
+    """A request to renew a job's lease, which also reports the job's progress."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,7 +69,7 @@ class Renewed(BaseModel):
 
 
 class Left(BaseModel):
-    """The end of a job's workers."""
+    """A report that a job's workers have ended."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -77,12 +77,15 @@ class Left(BaseModel):
 
 
 _FIXED = ("name", "workers", "servers", "command", "extra", "arrival_s", "fallback", "tree", "mode")
-"""Keys of a job that `Asked.job` must not have: they follow from its other fields, or the controller sets
+"""Keys that `Asked.job` must not have: they follow from other fields of the request, or the controller sets
 them."""
 
 
 async def _holder(name: str, request: Request, service: Serving) -> str:
-    """Return the name of a request's job. Raises Problem unless the author has the job's token or owns it."""
+    """Return the id of the job that a request names, if the request has that job's token or its owner's.
+
+    Raises Problem for another token.
+    """
     _, _, token = request.headers.get("authorization", "").partition(" ")
     shown = hashlib.sha256(token.strip().encode(errors="surrogatepass")).hexdigest()
     for said in service.named(name):
@@ -101,12 +104,16 @@ async def admit(
     person: Asker,
     idempotency_key: Annotated[
         str,
-        Header(alias="Idempotency-Key", max_length=200, description="The same key again gives the same job."),
+        Header(
+            alias="Idempotency-Key",
+            max_length=200,
+            description="A request that repeats an earlier key returns the earlier job.",
+        ),
     ] = "",
 ) -> Response:
     """Request the admission of a job whose workers another launcher starts, on the machines of the workers.
 
-    The job waits in the queue like any other job. The client must renew its lease from now on.
+    The job waits in the queue like any other job. From now on the client must renew the job's lease.
     """
     record = await service.admit(
         _job(asked, service), holder=asked.token_sha256, tenant=person.name, key=idempotency_key
@@ -117,14 +124,14 @@ async def admit(
 
 @router.put("/{name}", response_model=views.AdmissionView)
 async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
-    """Renew the lease of an admitted job; if the answer has a reason `stop`, the workers must end."""
+    """Renew the lease of a job. If `stop` in the answer is not "", the workers must end for that reason."""
     stop = await service.renew(name, renewed.done)
     return Json(views.of_admission(service.record(name), stop, LEASE_S, service.now_s))
 
 
 @router.get("/{name}", response_model=JobGrant)
 async def grant(name: Held, service: Serving) -> Response:
-    """Return the settings that the workers of an admitted job need, once the job's state is running."""
+    """Return the settings that the workers of an admitted job need. The job's state must be running."""
     return Json(service.grant(name))
 
 

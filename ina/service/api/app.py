@@ -49,7 +49,7 @@ from ina.service.tokens import Person
 from ina.service.views import Kind, LogLine, Reload
 
 SMALL_BYTES = 1 << 14
-"""Request bodies up to this size are parsed in the event loop, larger ones in a thread."""
+"""Maximum size, in bytes, of request bodies that are parsed in the event loop; larger ones need a thread."""
 PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def app(
 
     Args:
         service: The service.
-        gate: Checks the authors of requests.
+        gate: Finds the author of each request, and checks the author's rights.
         hosts: Allowed names in the Host header (`guard.LOOPBACK`); None: any.
         reload: Reads the cluster file and the policies file again; None: the service has neither.
     """
@@ -104,11 +104,11 @@ def app(
 
 def _complain(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()):
-        _log.error("the history of memory has ended: %s", error, exc_info=error)
+        _log.error("the service no longer records which jobs hold which slots: %s", error, exc_info=error)
 
 
 class _CountingAnswers:
-    """ASGI middleware: counts answers by their status codes."""
+    """ASGI middleware that counts answers by status code."""
 
     def __init__(self, app: ASGIApp, *, answers: Counter[int]) -> None:
         self._app = app
@@ -145,7 +145,7 @@ async def submit(
         Header(
             alias="Idempotency-Key",
             max_length=200,
-            description="The same key again returns the same jobs, and adds none.",
+            description="A request that repeats an earlier key adds no jobs, and returns the earlier ones.",
         ),
     ] = "",
 ) -> Response:
@@ -317,7 +317,7 @@ async def cluster(request: Request, service: Serving, person: Asker) -> Response
 
 @_v1.get("/memory", response_model=views.MemoryView)
 async def memory(request: Request, service: Serving, person: Asker) -> Response:
-    """Return, for each switch, which jobs have held its slots since the service last started, and when."""
+    """Return which jobs have held which slots of each switch, and when, since the service's last start."""
     history: History = request.app.state.history
     return Json(history.view(person))
 
@@ -342,7 +342,7 @@ async def reallocate(
     person: Operator,
     job: Annotated[str, Query(description="Return only this job; memory is divided among all jobs.")] = "",
 ) -> Response:
-    """Divide the memory of the switches among jobs now; return the slots of each job, and the reason."""
+    """Divide the slots of the switches among jobs now; return the slots of each job, and the reason."""
     found = await service.reallocate(own(service, person, job).name if job else "", by=person.name)
     return Json({"at_s": service.now_s, "jobs": found})
 
@@ -361,7 +361,7 @@ async def reload(request: Request, _: Operator) -> Response:
 
 @_v1.get("/audit", response_model=views.AuditView)
 async def audit(service: Serving, person: Operator) -> Response:
-    """Compare the desired state with the state of switches and servers."""
+    """Return the differences between the desired and the actual state of switches and servers."""
     return Json(views.of_audit(await service.audit()))
 
 
@@ -370,7 +370,7 @@ async def audit(service: Serving, person: Operator) -> Response:
 
 @_v1.get("/quotas", response_model=views.QuotasView)
 async def quotas(service: Serving, person: Asker) -> Response:
-    """List the quotas, reservations and usage of all tenants, or of a submitter's own tenant."""
+    """List the quotas, reservations and usage of all tenants. Submitters get their own tenant's only."""
     states = [each for each in service.quotas() if person.owns(each.quota.tenant)]
     return Json({"quotas": [views.of_quota(each) for each in states]})
 
@@ -446,9 +446,10 @@ async def _decisions(
 
 
 def _may_see(service: Daemon, person: Person, decision: LogLine, left_out: Container[Kind]) -> bool:
-    """Return whether a person may see a decision: operators see all, others those on their jobs.
+    """Return whether a decision is shown to a person.
 
-    No person sees a decision of a kind in `left_out`.
+    Operators see all decisions, submitters the decisions about their own tenant's jobs. Decisions whose kind
+    is in `left_out` are not shown.
     """
     if decision.entry.event in left_out:
         return False
@@ -498,7 +499,7 @@ async def page() -> Response:
 
 @_open.get("/page/{name}", include_in_schema=False)
 async def part(name: str) -> Response:
-    """Return a module or a style sheet of the page."""
+    """Return a JavaScript module or a style sheet of the operator's page."""
     if name not in _FILES:
         raise Problem(404, f"the page has no part {name[:80]!r}")
     return FileResponse(PAGE / name)

@@ -1,4 +1,4 @@
-"""Common parts of routes: the author of a request, the service, parameters, and answers in JSON."""
+"""What the routes have in common: their parameters, the author of a request, and answers in JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ina.service.records import JobRecord
 from ina.service.tokens import Person
 
 MAX_PAGE = 1_000
-"""Largest number of jobs, or of lines of the log, in one answer."""
+"""Maximum number of jobs, or of lines of the log, in one answer."""
 
 
 class Json(Response):
@@ -27,14 +27,14 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Return the content as JSON; bytes are JSON already, and are not changed."""
+        """Convert `content` to JSON. Content of type bytes must be JSON already, and is not changed."""
         if isinstance(content, bytes):
             return content
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 async def service_of(request: Request) -> Daemon:
-    """Return the service. Raises Problem until the service is ready."""
+    """Return the service that answers a request. Raises Problem until the service is ready."""
     service: Daemon = request.app.state.service
     if service.ready:
         raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
@@ -75,16 +75,21 @@ After = Annotated[
     Query(
         ge=-MAX_PAGE,
         le=1 << 53,
-        description="Return only entries with a higher number; -N: return the latest N.",
+        description="Return only entries with a number above this one; -N: return the latest N entries.",
     ),
 ]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Maximum number of entries to return.")]
 Follow = Annotated[
     bool, Query(description="Answer with server-sent events: all past entries, then each new one.")
 ]
 Last = Annotated[
     int,
-    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: continue after this event."),
+    Header(
+        alias="Last-Event-ID",
+        ge=0,
+        le=1 << 53,
+        description="With follow: continue after the event with this id.",
+    ),
 ]
 
 
@@ -101,9 +106,13 @@ class Wanted(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     gpus: Number | None = Field(
-        default=None, description="Most GPUs in use by the tenant's jobs; further jobs wait. null: no limit."
+        default=None,
+        description="Maximum number of GPUs for the tenant's jobs; further jobs wait. null: no limit.",
     )
     per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
-        default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
+        default=None,
+        description="Maximum number of jobs that the tenant may submit in a minute. null: no limit.",
     )
-    reserved: Number = Field(default=0, description="GPUs that stay free for the tenant's jobs.")
+    reserved: Number = Field(
+        default=0, description="Number of GPUs that are kept free for the tenant's jobs."
+    )

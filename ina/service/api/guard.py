@@ -1,4 +1,4 @@
-"""Checks of every request before its route: Host, origin, size, time to arrive, and the user of its peer."""
+"""Checks before a route is called: limits on connections, and on a request's headers, size and duration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ina.service.api.problems import Problem
 MAX_BODY_BYTES = 16 << 20
 """Enough for 10,000 jobs."""
 BODY_S = 30.0
-"""Time within which a request's body must arrive."""
+"""Maximum time, in s, in which a request's body must arrive."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -41,12 +41,12 @@ _HEADERS = {
 
 
 class Guard:
-    """ASGI middleware around the application.
+    """ASGI middleware that refuses requests with a wrong Host header or origin, or too large a body.
 
     Args:
         app: The application that gets the accepted requests.
-        hosts: Allowed names in the Host header; None: any. On loopback, requests may need no token, and a web
-            page of another site could resolve its own name to 127.0.0.1 (DNS rebinding).
+        hosts: Allowed names in the Host header; None: any. The check protects a service on loopback, which
+            may need no token, from DNS rebinding: a web page whose own name resolves to 127.0.0.1.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
@@ -54,7 +54,7 @@ class Guard:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or pass it on."""
+        """Answer the request with a problem document, or pass it on to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -75,7 +75,7 @@ class Guard:
         await self._app(scope, _replaying(body, receive), sending)
 
     def _check(self, scope: Scope) -> None:
-        """Raise Problem for a wrong Host header, and for a change requested by a page of another site."""
+        """Raise Problem for a wrong Host header, and if a web page of another site requests a change."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._hosts is not None and (name := _name(host)) not in self._hosts:
@@ -105,7 +105,7 @@ def _name(host: str) -> str:
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
-    """Return the whole body. Raises Problem for one that is too large or too slow."""
+    """Receive and return the request's body. Raises Problem if it is too large, or arrives too slowly."""
     told = Headers(scope=scope).get("content-length", "")
     too_large = Problem(
         413, f"the body is too large: want at most {MAX_BODY_BYTES} bytes", headers={"Connection": "close"}
@@ -129,7 +129,10 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that first returns the body, which was read already, then what follows it."""
+    """Return a replacement of `receive` for the application.
+
+    Its first call returns the body, which has been read already; later calls call `receive`.
+    """
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -140,22 +143,23 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 Place = tuple[str, int]
 PER_PEER = 128
-"""Most connections at once from one user of this machine, or from one other machine."""
+"""Maximum number of simultaneous connections from one user of this machine, or from one other machine."""
 MOST = 1024
-"""Most connections at once in all, or half of this process's file descriptors if that is less."""
+"""Maximum number of simultaneous connections, or half of this process's file descriptors if that is less."""
 RESERVED = 64
-"""Connections reserved for root and the controller's own user."""
+"""Number of connections, of `MOST`, that are reserved for root and the controller's own user."""
 UNASKED = 32
-"""Number of connections up to which users are not looked up, which takes time."""
+"""Number of simultaneous connections up to which all are accepted. Only above it, the user of each new
+connection is looked up, which takes time."""
 
 
 class Peer:
-    """The other end of a connection: the user is looked up once per connection, not with each request.
+    """The other end of a connection. Its user is looked up once per connection, not for each request.
 
     Args:
-        client: The address of the other end; None: none.
-        server: The address of this end; without a port it is a Unix socket, which admits only its owner and
-            root.
+        client: The address of the other end; None: it has none.
+        server: The address of this end; None in place of a port: it is a Unix socket, to which only its owner
+            and root can connect.
     """
 
     def __init__(self, client: Place | None, server: tuple[str, int | None] | None) -> None:
@@ -174,9 +178,10 @@ class Peer:
 
 
 class Listener(socket.socket):
-    """A listening TCP socket; sends `refusal` to a peer with too many connections, and drops the connection.
+    """A listening TCP socket that limits connections.
 
-    Connections are counted before TLS and before any byte of a request, for these may never arrive.
+    It sends `refusal` on a connection above a limit, and closes the connection. It counts connections as soon
+    as they are accepted, because a client may never send a TLS handshake or a request.
     """
 
     refusal = b""
@@ -188,7 +193,10 @@ class Listener(socket.socket):
         self._taken: list[tuple[socket.socket, object]] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection. Raises ConnectionAbortedError for one above the limit."""
+        """Accept a connection; return its socket and the client's address.
+
+        Raises ConnectionAbortedError if the connection is above a limit, and was refused.
+        """
         connection, client = super().accept()
         self._taken = [each for each in self._taken if each[0].fileno() >= 0]
         if len(self._taken) < UNASKED:
@@ -212,8 +220,8 @@ class Listener(socket.socket):
 def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> int | None:
     """Return the ID of the user whose socket connects `client` to `server`; None: unknown.
 
-    The kernel lists all TCP sockets of this machine with their users (proc_pid_net(5)), so the list contains
-    both ends of a connection on loopback. O(connections of the machine).
+    Both ends must be on this machine. The user is found in the kernel's list of the machine's TCP sockets
+    (proc_pid_net(5)), in O(connections of the machine).
     """
     try:
         table = "tcp6" if ":" in client[0] else "tcp"
@@ -229,7 +237,7 @@ def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> in
 
 
 def _written(place: Place) -> str:
-    """Return an address in the form of /proc/net/tcp: hexadecimal, words in the machine's byte order.
+    """Return a host and a port in the form of /proc/net/tcp: in hexadecimal, the host in host byte order.
 
     >>> _written(("127.0.0.1", 80)) if sys.byteorder == "little" else "0100007F:0050"
     '0100007F:0050'

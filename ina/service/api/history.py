@@ -16,13 +16,14 @@ from ina.service.tokens import Person
 from ina.service.views import MemoryView, MomentView, ShareView, hidden
 
 MOST = 100_000
-"""Number of shares kept, over all switches; the oldest are removed."""
+"""Maximum number of entries in `History`, over all switches. An entry is one job's slots at one time; the
+oldest entries are removed."""
 EVERY_S = 1.0
-"""Interval at which changes are recorded."""
+"""Minimum interval, in s, between two records of the history."""
 
 
 class History:
-    """The history of how switches' slots were divided among jobs: each division with its beginning."""
+    """Records which jobs held which slots of each switch, with the time of each change."""
 
     def __init__(self, service: Daemon, most: int = MOST) -> None:
         self._service = service
@@ -32,7 +33,7 @@ class History:
         self._since_s = service.now_s
 
     def sample(self) -> None:
-        """Record the division of each switch's slots if it has changed since the last record."""
+        """Record which jobs hold which slots of each switch, if that has changed since the last record."""
         now_s = self._service.now_s
         for switch in self._service.switches():
             moments = self._moments.setdefault(switch["name"], deque())
@@ -47,7 +48,7 @@ class History:
             self._since_s = max(self._since_s, longest[0]["at_s"])
 
     async def follow(self) -> None:
-        """Record all changes, forever."""
+        """Record changes after each decision of the service, until cancelled."""
         after = 0
         while True:
             self.sample()
@@ -77,7 +78,8 @@ class History:
 
 
 FRESH_S = 1.0
-"""Time for which an answer may be repeated: progress and estimates change without an event."""
+"""Maximum age, in s, of an answer that is repeated. Even without an event an answer becomes outdated, because
+jobs' progress and estimates change."""
 MOST_KEPT = 16
 """Number of answers kept."""
 
@@ -89,7 +91,10 @@ class _KeptAnswer(NamedTuple):
 
 
 class Shared:
-    """Repeats recent answers to the same requests until the service's state changes, at most `FRESH_S`."""
+    """Stores recent answers, and repeats them for the same requests.
+
+    An answer is repeated until the service's state changes, and no longer than `FRESH_S`.
+    """
 
     def __init__(self, service: Daemon, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._service = service
@@ -97,7 +102,7 @@ class Shared:
         self._answers: dict[tuple[Person, str, str], _KeptAnswer] = {}
 
     def answer(self, request: Request, person: Person, make: Callable[[], object]) -> Json:
-        """Answer with the result of `make`, or with a recent answer to the same person's same request."""
+        """Return a recent answer to the same request of the same person, or else the result of `make`."""
         key = person, request.url.path, request.url.query
         changes, now_s = self._service.changes, self._clock_s()
         known = self._answers.get(key)

@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def render(service: Daemon, *, streams: int, answers: Mapping[int, int]) -> str:
-    """Return all current metrics.
+    """Return the current values of all metrics, in the text format of Prometheus.
 
     `streams` is the number of open streams, and `answers` the number of answers so far by status code.
     """

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): the status codes of errors, and the refusals in the OpenAPI schema."""
+"""Problem documents (RFC 9457): converts errors to answers with status codes, and lists these for OpenAPI."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _TITLES: Mapping[int, str] = {
 
 
 class Problem(Exception):
-    """A refused request.
+    """A refusal of a request.
 
     Attributes:
-        status: The status code.
+        status: The HTTP status code.
         detail: The error, the wrong value, and the valid values.
         pointer: JSON pointer to the wrong value in the body (RFC 6901); None: it is not in the body.
         parameter: Name of the wrong query parameter or header; None: none.
-        headers: Further headers of the answer.
+        headers: Headers of the answer besides its content type.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Problem(Exception):
         self.headers = headers
 
     def response(self) -> Response:
-        """Return the problem as an answer."""
+        """Return the HTTP response that has the problem document."""
         found: dict[str, object] = {
             "type": "about:blank",
             "title": _TITLES.get(self.status, "It cannot be done"),
@@ -83,7 +83,7 @@ class Problem(Exception):
         return Response(text, self.status, headers=self.headers, media_type=TYPE)
 
     def written(self) -> bytes:
-        """Return the answer as bytes of HTTP/1.1, after which the connection is closed."""
+        """Return the response as bytes of HTTP/1.1; its headers announce that the connection is closed."""
         answer = self.response()
         answer.headers["Connection"] = "close"
         head = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}"]
@@ -92,7 +92,7 @@ class Problem(Exception):
 
 
 def pointer(where: tuple[str | int, ...]) -> str:
-    """Return the path of a value as a JSON pointer.
+    """Convert the path of a value in a JSON document to a JSON pointer.
 
     >>> pointer(("jobs", 0, "a/b"))
     '/jobs/0/a~1b'
@@ -101,7 +101,7 @@ def pointer(where: tuple[str | int, ...]) -> str:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return the problem document of an error; for an unexpected error it has no details."""
+    """Convert an error to a problem document, without details if the error is unexpected."""
     match error:
         case Problem():
             return error
@@ -156,7 +156,7 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """Return the methods of a resource, from all of its routes."""
+    """Return the HTTP methods that the resource of a request supports, from all of its routes."""
     return {
         method
         for route in request.app.state.routes
@@ -166,16 +166,16 @@ def _methods(request: Request) -> set[str]:
 
 
 def register(app: FastAPI) -> None:
-    """Answer all errors of an application with problem documents."""
+    """Register handlers with an application that answer all errors with problem documents."""
     for kind in (Problem, BadSpec, ServiceError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
 
 
 MAX_JOBS = 10_000
-"""Most jobs in one request."""
+"""Maximum number of jobs in one request."""
 MAX_RANKS = MAX_WORKERS
 NAME = r"^[A-Za-z0-9][\w.-]{0,199}$"
-"""Pattern of the name of an external job."""
+"""Pattern of the name of an external job, which is a job whose workers another launcher starts."""
 
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
@@ -212,7 +212,10 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def refusals(*more: int) -> Responses:
-    """Return the OpenAPI descriptions of every operation's refusals, and of the status codes `more`."""
+    """Return the OpenAPI descriptions of refusals, by status code.
+
+    They are the refusals that every operation may answer with, and those with the status codes `more`.
+    """
     content = {TYPE: {"schema": _PROBLEM}}
     return {
         status: {"description": _MEANINGS[status], "content": content} for status in sorted({*_EVERY, *more})

@@ -1,4 +1,4 @@
-"""Server-sent events, written only as fast as the client reads, and the output of ranks, in pieces."""
+"""Server-sent events, sent only as fast as the client reads them, and pieces of the output of ranks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,28 @@ from ina.service.api.problems import Problem
 from ina.service.views import LogView
 
 BEAT_S = 15.0
-"""Time without an event after which an empty comment is sent: proxies close silent connections."""
+"""Time, in s, without an event after which an empty comment is sent, because proxies close silent
+connections."""
 SLOW_S = 30.0
-"""Time after which a client that reads nothing is disconnected."""
+"""Time, in s, after which a client that reads nothing is disconnected."""
 MAX_STREAMS = 256
 
 
 def event(kind: str, data: object, number: int | None = None) -> bytes:
-    """Return an event; a client sends `number` as ``Last-Event-ID`` to continue after this event."""
+    """Return a server-sent event as bytes.
+
+    Args:
+        kind: The event's type.
+        data: The event's data, sent as JSON.
+        number: The event's id. A client that sends it as ``Last-Event-ID`` continues after this event. None:
+            the event has no id.
+    """
     numbered = "" if number is None else f"id: {number}\n"
     return f"{numbered}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 class Streams:
-    """The number of open streams, and its limit."""
+    """Counts and limits the open streams."""
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
         self.open = 0
@@ -36,7 +44,7 @@ class Streams:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Count a stream while it is open."""
+        """Count a stream as open while the context lasts."""
         self.open += 1
         try:
             yield
@@ -52,9 +60,9 @@ class Streams:
 
 
 class EventStream(Response):
-    """An answer that streams events, until there are no more or the client has disconnected.
+    """A response that sends events until `events` ends or the client disconnects.
 
-    Only one event at a time is in memory: `events` yields the next event once the last one is written.
+    Only one event at a time is in memory: the next event is requested once the previous one is sent.
     """
 
     media_type = "text/event-stream"
@@ -112,7 +120,7 @@ class EventStream(Response):
 
 
 async def _next(events: AsyncGenerator[bytes, None]) -> bytes:
-    """Return the next event, or b"" once the events have ended."""
+    """Return the next of `events`; b"" once they have ended."""
     return await anext(events, b"")
 
 
@@ -123,15 +131,15 @@ async def _left(receive: Receive) -> None:
 
 
 MOST_BYTES = 1 << 16
-"""Largest size of a piece in bytes."""
+"""Maximum size of a piece of a rank's output, in bytes."""
 POLL_S = 0.25
 
 
 def piece(path: Path, offset: int, most: int = MOST_BYTES) -> LogView:
-    """Return a piece of a file, from byte `offset` on; a negative offset counts from the end.
+    """Return a piece of a file, of at most `most` bytes, from byte `offset` on.
 
-    A character of several bytes is never cut; bytes that are not UTF-8 are replaced. A file that does not
-    exist yet is empty.
+    A negative offset counts from the end of the file. A character of several bytes is never cut; bytes that
+    are not UTF-8 are replaced. A file that does not exist yet counts as empty.
     """
     try:
         with path.open("rb") as file:
@@ -159,13 +167,13 @@ def _whole(data: bytes) -> bytes:
 async def following(
     path: Path, offset: int, over: Callable[[], bool], *, poll_s: float = POLL_S
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the pieces of a file as events, until the job is over and the file is read to its end.
+    """Yield pieces of a file with a job's output as events, until the job is over and all is read.
 
     Args:
         path: The file.
         offset: The first byte.
-        over: Returns whether the job is over, so that the file is complete.
-        poll_s: Interval at which the file is read.
+        over: Returns whether the job is over; the file is then complete.
+        poll_s: Interval, in s, at which the file is read.
     """
     while True:
         ended = over()  # called before the file is read, so that the last output is not missed

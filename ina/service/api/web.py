@@ -26,22 +26,26 @@ from ina.service.tokens import Tokens
 from ina.service.views import Reload
 
 _STOP_S = 2
-"""Time for which open requests may continue after the service has begun to end."""
+"""Maximum time, in s, for open requests to complete after the service has begun to end."""
 _SILENT_MS = 60_000
-"""Time after which the kernel closes a connection whose client reads nothing."""
+"""Time, in ms, after which the kernel closes a connection whose client reads nothing."""
 _BACKLOG = 256
-"""Number of connections that the kernel queues until they are accepted."""
+"""Maximum number of connections that the kernel queues until they are accepted."""
 HEAD_S = 10.0
-"""Time within which a request's head, or a TLS handshake, must arrive."""
+"""Maximum time, in s, in which a request's head must arrive, or a TLS handshake must be complete."""
 HEAD_BYTES = 64 << 10
 _PIECE_BYTES = 4 << 10
 _LINGER_S = 1.0
-"""Time for which a refused connection stays open: closed earlier, it could lose the answer."""
+"""Time, in s, for which a connection stays open after a refusal. If it were closed earlier, the client might
+not receive the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address to listen at: the path of a Unix socket, or a host and a port; port 0: any free port."""
+    """An address at which the service listens: the path of a Unix socket, or a host and a port.
+
+    Port 0 means any free port.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -118,22 +122,26 @@ def _unix(path: Path) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Files in PEM: a certificate with its signers' certificates, and its private key."""
+    """PEM files for TLS.
+
+    `certificate` has the certificate and the certificates of its signers; `key` has its private key.
+    """
 
     certificate: Path
     key: Path
 
 
 class _BoundedConnection(H11Protocol):
-    """A connection that adds its `Peer` to the ASGI scope of each request, as ``state["peer"]``.
+    """An HTTP connection with a limit on the time in which the head of a request must arrive (`HEAD_S`).
 
-    The head of a request must arrive within `HEAD_S`. Bytes that are no request get a problem document.
+    The ASGI scope of each request has the connection's `Peer` as ``state["peer"]``. Bytes that are not a
+    request are answered with a problem document.
     """
 
     _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection."""
+        """Start to serve a new connection, and limit the time until its first request's head is complete."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "peer": Peer(self.client, self.server)}
         self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_S, self._late)
@@ -151,12 +159,12 @@ class _BoundedConnection(H11Protocol):
             self._head = self.loop.call_later(HEAD_S, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record the end of the connection."""
+        """Handle the end of the connection: cancel the limit on the time for a request's head."""
         self._whole()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no request; uvicorn calls this while it handles an error of h11."""
+        """Answer bytes that are not a valid request; uvicorn calls this while it handles an error of h11."""
         error = sys.exc_info()[1]
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(
@@ -189,7 +197,7 @@ class _BoundedConnection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A web server that handles no signals, and sets an event once it listens."""
+    """A web server that leaves signals to its caller, and sets the event `listening` once it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -198,7 +206,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture no signals."""
+        """Install no signal handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -220,7 +228,10 @@ class _Server(uvicorn.Server):
         self.listening.set()
 
     async def main_loop(self) -> None:
-        """Do uvicorn's periodic work once a second while idle, not ten times, until the server must end."""
+        """Do uvicorn's periodic work until the server must end.
+
+        An idle server does it once per second, where uvicorn does it ten times.
+        """
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -242,7 +253,7 @@ async def speaking(
         service: The service.
         address: The address to listen at.
         tokens: The tokens that are accepted.
-        certificate: For TLS; None: plain HTTP.
+        certificate: The certificate for TLS; None: plain HTTP.
         reload: Reads the cluster file and the policies file again; None: the service has neither.
 
     Raises BadSpec if other machines could connect without TLS or without tokens, and OSError if the address

@@ -41,7 +41,7 @@ def test_a_job_waits_for_its_tenants_quota_and_goes_on_when_there_is_room(tmp_pa
         submit(ledger, "other", "b")
         ledger.decide()
         assert [*ledger.core.jobs] == ["one", "two", "other"]
-        assert ledger.quotas.waits("three") == "tenant a: 4 of 4 GPUs in use, needs 2"
+        assert ledger.quotas.waits("three") == "tenant a: 4 of 4 GPUs are in use; the job needs 2"
         ledger.record([Cancelled(ledger.now_s, "three", "by its owner")])
         assert ledger.left == {"three": ("cancelled", "by its owner")}
         ledger.record([Ended(ledger.now_s, "one")])
@@ -76,7 +76,9 @@ def test_what_is_reserved_is_left_free_by_others() -> None:
     quotas = Quotas(8, {"a": Quota("a", reserved=4)})
     assert quotas.take("b1", "b", 4) == ""
     why = quotas.take("b2", "b", 2)
-    assert why == "4 of 8 GPUs are reserved for other tenants, and 4 of the other 4 in use; needs 2"
+    assert (
+        why == "4 of 8 GPUs are reserved for other tenants, and 4 of the other 4 are in use; the job needs 2"
+    )
     assert quotas.take("a1", "a", 4) == ""
     assert quotas.never("b", 5) == "tenant b may use 4 GPUs; the job needs 5"
     assert quotas.end("b1") == ["b2"]

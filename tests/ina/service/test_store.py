@@ -370,7 +370,7 @@ async def test_after_a_restore_what_runs_goes_on_and_nothing_is_done_twice(serve
     await served.again(meanwhile=lambda: recovery.restore(backup, served.folder))
     found = {each.name: (each.state, each.reason) for each in served.daemon.records()}
     assert found["goes on"][0] == "running"
-    for name, how in (("done since", "it was running"), ("later", "it has run since")):
+    for name, how in (("done since", "the job was running then"), ("later", "the job has run since")):
         assert found[name][0] == "failed"
         assert how in found[name][1], found
         assert "ina retry" in found[name][1], found
