@@ -85,7 +85,7 @@ class Driver:
         if window.complete:
             self.busy = False
             self.done += 1
-            window.state.let_go()
+            window.state.release_arrays()
         elif window.ranks_disagree:
             raise RanksDisagree(
                 "ranks disagree on shape, dtype, operation, layer, name, blocking or asynchronous call, "

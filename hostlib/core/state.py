@@ -578,7 +578,7 @@ class CoreState:
         self.struct.input = address = _address(source)
         self.struct.output = address if target is source else _address(target)
 
-    def let_go(self) -> None:
+    def release_arrays(self) -> None:
         """Release the arrays of a complete collective."""
         self.input = self.output = _NO_ARRAY
         self.struct.input = self.struct.output = 0

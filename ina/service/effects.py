@@ -314,7 +314,7 @@ class Effects:
         await self._blocking.switches(lambda: self._remove(hold.admissions.values()))
         fault_point("removed")
         await self._fallback_jobs.serve(hold)
-        ledger.let_go(number)
+        ledger.remove_hold(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
         fault_point("forgotten")
         del ledger.holds[number]  # last, as a run of this number may start from now on

@@ -269,7 +269,7 @@ class Ledger:
             for name, value in thawed(body).items():
                 setattr(self, name, value)
         for row in self._store.events(self._frozen_at):
-            self._take_in(row.body)
+            self._apply(row.body)
         self.recovered_s = self.core.now_s
         assert self.core.log is not None
         self.recovered_lines = self.core.log.counts.total()
@@ -308,7 +308,7 @@ class Ledger:
         fault_point("recorded")
         self._last = numbers[-1]
         for body in bodies:
-            self._take_in(body)
+            self._apply(body)
         self.woken.set()
 
     @property
@@ -410,7 +410,7 @@ class Ledger:
         rows = [(said[name].number, said[name].called, record) for name, record in archived.items()]
         self._last = self._store.archive(at_s, body, rows)
         fault_point("recorded")
-        self._take_in(body)
+        self._apply(body)
 
     def stray_logs(self) -> list[Path]:
         """Return the folders with output of ranks whose jobs have been archived."""
@@ -459,7 +459,7 @@ class Ledger:
         body = {"event": {"kind": kind, "at_s": self.now_s}, **what}
         (self._last,) = self._store.append([(self.now_s, body)])
         fault_point("recorded")
-        self._take_in(body)
+        self._apply(body)
         self.woken.set()
 
     def decide(self) -> None:
@@ -474,7 +474,7 @@ class Ledger:
         while self.trouble or self.core.next_s <= self.now_s:
             self.record([Tick(self.now_s)])  # also after a failed write, to see whether writes succeed again
 
-    def _take_in(self, body: Mapping[str, Any]) -> None:
+    def _apply(self, body: Mapping[str, Any]) -> None:
         """Apply a stored event to the ledger and its core."""
         self._desired = self._due = None
         self.stirred = True
@@ -631,10 +631,10 @@ class Ledger:
             self._store.hold({number: plain(replace(self.holds[number], busy=False)) for number in numbers})
         fault_point("kept")
 
-    def let_go(self, number: int) -> None:
+    def remove_hold(self, number: int) -> None:
         """Remove a held run from the store. Raises StoreError."""
         if self._store.kept:
-            self._store.let_go(number)
+            self._store.remove_hold(number)
         fault_point("let go")
 
     @property

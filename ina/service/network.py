@@ -283,7 +283,7 @@ class Network:
             )
             fault_point("forwards")
             self._adjusted[name] = wiring, revision
-        self._let_go(left - {name for each in admissions for name in each.switches})
+        self._disconnect(left - {name for each in admissions for name in each.switches})
         return report
 
     def _follow(self, wiring: Wiring, held: Collection[str] = ()) -> None:
@@ -297,14 +297,14 @@ class Network:
         wanted |= {name: wiring.left.get(name, "") for name in held if name not in wanted}
         for name, address in wanted.items():
             if self._at.get(name) != address:
-                self._let_go([name] if name in self._at else [])
+                self._disconnect([name] if name in self._at else [])
                 controller = self._connect(name, address)
                 controller.owner = self._owner
                 self._fleet.add(name, controller)
                 self._at[name] = address
         self._followed = wiring
 
-    def _let_go(self, names: Iterable[str]) -> None:
+    def _disconnect(self, names: Iterable[str]) -> None:
         for name in names:
             self._fleet.drop(name).close()
             del self._at[name]

@@ -376,7 +376,7 @@ class Store:
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)
         self._witness(self._last)
 
-    def let_go(self, run: int) -> None:
+    def remove_hold(self, run: int) -> None:
         """Remove the hold of a run. Raises StoreError."""
         with self._errors():
             self._database.execute("DELETE FROM holds WHERE run = ?", (run,))

@@ -21,7 +21,7 @@ OUTSIDE = {
     "service/ledger.py": {
         "_store.append",
         "_store.hold",
-        "_store.let_go",
+        "_store.remove_hold",
         "_store.snapshot",
         "_store.sync",
         "_store.archive",

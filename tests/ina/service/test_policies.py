@@ -223,7 +223,7 @@ def test_a_start_from_a_snapshot_decides_as_one_from_all_events(policy: str, tmp
     with Store(tmp_path) as store:
         taken = []
         again = ledger_of(store, policies)
-        again._take_in, take_in = lambda body: (taken.append(body), take_in(body)), again._take_in  # type: ignore[method-assign]
+        again._apply, take_in = lambda body: (taken.append(body), take_in(body)), again._apply  # type: ignore[method-assign]
         again.recover()
         assert len(taken) < len(list(store.events())), "not all events were replayed"
         again.core.handle(Tick(1000.0))

@@ -66,7 +66,7 @@ def test_schedules_that_found_a_mistake(seed: int) -> None:
 
 
 def test_a_schedule_notices_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Store, "let_go", lambda store, run: None)
+    monkeypatch.setattr(Store, "remove_hold", lambda store, run: None)
     with pytest.raises(Wrong, match="left in the store"):
         play(0)
 

@@ -26,7 +26,7 @@ def test_events_and_holds_are_there_again(tmp_path: Path) -> None:
         assert store.append([(1.0, {"kind": "a"}), (2.0, {"kind": "b"})]) == [1, 2]
         store.hold({7: {"stage": "running"}})
         store.hold({7: {"stage": "stopping"}, 8: {}})
-        store.let_go(8)
+        store.remove_hold(8)
         assert store.fact("began", "5") == "5"
     with Store(tmp_path / "state") as store:
         assert [(row.seq, row.body["kind"]) for row in store.events()] == [(1, "a"), (2, "b")]
