@@ -193,7 +193,7 @@ def _json(path: Path, text: str, program: ir.Program) -> _Read:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise RuntimeFileError(f"{path} is not JSON: {error}") from error
+        raise RuntimeFileError(f"{path}: the file is not JSON: {error}") from error
     if not isinstance(document, dict) or not _KINDS.keys() & document.keys():
         raise RuntimeFileError(f"{path}: want an object with {', '.join(_KINDS)}")
     for kind, read in _KINDS.items():
