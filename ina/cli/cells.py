@@ -228,9 +228,9 @@ def _list_registers(cells: CellReader, switch: str) -> Reply:
 
 
 def _kind(register: Register) -> tuple[str, int, int]:
-    """Return a register's name without the number at its end, its number of cells, and the bits of a cell.
+    """Return a register's name without the number at its end, its number of cells, and the bits per cell.
 
-    Registers for which all three are equal, such as the registers of all lanes, are one row of the list.
+    The list has one row for all registers with the same three values, such as one register for each lane.
     """
     return re.sub(r"\d+$", "", register.name), register.size, register.bits
 

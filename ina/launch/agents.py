@@ -70,7 +70,9 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
 
 class Agent:
-    """Sends messages to the agent of one machine, and stores its messages; in the process that started it.
+    """Sends messages to the agent of one machine, and stores the agent's messages.
+
+    An object of this class is in the process that started the agent.
 
     The subclasses `LaunchedAgent` and `RayAgent` start agents in different ways.
     """

@@ -30,7 +30,10 @@ class PortSwitch(Protocol):
 
 
 class Hosts(ABC):
-    """The hosts on which workers run. Here they are this machine; subclasses describe other hosts."""
+    """The hosts on which workers run.
+
+    The methods of this class are for workers on this machine. Subclasses override them for other hosts.
+    """
 
     @property
     def group_host(self) -> str | None:

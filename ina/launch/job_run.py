@@ -1,4 +1,7 @@
-"""Runs an admitted job: starts its workers, or serves workers that another launcher starts, to their end."""
+"""Runs an admitted job until all of its workers have ended.
+
+Starts the workers, or serves workers that another launcher starts.
+"""
 
 from __future__ import annotations
 

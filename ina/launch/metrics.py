@@ -56,7 +56,7 @@ def total(jobs: Iterable[Metrics]) -> dict[str, float]:
 
 
 def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
-    """Return, for each switch, the number of all jobs' packets by outcome, as metrics."""
+    """Return, by switch, the metrics that count packets by outcome, summed over all jobs."""
     counts: dict[str, dict[str, float]] = {}
     for job in jobs:
         for switch, outcomes in job.switches.items():

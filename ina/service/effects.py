@@ -96,8 +96,8 @@ class Effects:
         a number starts only afterwards."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
-        """By run, the last sent maximum number of packets in flight of each job; empty after a restart, so
-        that all are sent again."""
+        """By run, the maximum number of packets in flight that was last sent to each of the run's jobs. It is
+        empty after a restart of the daemon, which therefore sends all maxima again."""
 
     @property
     def next_s(self) -> float:
@@ -178,9 +178,9 @@ class Effects:
         task.add_done_callback(self._tasks.discard)
 
     async def clear(self, number: int) -> None:
-        """End a run that is not in the held state, and remove its files; retry until this succeeds.
+        """End a run of an earlier controller, and remove the run's files; retry until this succeeds.
 
-        An earlier controller has left such a run.
+        The run is not one of the held runs.
         """
         after_s = BACK_OFF_S[0]
         self._clearing.add(number)
@@ -320,7 +320,10 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Record a restart of the workers of those jobs that continue in the same run, with another tree."""
+        """Record that the workers of a run's jobs are restarted in the same run, with another tree.
+
+        Record this only for jobs whose workers have not ended, and that the core still wants in the run.
+        """
         ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
         going = hold.admissions.keys() - hold.over

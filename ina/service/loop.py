@@ -145,7 +145,7 @@ class ServiceLoop:
 
     @property
     def next_s(self) -> float:
-        """Time of the loop's next work if there is no event before, in s on the service's clock."""
+        """Time, in s on the service's clock, until which the loop may wait for an event."""
         parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
         return min(self._ledger.core.next_s, self._ledger.due_s, *(each.next_s for each in parts))
 

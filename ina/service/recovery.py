@@ -195,7 +195,8 @@ def _opened(
 ) -> Iterator[tuple[Path, Store]]:
     """Copy the state's file `source` into the temporary folder `beside`; yield the copy's path and its store.
 
-    With `witness`, the state's witness, the copy must have all events up to the one that the witness names.
+    If `witness`, the state's witness, is given, the copy must have the event that the witness names, and all
+    events before it. Raises StoreError.
     """
     shutil.rmtree(beside, ignore_errors=True)
     try:
