@@ -156,7 +156,10 @@ def _list_counters(cells: CellReader, switch: str) -> Reply:
 
 
 def _meaning(counter: Counter, each: CounterReading) -> dict[str, int | str]:
-    """Return the row (of a job) and the outcome that a cell of the counter `OUTCOMES` counts; else {}."""
+    """Return the job's row and the outcome of packets that a cell of the counter `OUTCOMES` counts.
+
+    Return {} for other counters.
+    """
     if counter.name != names.OUTCOMES or not isinstance(each.at, int):
         return {}
     row, column = divmod(each.at, COLUMNS)

@@ -294,7 +294,7 @@ class RemoteWorkers(RunningWorkers):
         """
         super().__init__(len(environments), rendezvous)
         self.lost: dict[str, str] = {}
-        """By name of each lost machine, the reason; the ranks of lost machines count as failed."""
+        """By name of each lost machine, why it is lost; the ranks of lost machines count as failed."""
         self._agents = agents
         self._machines = machines
         self._alive_s = self._looked_s = time.monotonic()

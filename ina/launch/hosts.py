@@ -101,7 +101,7 @@ class Hosts(ABC):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """By name of each lost machine, the reason; the workers of lost machines count as failed."""
+        """By name of each lost machine, why it is lost; the workers of lost machines count as failed."""
         return {}
 
     def strangers(self) -> int:

@@ -84,7 +84,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
-    """Return the `JobRun` that runs the job `spec` of an order, with the admission in the order."""
+    """Return the `JobRun` of the job `spec`, with the job's admission that `order` contains."""
     tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)

@@ -199,7 +199,7 @@ class SlurmRuns(RunFolders):
         return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the reason for each server that Slurm cannot use, by the server's name."""
+        """Return the names of the servers that Slurm cannot use, each with the reason."""
         nodes, found = self._view.nodes, {}
         for server in self._cluster.servers_for("worker"):
             node = nodes.get(server)

@@ -48,7 +48,8 @@ _log = logging.getLogger(__name__)
 class Trouble:
     """A failed effect.
 
-    `why` is its error, `again_s` the time of the next attempt, and `after_s` the time between both attempts.
+    `why` is the error of the failed attempt, `again_s` the time of the next attempt, and `after_s` the time
+    between these two attempts, in s.
     """
 
     why: str
@@ -142,7 +143,7 @@ class Effects:
         ledger.stirred = bool(found)  # to find a failed step again
 
     def _tell_granted(self) -> None:
-        """Send the runners the maximum numbers of their jobs' packets in flight that have changed."""
+        """Send each runner the maximum numbers of packets in flight of its jobs, if these have changed."""
         holds = self._ledger.holds
         self._granted = {number: told for number, told in self._granted.items() if number in holds}
         for number, hold in holds.items():
@@ -226,7 +227,7 @@ class Effects:
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
 
-        It is the lowest port above `INA_UDP_PORT` that no other job uses on that server.
+        Each port is the lowest port above `INA_UDP_PORT` that no other job uses on that server.
         """
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():

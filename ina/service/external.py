@@ -142,7 +142,7 @@ class ExternalRuns:
         return "" if self._has(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the reason for each server that the engine cannot use, by the server's name."""
+        """Return the names of the servers that the engine cannot use, each with the reason."""
         return self._own.gone()
 
     def change_cluster(self, cluster: Topology) -> None:

@@ -1,9 +1,9 @@
 """The switches of a fabric (`ina.switches.fabric`), for a service inside one command such as ``ina run``.
 
 Each job is admitted to the switches, and registered there. While the job runs, this process renews its
-registration and its lease. So other programs can read from a switch which process each job belongs to, and
-how far it is; and a job can be removed if its process has died. At the job's end, the switches' counters of
-its packets are read, and the job is removed.
+registration and its lease. So other programs can read each job's process and progress from a switch, and can
+remove a job whose process has died. When a job ends, this process reads the switches' counters of the job's
+packets, and removes the job.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class FabricNetwork(Network):
 
     @property
     def check_s(self) -> float:
-        """Interval, in s, at which processes are checked. Workers of an ended process wait until then."""
+        """Interval, in s, at which the processes of switches and of the fallback server are checked."""
         return CHECK_S
 
     def admit(
@@ -242,7 +242,7 @@ class FabricNetwork(Network):
     def _may_find_room(self, error: Exception) -> bool:
         """Return whether slots may become free, because processes of jobs on the switches may have died.
 
-        The first time, also log a warning with `error`, which is why a job could not be admitted.
+        The first time, also log a warning with `error`, the reason why a job could not be admitted.
         """
         lease_wait_s = self._fleet.lease_wait_s()
         self._waiting = lease_wait_s is not None

@@ -130,8 +130,8 @@ class Ledger:
 
         Args:
             store: The store of events, holds and snapshots.
-            topology: The cluster. If the store has another one, `recover` replaces that by this one.
-            policies: The policies. If the store has others, `recover` replaces them by these.
+            topology: The cluster. If the store has another cluster, `recover` replaces the stored cluster.
+            policies: The policies. If the store has other policies, `recover` replaces the stored policies.
             clock: The service's clock.
             snapshot_events: Number of events after which a snapshot is stored.
             retention: How many ended jobs are kept, and how long; None: the default of `Retention`.
@@ -318,7 +318,7 @@ class Ledger:
     def restored(self) -> bool:
         """Whether the state was restored from a copy, and its latest events may be missing.
 
-        See `ina.service.recovery`. It is False again after `since_restored`.
+        See `ina.service.recovery`. The value is False again after `since_restored`.
         """
         return bool(self._store.fact(RESTORED))
 

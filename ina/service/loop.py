@@ -37,7 +37,7 @@ REST = 3.0
 """Duration of the pause after an iteration of the loop, as a multiple of the iteration's duration. Events
 that arrive in the pause are handled together."""
 LONGEST_REST_S = 0.1
-"""Maximum duration, in s, of that pause."""
+"""Maximum duration, in s, of the pause after an iteration of the loop."""
 STORE_S = 2.0
 """Time, in s, until a failed write to the store is retried."""
 

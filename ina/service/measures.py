@@ -38,8 +38,8 @@ MISSED = ("collided", "bypassed")
 class PacketCount:
     """Counts of a job at one time.
 
-    `packets` is the number of its packets that its switches have received, `missed` how many of these found
-    no slot, and `done` its number of iterations.
+    `packets` is the number of the job's packets that the job's switches have received. `missed` is the number
+    of these packets that found no slot. `done` is the number of iterations that the job has completed.
     """
 
     packets: int
