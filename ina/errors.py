@@ -12,7 +12,7 @@ ServiceError
 ├── StoreError         the folder with the controller's state cannot be used
 ├── Unknown            there is no such job, server or switch
 ├── Conflict           the request contradicts the state
-├── TooMany            a tenant exceeds its submissions per minute
+├── TooMany            a tenant has submitted more jobs per minute than its quota allows
 ├── RunnerGone         the process that runs a job's workers does not answer
 └── EngineError        Slurm or Ray does not fulfil a request
 """

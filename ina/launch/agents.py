@@ -23,8 +23,8 @@ from ina.launch.agent import ALIVE_S, STARTER
 START_S: Final = 30.0
 """Maximum time, in s, from the start of an agent to its first line of output."""
 HANG_S: Final = 6.0
-"""Time, in s, without a line from an agent after which its machine counts as lost. It is shorter than the
-time-outs of ranks: ranks on other machines then fail with the lost machine as the reason."""
+"""Time, in s, without a line from an agent after which its machine counts as lost. The time is shorter than
+the time-outs of ranks, so that ranks on other machines fail with the lost machine as the reason."""
 DONE_S: Final = 5.0
 _TAIL: Final = 5
 """Number of lines of an agent's standard error to keep for messages."""

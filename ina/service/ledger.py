@@ -96,22 +96,23 @@ class Ledger:
         submitted: The submission of each job that is not archived, by the job's id.
         submissions: Number of all jobs ever submitted.
         called: By name that owners gave to jobs, the ids of the jobs with this name, oldest first.
-        keys: By tenant and idempotency key, the ids of the jobs of that submission.
-        drained: By drained server or switch, the reason.
-        lost: By server that the engine cannot use, the reason.
-        down: By switch that does not answer, the reason.
-        cut: By link that is down, named by its two ends, the reason.
-        latest: By job, the latest number of its iterations. The core learns it at longer intervals.
+        keys: By tenant and idempotency key, the ids of the jobs that were submitted with this key.
+        drained: By name of each drained server or switch, why it was drained.
+        lost: By name of each server that the engine cannot use, the reason.
+        down: By name of each switch that does not answer, the reason.
+        cut: By the two ends of each link that is down, the reason.
+        latest: By job, the number of iterations that the job last reported. The core gets this number at
+            longer intervals.
         quotas: The tenants' quotas.
         left: Outcome and reason of each job that ended while it waited for its tenant's quota.
         overdue: Unfinished jobs whose deadlines have passed.
-        again: By job, how many times its workers were restarted in the same run, and the epoch of the
-            admission before the last of these restarts.
+        again: By job, how many times the job's workers were restarted in the same run, and the epoch of the
+            job's admission before the last of these restarts.
         forgotten: Number of ended jobs that have been archived.
         recovered_s: Time of the last event in the store at the start of the service.
         recovered_lines: Number of lines in the log of decisions at the start of the service.
         holds: The held runs, by their numbers.
-        stirred: Whether the desired or the held state may have changed since they were last compared.
+        stirred: Whether the desired or the held state may have changed since the loop last compared the two.
         changes: Number of events, and of changes of the held state, so far.
         woken: Set when the loop has work.
     """

@@ -125,9 +125,9 @@ Margin = Annotated[
 Reading = Annotated[
     demand.Reading,
     Declared(
-        help="Choose the model of how many slots a deadline needs. measured: a slot is held for the job's "
-        "hold_s, and communication overlaps with computing; article: a slot is held for one "
-        "round trip, and communication follows computing."
+        help="Compute the number of slots that a job needs for its deadline by this model. measured: a slot "
+        "is held for the job's hold_s, and communication overlaps with computing; article: a slot is held "
+        "for one round trip, and communication follows computing."
     ),
 ]
 
