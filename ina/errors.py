@@ -12,7 +12,7 @@ ServiceError
 ├── StoreError         the folder with the controller's state cannot be used
 ├── Unknown            there is no such job, server or switch
 ├── Conflict           the request contradicts the state
-├── TooMany            a tenant exceeds its submissions per minute
+├── TooMany            a tenant has submitted more jobs per minute than its quota allows
 ├── RunnerGone         the process that runs a job's workers does not answer
 └── EngineError        Slurm or Ray does not fulfil a request
 """
@@ -58,8 +58,8 @@ class AddressTaken(RunError):
 class ProcessFailed(RunError):
     """A switch or the fallback server did not start, or has ended.
 
-    `status` is the exit status of the process, with which the command then exits, too; the process has
-    printed the reason. None: the process was killed, or has no exit status.
+    `status` is the exit status of the process, which has printed the reason. The command then exits with the
+    same status. None: the process was killed, or has no exit status.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -98,7 +98,10 @@ class Conflict(ServiceError):
 
 
 class TooMany(ServiceError):
-    """A tenant exceeds its submissions per minute; it may submit again after `after_s` seconds."""
+    """A tenant has submitted more jobs per minute than its quota allows.
+
+    The tenant may submit again after `after_s` seconds.
+    """
 
     def __init__(self, text: str, after_s: float) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Points in the controller's service, after steps with an outside effect, at which a test can kill it."""
+"""Points in the controller's service, each after a step with an outside effect, where a test can kill it."""
 
 from __future__ import annotations
 

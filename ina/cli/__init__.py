@@ -23,14 +23,15 @@ SERVERS: Final = (["switch"], ["fallback"], ["admit"])
 """Commands that other processes start and stop. Their options are parsed without typer (`declared`)."""
 
 _AGAIN_S = 0.01
-"""Delay, in seconds, before `_unraisable` sends a signal again: a destructor has usually ended by then."""
+"""Delay, in seconds, before `_unraisable` sends a signal again. The destructor that the signal interrupted
+has usually ended by then."""
 
 _KEPT = ("INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
 """Environment variables that are passed on through sudo, besides `SETTINGS`: sudo clears the environment."""
 
 
 def main() -> None:
-    """Run the command, and exit with its exit code; after signal N, with 128 + N."""
+    """Run the command, and exit with the command's exit code; if signal N ended it, exit with 128 + N."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, _unwind)
@@ -53,13 +54,16 @@ def _open_standard_streams() -> None:
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
-    """Raise Interrupted, so that workers, switches and jobs are stopped; a second signal ends the process."""
+    """Raise Interrupted, so that workers, switches and jobs are stopped.
+
+    A second signal with the same number ends the process at once.
+    """
     signal.signal(number, signal.SIG_DFL)
     raise Interrupted(number)
 
 
 def _unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Send a signal again that arrived during a destructor: Python drops exceptions in destructors."""
+    """Send a signal again that arrived in a destructor: Python drops exceptions that a destructor raises."""
     if not isinstance(lost.exc_value, Interrupted):
         sys.__unraisablehook__(lost)
         return
@@ -145,7 +149,9 @@ def _complain(message: str, code: int) -> int:
 
 
 def _again_as_root(why: str) -> str:
-    """Replace this process by the same command, run by root with sudo; return the reason if that fails.
+    """Replace this process by the same command, run as root with sudo.
+
+    Return only if that fails, with the reason.
 
     The command runs with this Python interpreter, whatever root's PATH is.
     """

@@ -48,7 +48,7 @@ _ONE_EACH = (
 )
 
 AGAIN_S = 30.0
-"""Time for which --repeat waits for the next job of the same ranks, in seconds."""
+"""Time, in seconds, for which --repeat waits after a job until standard input requests the next job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +269,10 @@ def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[st
 
 
 def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:
-    """Return the running switch, with the machines that --host names at its ports. Raises Failure."""
+    """Return the running switch, and the machines at its ports as `hosts` (--host) gives them.
+
+    Raises Failure.
+    """
     if fabric.attached is None:
         raise Failure(_ONE_EACH, exit_code=USAGE)
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)

@@ -156,7 +156,10 @@ def _list_counters(cells: CellReader, switch: str) -> Reply:
 
 
 def _meaning(counter: Counter, each: CounterReading) -> dict[str, int | str]:
-    """Return the row (of a job) and the outcome that a cell of the counter `OUTCOMES` counts; else {}."""
+    """Return the job's row and the outcome of packets that a cell of the counter `OUTCOMES` counts.
+
+    Return {} for other counters.
+    """
     if counter.name != names.OUTCOMES or not isinstance(each.at, int):
         return {}
     row, column = divmod(each.at, COLUMNS)
@@ -228,9 +231,9 @@ def _list_registers(cells: CellReader, switch: str) -> Reply:
 
 
 def _kind(register: Register) -> tuple[str, int, int]:
-    """Return a register's name without the number at its end, its number of cells, and the bits of a cell.
+    """Return a register's name without the number at its end, its number of cells, and the bits per cell.
 
-    Registers for which all three are equal, such as the registers of all lanes, are one row of the list.
+    The list has one row for all registers with the same three values, such as one register for each lane.
     """
     return re.sub(r"\d+$", "", register.name), register.size, register.bits
 

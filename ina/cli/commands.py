@@ -89,7 +89,7 @@ def found_at(place: str | typer.Typer) -> Any:
 def load(name: str, place: str | typer.Typer) -> Any:
     """Import the function or group that `place` names, and return it as a command of typer.
 
-    Its options are checked as their `Declared` says.
+    The command's options are checked as each option's `Declared` requires.
     """
     app = found_at(place)
     if isinstance(app, typer.Typer):

@@ -94,7 +94,7 @@ def _other_protobuf(error: ImportError) -> str:
 
 
 def _given(name: str) -> bool:
-    """Return whether the command line names this file, by itself or as ``--option=FILE``."""
+    """Return whether a word of the command line is the file `name`, or ends with ``=`` and this file."""
     path = os.path.abspath(name)  # noqa: PTH100 - pathlib is not imported
     return any(os.path.abspath(each.rpartition("=")[2]) == path for each in sys.argv[1:])  # noqa: PTH100
 

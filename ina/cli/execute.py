@@ -115,7 +115,7 @@ def _parts(fabric: FabricSpec, report: RunReport) -> Iterator[Listing]:
 
 
 def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
-    """Print a message for each failed job but the first, and raise Failure for the first or an interrupt."""
+    """Raise Failure for the first failed job or an interrupt; print messages for the other failed jobs."""
     from ina.launch.group_run import first_failure
 
     first = first_failure([end for end in ends if not end.interrupted])

@@ -29,7 +29,10 @@ class Live:
     """Shows the output of workers and the progress of their jobs; a context manager."""
 
     def __init__(self, workers: Mapping[str, int], *, quiet: bool = False) -> None:
-        """Prepare to show jobs with these numbers of workers; `quiet`: print to standard error alone."""
+        """Prepare to show jobs. `workers` has each job's number of workers, by the job's name.
+
+        With `quiet`, print to standard error alone.
+        """
         self._workers = workers
         self._quiet = quiet
         self._began = time.monotonic()

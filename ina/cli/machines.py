@@ -47,8 +47,8 @@ def host(
 ) -> Reply:
     """Print this machine's lines of a cluster file: its name, interface and addresses.
 
-    Append the lines to the file. Add the switch and its port to which the machine is connected, or give them
-    with --switch and --port: the machine cannot know them.
+    Append the lines to the cluster file. The machine cannot find out to which port of which switch it is
+    connected: give the switch and the port with --switch and --port, or add them to the file by hand.
 
     Examples:
         ina host --switch s1 --port 3 >> cluster.toml

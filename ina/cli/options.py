@@ -330,8 +330,9 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 def parse_switch(option: str, text: str, *, other: str = "") -> str:
     """Return HOST:PORT or unix:PATH from the ``grpc://host:port`` or ``unix:path`` given to `option`.
 
-    The prefix ``grpc://`` is optional, as in cluster files. Raises Failure for other texts. `other` is a text
-    about further valid values, with which the list of valid values in the message begins.
+    The prefix ``grpc://`` is optional, as in cluster files. Raises Failure for other texts. The
+    message of Failure lists the valid values. The list begins with `other`, a text about further values that
+    `option` accepts.
     """
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:

@@ -57,7 +57,11 @@ def table(
 
 
 def _table(of: Listing) -> None:
-    """Print a whole table: on a narrow terminal, wrap its `folded` column, or else its rows."""
+    """Print a table without cutting any text.
+
+    If the table is wider than the terminal, wrap the cells of its `folded` column. If this does not suffice,
+    let the terminal wrap the rows.
+    """
     out.print(visible(of.title), style="bold", soft_wrap=True)
     if not of.columns:
         return

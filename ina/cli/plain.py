@@ -97,7 +97,7 @@ def say(text: str) -> None:
 
 
 _ROUNDED = 0.9995
-"""A value of at least this share of a unit is shown in that unit: rounded to three digits, it is 1.00."""
+"""Smallest fraction of a unit that is shown in this unit: rounded to three digits, the fraction is 1.00."""
 
 
 def seconds(value: float) -> str:

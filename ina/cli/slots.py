@@ -50,8 +50,8 @@ def slots(
     """List the jobs that a running switch serves, with their slots, leases and holders.
 
     Lists the jobs of all users. The holder of a job, such as 'ina run', reports name, user, command, age and
-    goodput when it renews the lease: after a quarter of the lease, and at most 15 s. "since" is this
-    machine's time minus the age. The lease is the time for which a job stays after its holder has died:
+    goodput whenever it renews the lease: after a quarter of the lease, but at least every 15 s. "since" is
+    this machine's time minus the age. The lease is the time for which a job stays after its holder has died:
     --watch shows which leases are still renewed. A job without a lease stays until 'ina remove'.
 
     Examples:

@@ -25,7 +25,8 @@ class HostAddresses:
         self._host = host
         self._base = base
         self.chosen: dict[int, tuple[str, int]] = {}
-        """By switch port, the address that the host there must use: the switch already sends to it."""
+        """By switch port, the address that the port's host must use, because the switch already sends to
+        it."""
         self._held: dict[tuple[str, int], HeldAddress] = {}
         self._lock = threading.Lock()
 

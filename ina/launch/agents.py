@@ -23,8 +23,8 @@ from ina.launch.agent import ALIVE_S, STARTER
 START_S: Final = 30.0
 """Maximum time, in s, from the start of an agent to its first line of output."""
 HANG_S: Final = 6.0
-"""Time, in s, without a line from an agent after which its machine counts as lost. It is shorter than the
-time-outs of ranks: ranks on other machines then fail with the lost machine as the reason."""
+"""Time, in s, without a line from an agent after which its machine counts as lost. The time is shorter than
+the time-outs of ranks, so that ranks on other machines fail with the lost machine as the reason."""
 DONE_S: Final = 5.0
 _TAIL: Final = 5
 """Number of lines of an agent's standard error to keep for messages."""
@@ -70,7 +70,9 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
 
 class Agent:
-    """Sends messages to the agent of one machine, and stores its messages; in the process that started it.
+    """Sends messages to the agent of one machine, and stores the agent's messages.
+
+    An object of this class is in the process that started the agent.
 
     The subclasses `LaunchedAgent` and `RayAgent` start agents in different ways.
     """
@@ -292,7 +294,7 @@ class RemoteWorkers(RunningWorkers):
         """
         super().__init__(len(environments), rendezvous)
         self.lost: dict[str, str] = {}
-        """By name of each lost machine, the reason; the ranks of lost machines count as failed."""
+        """By name of each lost machine, why it is lost; the ranks of lost machines count as failed."""
         self._agents = agents
         self._machines = machines
         self._alive_s = self._looked_s = time.monotonic()

@@ -71,7 +71,7 @@ class Executor(Protocol):
         return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return the reason for each server that the engine cannot use, by the server's name.
+        """Return the names of the servers that the engine cannot use, each with the reason.
 
         The result is empty if the engine does not watch servers.
         """

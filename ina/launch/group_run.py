@@ -49,7 +49,7 @@ class GroupRun:
 
     Attributes:
         runs: The jobs, in the order of the constructor's argument.
-        status: The status of these jobs.
+        status: The status of the jobs.
         error: The error that ended `run` early; None: none. Failures of single jobs are in `status`.
         over: Set when all jobs have ended.
     """
@@ -199,9 +199,9 @@ class GroupRun:
         return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
 
     def _compute_s(self, name: str) -> float | None:
-        """Return the median time, in s, of a job's iteration without its network stage.
+        """Return the median time, in s, of a job's iteration without the network stage.
 
-        The value is the largest of all ranks' medians; None: no rank has reported.
+        Each rank has a median of its own; the value is the largest of them. None: no rank has reported.
         """
         from hostlib.interleave import STAGES  # jobs without turns start without it
 
@@ -214,9 +214,9 @@ class GroupRun:
         return max((times[len(times) // 2] for times in ranks), default=None)
 
     def _hold_s(self, name: str) -> float | None:
-        """Return the time, in s, for which a packet of a job occupies a slot, at the slowest rank.
+        """Return the time, in s, for which a packet of a job occupies a slot.
 
-        None: no rank has reported.
+        The value is the longest time that a rank of the job has reported; None: no rank has reported.
         """
         told = (report.get("hold_s", 0.0) for report in self.reports(name).values())
         return max((hold_s for hold_s in told if hold_s > 0), default=None)

@@ -30,7 +30,10 @@ class PortSwitch(Protocol):
 
 
 class Hosts(ABC):
-    """The hosts on which workers run. Here they are this machine; subclasses describe other hosts."""
+    """The hosts on which workers run.
+
+    The methods of this class are for workers on this machine. Subclasses override them for other hosts.
+    """
 
     @property
     def group_host(self) -> str | None:
@@ -98,7 +101,7 @@ class Hosts(ABC):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """By name of each lost machine, the reason; the workers of lost machines count as failed."""
+        """By name of each lost machine, why it is lost; the workers of lost machines count as failed."""
         return {}
 
     def strangers(self) -> int:

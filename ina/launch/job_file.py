@@ -36,11 +36,12 @@ class Overrides:
 def specs_of_file(overrides: Overrides, entries: Sequence[Job], *, shared: bool) -> list[LaunchSpec]:
     """Return a `LaunchSpec` for each job of a job file; options that were given replace the file's values.
 
-    With `shared`, ``--slots`` is the number of slots that jobs share. Each job with slots in the file gets
-    exclusive slots instead: the regions of these jobs follow the shared slots, one after the other.
+    With `shared`, ``--slots`` is the number of slots that jobs share. A job for which the file gives a number
+    of slots gets exclusive slots instead. The regions of these jobs follow the shared slots, one after the
+    other.
 
-    Without `shared`, if only a job's window is given, the number of its slots is twice the window.
-    ``--slots`` replaces the windows in the file, too: each window is then half the slots.
+    Without `shared`, a job for which only the window is given gets twice as many slots as packets in the
+    window. ``--slots`` replaces the windows in the file, too: each window is then half the number of slots.
     """
     if not shared:
         return [LaunchSpec(job=_exclusive(entry, overrides)) for entry in entries]

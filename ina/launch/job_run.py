@@ -1,4 +1,7 @@
-"""Runs an admitted job: starts its workers, or serves workers that another launcher starts, to their end."""
+"""Runs an admitted job until all of its workers have ended.
+
+Starts the workers, or serves workers that another launcher starts.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class JobEnd:
 
     Attributes:
         spec: The job.
-        result: The job's result; None: it has not ended, or an error prevented a result.
+        result: The job's result; None: the job has not ended, or an error prevented a
+            result.
         error: The error that prevented a result; None: none.
         at_s: Time of the job's end, in s on the monotonic clock.
     """
@@ -236,7 +240,7 @@ class JobRun(JobEnd):
         self.cancelled.set()
 
     def run(self, rendezvous: Rendezvous) -> JobResult:
-        """Run the workers until all have ended; return the job's result, which lacks counters of switches.
+        """Run the workers until all have ended; return the job's result without the switches' counters.
 
         Raises LaunchError if the command cannot be run.
         """

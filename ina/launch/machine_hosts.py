@@ -100,7 +100,7 @@ class MachineHosts(UdpHosts):
 
     @property
     def lost(self) -> Mapping[str, str]:
-        """By name of each lost machine, the reason; the workers of lost machines count as failed."""
+        """By name of each lost machine, why it is lost; the workers of lost machines count as failed."""
         return self._workers.lost if self._workers else {}
 
 

@@ -10,14 +10,14 @@ Metrics = Mapping[str, float]
 
 
 def summed_bytes(reports: Reports) -> float:
-    """Return the number of bytes that a rank contributed to sums, at the rank that contributed most."""
+    """Return the number of bytes that the rank with the largest contribution has contributed to sums."""
     return max((report.get("elements", 0.0) for report in reports.values()), default=0.0) * 4
 
 
 def goodput_bps(reports: Reports) -> float:
     """Return the goodput in bits per second: summed bits, divided by the time spent in collectives.
 
-    Both are the largest of all ranks. The goodput is 0 before the first collective.
+    Each of these two values is the largest of all ranks. The goodput is 0 before the first collective.
     """
     busy = max((report.get("time_s", 0.0) for report in reports.values()), default=0.0)
     return summed_bytes(reports) * 8 / busy if busy else 0.0
@@ -56,7 +56,7 @@ def total(jobs: Iterable[Metrics]) -> dict[str, float]:
 
 
 def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
-    """Return, for each switch, the number of all jobs' packets by outcome, as metrics."""
+    """Return, by switch, the metrics that count packets by outcome, summed over all jobs."""
     counts: dict[str, dict[str, float]] = {}
     for job in jobs:
         for switch, outcomes in job.switches.items():

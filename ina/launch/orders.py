@@ -102,13 +102,14 @@ class RunStatus:
         done: Number of iterations of each job in this run. A job is missing unless its program reports
             iterations (`hostlib.interleave`).
         iteration_s: Median time of an iteration of each job, in s.
-        compute_s: Median time of an iteration of each job without its network stage, at the slowest rank.
+        compute_s: Median time, in s, of an iteration of each job without the network stage, at the slowest
+            rank.
         hold_s: Time, in s, for which a packet of each job occupies a slot, at the slowest rank.
         ends: The error of each ended job; "": it ended without an error.
-        ended_at: The Unix time at which each of these jobs ended.
+        ended_at: The Unix time at which each ended job ended.
         blame: Name of the job because of which the group cannot take turns any more; None: none.
         broke: Why the jobs cannot take turns any more, with job and rank; "": they can.
-        lost: By name of each server that was lost with its workers, the reason.
+        lost: By name of each server that was lost with its workers, the reason of the loss.
         engine: With Ray: name and state of the run in Ray; "": not yet known.
         over: Whether all jobs have ended, or the run failed as a whole.
         failure: Why the run failed as a whole; "": it did not.

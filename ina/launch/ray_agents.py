@@ -124,7 +124,10 @@ class AgentActor:
 
 
 class RayAgent(Agent):
-    """Sends messages to an agent that runs in an actor of Ray, and reads its messages; used by the runner."""
+    """Sends messages to an agent, and reads the agent's messages. The agent runs in an actor of Ray.
+
+    The runner has an object of this class for each machine.
+    """
 
     def __init__(self, machine: str, actor: Any) -> None:
         super().__init__(machine)

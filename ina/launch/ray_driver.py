@@ -45,7 +45,8 @@ def drive(
         on_placed: Called with a text that names the workers' servers.
 
     Returns:
-        The driver's error ("": none; None: it was stopped), and the reason for each lost server, by name.
+        The driver's error ("": none; None: it was stopped), and, by name of each lost
+        server, the reason of the loss.
 
     Raises LaunchError if a server is no node of Ray, or the command cannot be run.
     """

@@ -71,7 +71,7 @@ class RayRuns(LocalRuns):
         return "; ".join(filter(None, (shown or "not yet in Ray", self._trouble)))
 
     def gone(self) -> Mapping[str, str]:
-        """Return the reason for each server that is not a living node of Ray, by the server's name."""
+        """Return the names of the servers that are not living nodes of Ray, each with the reason."""
         alive = self._alive
         return {
             name: f"no node of Ray at {address} is alive"

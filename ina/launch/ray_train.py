@@ -46,7 +46,7 @@ class Pinned(ControllerCallback):  # type: ignore[misc]
     def after_controller_start(self, train_run_context: Any) -> None:
         """Pin each worker of the trainer to its node; Ray Train calls this method.
 
-        Raises ValueError if the trainer's number of workers is not the job's.
+        Raises ValueError if the trainer's number of workers differs from the job's number of workers.
         """
         scaling = train_run_context.scaling_config
         if scaling.num_workers != len(self._nodes):

@@ -1,14 +1,15 @@
-"""The process of one run: starts the workers of its jobs, keeps their output, and reports their ends.
+"""The runner, the process of one run: starts the jobs' workers, keeps their output, and reports their ends.
 
-The daemon starts this process, or Slurm does on a server of the run. It does not end with the daemon: another
-daemon finds it by the run's folder, which holds
+The daemon starts the runner. With Slurm, Slurm starts it on a server of the run. The runner does not end with
+the daemon: a later daemon finds the runner by the run's folder, which has these files:
 
-``run.json``     the order (`RunOrder`); its mode is 0600, because jobs' environments may have secrets
-``alive``        the ID of the runner's process; locked as long as the runner lives
+``run.json``     the order (`RunOrder`); the file's mode is 0600: jobs' environments may have secrets
+``alive``        the ID of the runner's process; the file is locked as long as the runner lives
 ``status.json``  the status (`RunStatus`), rewritten after each change
 ``granted.json`` the maximum number of each job's packets in flight, if the daemon has changed it
 
-SIGTERM ends the workers and the runner. The runner does not control switches: its jobs were admitted before.
+SIGTERM ends the workers and the runner. The runner does not control switches: the daemon has admitted the
+jobs before it starts the runner.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def topology_of(order: RunOrder) -> Topology:
 
 
 def given(order: RunOrder, spec: LaunchSpec, hosts: Hosts) -> JobRun:
-    """Return the `JobRun` that runs the job `spec` of an order, with the admission in the order."""
+    """Return the `JobRun` of the job `spec`, with the job's admission that `order` contains."""
     tree = next(job.admission for job in order.jobs if job.name == spec.job.name)
     offers = SwitchInfo(order.lanes, 0, 0, 0, mode=order.mode, salted=order.salted)
     return JobRun(spec, hosts=hosts, tree=tree, offers=offers, paced=order.paced, crosses=order.switch)
@@ -127,7 +128,10 @@ def given_job(
 
 
 class RunProcess:
-    """Runs the jobs of a `RunOrder`, and writes their status to the run's folder."""
+    """Runs the jobs of a `RunOrder` until all have ended, or SIGTERM arrives.
+
+    Writes the jobs' status to the run's folder.
+    """
 
     def __init__(self, folder: Path, order: RunOrder) -> None:
         self._folder = folder
@@ -277,9 +281,9 @@ def left_behind(runs: Path) -> dict[int, int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the jobs in the order of a run's folder; do nothing if another process runs or has run them.
+    """Run the jobs of the `RunOrder` in a run's folder; return the exit code 0.
 
-    `arguments` has the folder. Return the exit code 0.
+    Do nothing if another process runs the jobs, or has run them. `arguments` has one item, the folder's path.
     """
     folder = Path(arguments[0])
     with files.alive(folder) as first:

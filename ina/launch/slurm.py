@@ -1,6 +1,6 @@
 """Access to Slurm by its commands ``sbatch``, ``squeue``, ``sinfo`` and ``scancel``, without its accounting.
 
-A Slurm job's comment names the service and the run. By its comment a job is found even if ``sbatch`` was
+A Slurm job's comment names the service and the run. So the service finds the job even if ``sbatch`` was
 killed before it printed the job's number.
 """
 

@@ -28,14 +28,14 @@ from ina.launch.orders import RunOrder, RunStatus
 LOOK_S = 2.0
 """Interval, in s, at which Slurm's jobs and nodes are read."""
 FINISH_S = 10.0
-"""Time, in s, for a runner to end after it has reported that all jobs have ended. Then its Slurm job is
-cancelled."""
+"""Maximum time, in s, from a runner's report that all jobs have ended to the end of the runner. After this
+time, the runner's Slurm job is cancelled."""
 HOLD_S = 30.0
-"""Maximum time, in s, for which `status` conceals a failure while the Slurm job is not over. If Slurm is
-ending that job, this is the cause of the failure."""
+"""Maximum time, in s, for which `status` does not report a run's failure while the run's Slurm job is not
+over. If Slurm ends the Slurm job within this time, that is the cause of the failure."""
 SUSPECT_S = 600.0
-"""Time, in s, after a run has lost a server. Within it, the server counts as unusable as long as it does not
-respond to Slurm."""
+"""Time, in s, after the loss of a server by a run. During this time, the server is unusable whenever it does
+not respond to Slurm."""
 CANCELLED = "cancelled.json"
 """Name of the file in a run's folder with the numbers of the Slurm jobs that this service has cancelled."""
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
@@ -155,8 +155,8 @@ class SlurmRuns(RunFolders):
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: it was never started.
 
-        A failure is reported only after the Slurm job is over, or after `HOLD_S`: a user of Slurm may be
-        ending that job, which then is the cause of the failure.
+        A failure is reported only after the run's Slurm job is over, or after `HOLD_S`: if a user of Slurm is
+        ending the Slurm job, then that is the cause of the failure.
         """
         found = super().status(number)
         if found is None:
@@ -199,7 +199,7 @@ class SlurmRuns(RunFolders):
         return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the reason for each server that Slurm cannot use, by the server's name."""
+        """Return the names of the servers that Slurm cannot use, each with the reason."""
         nodes, found = self._view.nodes, {}
         for server in self._cluster.servers_for("worker"):
             node = nodes.get(server)

@@ -43,8 +43,8 @@ class MachineAtPort:
 
 
 UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
-"""Default UDP addresses of a running switch and of its hosts. Port p of the switch is bound to the UDP port
-of `UDP_BASE` plus p, and the host at port p to the UDP port of `WORKER_BASE` plus p."""
+"""Default addresses and base UDP ports of a running switch and of its hosts. Port p of the switch
+is bound to UDP port 47000 + p. The host at port p of the switch is bound to UDP port 48000 + p."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,25 +52,25 @@ class Attachment:
     """A running switch, and how a run uses it."""
 
     address: str
-    """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
+    """Address of the switch's P4Runtime service, ``host:port`` or ``unix:path``."""
     tls: Tls | None = None
     replace_program: bool = False
     """Whether to replace the switch's running program if it is another one than the run needs."""
     lease_s: float = 60.0
     """Time, in s, for which a job stays admitted if its lease is not renewed."""
     udp_base: tuple[str, int] | None = None
-    """Host and UDP port to which port 0 of the switch would be bound; port p is bound to the UDP port plus p.
-    None: as the switch reports, or else `UDP_BASE`."""
+    """Address and base UDP port of the switch: port p of the switch is bound to this UDP port plus p.
+    None: the addresses that the switch reports, or `UDP_BASE` if it reports none."""
     worker_base: tuple[str, int] | None = None
-    """Host and UDP port to which the host at port 0 would be bound; the host at port p is bound to the UDP
-    port plus p. None: as the switch reports, or else `WORKER_BASE`."""
+    """Address and base UDP port of the hosts: the host at port p of the switch is bound to this UDP port plus
+    p. None: the addresses that the switch reports, or `WORKER_BASE` if it reports none."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """Ports of the switch that jobs may use."""
     machines: tuple[MachineAtPort, ...] = ()
-    """The workers' machines, if workers run on other machines than the switch; then `udp_base` and
-    `worker_base` are ignored."""
+    """The workers' machines, if workers run on other machines than the switch; empty otherwise. If there are
+    such machines, `udp_base` and `worker_base` are ignored."""
     ip: str = SWITCH_IP
-    """The IP address to which those machines send packets for the switch."""
+    """The IP address to which the workers' machines (`machines`) send packets for the switch."""
 
     def __post_init__(self) -> None:
         """Raise BadRun if a switch port in `ports` would need a UDP port above 65535."""
@@ -132,9 +132,9 @@ class FabricSpec:
 
     program: str | None = None
     """Name of a program of p4src, or a path that ends in ``.p4``; None: the running program, or
-    `DEFAULT_PROGRAM`."""
+    `DEFAULT_PROGRAM` if none runs."""
     lanes: int | None = None
-    """Values per packet; None: the running program's number, or `DEFAULT_LANES`."""
+    """Number of values in a packet; None: as in the running program, or `DEFAULT_LANES` if none runs."""
     attached: Attachment | None = None
     """The switch, if it runs already; None: switches are started, as the attributes below describe."""
     p4runtime: str = PRIVATE
@@ -166,9 +166,10 @@ class LaunchSpec:
     """One job, and how it is launched in this run."""
 
     job: Job
-    """The job, which starts `arrival_s` seconds after the run. If its number of slots is None, it is
-    `DEFAULT_SLOTS`, or all slots if jobs share slots. If its window is None, it is half the number of slots,
-    or `SHARED_WINDOW` if jobs share slots."""
+    """The job. It starts `job.arrival_s` seconds after the start of the run.
+
+    `job.slots` None means `DEFAULT_SLOTS`, or all slots if jobs share slots. `job.window` None means half the
+    number of slots, or `SHARED_WINDOW` packets if jobs share slots."""
     first_slot: int = 0
     """Index of the job's first slot, if several jobs use one array of slots."""
     timeout_s: float = 8.0
@@ -176,7 +177,7 @@ class LaunchSpec:
     log: str | None = None
     """Path of the file to which workers write a line about each collective (`hostlib.io.joblog`)."""
     machines: tuple[tuple[int, ...], ...] = ()
-    """The ranks on each machine; empty if it does not matter which ranks share a machine."""
+    """The ranks on each machine; empty if the run does not depend on which ranks share a machine."""
     hierarchical: bool = False
     """Whether the ranks of a machine sum there first. The switch then sees one worker per machine."""
     places: tuple[str, ...] = ()

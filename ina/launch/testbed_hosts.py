@@ -29,7 +29,10 @@ class TestbedHosts(UdpHosts):
         self._name, self._topology = state.name, state.topology
 
     def inside(self, member: Member, call: Callable[[str], T]) -> T:
-        """Return the result of `call`, called inside the namespace of a worker's host, with its address."""
+        """Return the result of `call`, called with the IP address of a worker's host.
+
+        `call` runs inside the host's network namespace.
+        """
         return namespaces.inside(namespace(self._name, self.machine(member)), lambda: call(member.ip))
 
     def command(self, command: Sequence[str]) -> Sequence[str]:

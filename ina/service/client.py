@@ -67,7 +67,7 @@ class Refused(ClientError):
     """The controller refuses a request.
 
     Attributes:
-        status: The status code of its answer.
+        status: The status code of the controller's answer.
         pointer: The path of the wrong value, such as ``/jobs/0/workers``; "": none.
     """
 

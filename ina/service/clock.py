@@ -85,7 +85,7 @@ class Clock:
         return self.now_s() - (self._wall() - unix_s)
 
     def stepped_s(self) -> float:
-        """Return by how many seconds the wall clock was stepped since the last call; 0.0: it was not.
+        """Return the step of the wall clock since the last call, in s; 0.0: the wall clock was not stepped.
 
         Add the step to `began_at`.
         """

@@ -44,8 +44,8 @@ from ina.switches.topology import has_slow_links
 FORGET_S = 5.0
 """Interval, in s, at which the daemon looks for ended jobs that must be archived."""
 FORGET_AT_ONCE = 500
-"""Maximum number of ended jobs that are archived in one iteration of the loop. Each takes some microseconds,
-in which the loop cannot do other work."""
+"""Maximum number of ended jobs that are archived in one iteration of the loop. To archive one job takes some
+microseconds, in which the loop cannot do other work."""
 START_S = 10.0
 """Minimum time, in s, that schedulers assume from the start of a job's workers until they have loaded their
 last checkpoint."""
@@ -87,7 +87,7 @@ class Daemon(ServiceLoop):
 
     @property
     def next_s(self) -> float:
-        """Time of the loop's next work if there is no event before, in s on the service's clock."""
+        """Time, in s on the service's clock, until which the loop may wait for an event."""
         return min(super().next_s, self._holders.next_s)
 
     def _forget(self) -> None:
@@ -149,7 +149,7 @@ class Daemon(ServiceLoop):
 
     @property
     def recovered_lines(self) -> int:
-        """Number of lines in the log of decisions at the start of the service, before its first decision."""
+        """Number of lines that the log of decisions had when this daemon started, from earlier daemons."""
         return self._ledger.recovered_lines
 
     def explain(self, name: str) -> views.ExplanationView:
@@ -351,7 +351,7 @@ class Daemon(ServiceLoop):
     async def leave(self, name: str, failure: str = "") -> str:
         """Record that the workers of an external job have ended; `failure` is their error, "" for none.
 
-        Return the same as `renew`.
+        Return why the workers must end, or "" if they may continue, as `renew` does.
         """
         self._held(name)
         run = self._holders.run_of(name)  # of a job that was cancelled, too

@@ -48,7 +48,8 @@ _log = logging.getLogger(__name__)
 class Trouble:
     """A failed effect.
 
-    `why` is its error, `again_s` the time of the next attempt, and `after_s` the time between both attempts.
+    `why` is the error of the failed attempt, `again_s` the time of the next attempt, and `after_s` the time
+    between these two attempts, in s.
     """
 
     why: str
@@ -96,8 +97,8 @@ class Effects:
         a number starts only afterwards."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._granted: dict[int, Mapping[str, int]] = {}
-        """By run, the last sent maximum number of packets in flight of each job; empty after a restart, so
-        that all are sent again."""
+        """By run, the maximum number of packets in flight that was last sent to each of the run's jobs. It is
+        empty after a restart of the daemon, which therefore sends all maxima again."""
 
     @property
     def next_s(self) -> float:
@@ -142,7 +143,7 @@ class Effects:
         ledger.stirred = bool(found)  # to find a failed step again
 
     def _tell_granted(self) -> None:
-        """Send the runners the maximum numbers of their jobs' packets in flight that have changed."""
+        """Send each runner the maximum numbers of packets in flight of its jobs, if these have changed."""
         holds = self._ledger.holds
         self._granted = {number: told for number, told in self._granted.items() if number in holds}
         for number, hold in holds.items():
@@ -178,9 +179,9 @@ class Effects:
         task.add_done_callback(self._tasks.discard)
 
     async def clear(self, number: int) -> None:
-        """End a run that is not in the held state, and remove its files; retry until this succeeds.
+        """End a run of an earlier controller, and remove the run's files; retry until this succeeds.
 
-        An earlier controller has left such a run.
+        The run is not one of the held runs.
         """
         after_s = BACK_OFF_S[0]
         self._clearing.add(number)
@@ -226,7 +227,7 @@ class Effects:
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose a UDP port for each server of each job of a run; return each job's ports by the job's id.
 
-        It is the lowest port above `INA_UDP_PORT` that no other job uses on that server.
+        Each port is the lowest port above `INA_UDP_PORT` that no other job uses on that server.
         """
         used: dict[str, set[int]] = {}
         for hold in self._ledger.holds.values():
@@ -320,7 +321,10 @@ class Effects:
         del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: HeldRun, why: str) -> None:
-        """Record a restart of the workers of those jobs that continue in the same run, with another tree."""
+        """Record that the workers of a run's jobs are restarted in the same run, with another tree.
+
+        Record this only for jobs whose workers have not ended, and that the core still wants in the run.
+        """
         ledger, run = self._ledger, hold.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
         going = hold.admissions.keys() - hold.over

@@ -89,8 +89,8 @@ class ExternalRuns:
     def stop(self, number: int) -> None:
         """End a run. If its job is external, ask the job's holder to end the workers.
 
-        Raises RunnerGone, after which the caller must try again, until the holder has reported the end of the
-        workers, or `LEASE_S` seconds have passed since the first call.
+        Raises RunnerGone if the holder has not reported the end of the workers yet. The caller must then call
+        again. From `LEASE_S` seconds after the first call on, a call records the end of the run itself.
         """
         if not self._has(number):
             self._own.stop(number)
@@ -103,7 +103,7 @@ class ExternalRuns:
             files.write(stop, since_s)
             fault_point("asked to end")
         if self._now() - since_s < LEASE_S:
-            raise RunnerGone("the launcher of its workers was asked to end them, but has not done so yet")
+            raise RunnerGone("the launcher of the run's workers was asked to end them, and has not yet")
         for job in files.read(self._of(number) / "run.json"):
             self.end(number, job, f"its workers were asked to end, but did not within {LEASE_S:g} s")
 
@@ -115,7 +115,7 @@ class ExternalRuns:
         return RunStatus(done=self._done.get(number, {})) if found is None else found
 
     def lives(self, number: int) -> bool:
-        """Return whether neither the run's holder nor the executor `own` has reported its end."""
+        """Return whether the end of a run has not been reported: by its holder, or by the executor `own`."""
         return not self._ended(number) if self._has(number) else self._own.lives(number)
 
     def forget(self, number: int) -> None:
@@ -142,7 +142,7 @@ class ExternalRuns:
         return "" if self._has(number) else self._own.shown(number)
 
     def gone(self) -> Mapping[str, str]:
-        """Return the reason for each server that the engine cannot use, by the server's name."""
+        """Return the names of the servers that the engine cannot use, each with the reason."""
         return self._own.gone()
 
     def change_cluster(self, cluster: Topology) -> None:

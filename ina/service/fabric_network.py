@@ -1,9 +1,9 @@
 """The switches of a fabric (`ina.switches.fabric`), for a service inside one command such as ``ina run``.
 
 Each job is admitted to the switches, and registered there. While the job runs, this process renews its
-registration and its lease. So other programs can read from a switch which process each job belongs to, and
-how far it is; and a job can be removed if its process has died. At the job's end, the switches' counters of
-its packets are read, and the job is removed.
+registration and its lease. So other programs can read each job's process and progress from a switch, and can
+remove a job whose process has died. When a job ends, this process reads the switches' counters of the job's
+packets, and removes the job.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LONGEST_COMMAND = 200
 
 
 def awake_s() -> float:
-    """Return the seconds since boot; unlike `time.monotonic`, count the time of suspension of the machine."""
+    """Return the seconds since boot, including the time for which the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -192,7 +192,8 @@ class FabricNetwork(Network):
         self.ends: dict[str, JobEnd] = {}
         self.ended: str | None = None
         self.on_room: Callable[[], object] = lambda: None
-        """Called, in another thread, when a retry may admit a job that found no free slots."""
+        """Called when a job that found no free slots may find free slots now, or must fail. Called in a
+        thread of this network, not in the thread of the service's loop."""
 
     @property
     def offers(self) -> SwitchInfo:
@@ -201,7 +202,7 @@ class FabricNetwork(Network):
 
     @property
     def check_s(self) -> float:
-        """Interval, in s, at which processes are checked. Workers of an ended process wait until then."""
+        """Interval, in s, at which the processes of switches and of the fallback server are checked."""
         return CHECK_S
 
     def admit(
@@ -241,7 +242,7 @@ class FabricNetwork(Network):
     def _may_find_room(self, error: Exception) -> bool:
         """Return whether slots may become free, because processes of jobs on the switches may have died.
 
-        The first time, also log a warning with `error`, which is why a job could not be admitted.
+        The first time, also log a warning with `error`, the reason why a job could not be admitted.
         """
         lease_wait_s = self._fleet.lease_wait_s()
         self._waiting = lease_wait_s is not None
@@ -349,11 +350,11 @@ class FabricNetwork(Network):
         return fabric.fallback.check() if fabric.fallback else None
 
     def _keep(self, held: FabricJob) -> None:
-        """Check that the switches still have a job, and renew its registration and lease if it is time.
+        """Check that the switches still have a job; renew the job's registration and lease if this is due.
 
-        If the switches have lost the job, tell its ranks. After a renewal, also remove all jobs whose leases
-        have expired. A failed renewal is retried by the next call: a job stays on the switches after its
-        lease has expired, until some process removes it.
+        If the switches have lost the job, tell the job's ranks. After a renewal, also remove all jobs with
+        expired leases from the switches. If a renewal fails, the next call retries it. A job whose lease has
+        expired stays on the switches until a process removes the job.
         """
         fabric, due = self._fabric, time.monotonic() >= held.due_s
         try:
@@ -390,9 +391,10 @@ class FabricNetwork(Network):
     def _put_again(self) -> str | None:
         """Admit all held jobs to restarted switches again; return None, or why that failed.
 
-        Only jobs that share slots can then continue: their workers and the fallback server still have all
-        data that the switch has lost. Workers send lost packets again, with the same values under the same
-        PSN. So packets that are still in flight can be added to the new sums (docs/reference/protocol.md).
+        Only jobs that share slots can continue after the restart: their workers and the fallback server still
+        have all data that the switch has lost. A worker that sends a packet again repeats its PSN and values.
+        So packets that were in flight during the restart can be added to the new sums
+        (docs/reference/protocol.md).
         """
         fabric, offers = self._fabric, self._fabric.offers
         if not offers.shared:
@@ -419,9 +421,9 @@ class FabricNetwork(Network):
         ]
 
     def _look_for_room(self) -> None:
-        """Remove jobs whose processes have died, if a job waits for slots.
+        """If a job waits for slots, remove the jobs whose processes have died.
 
-        Call `on_room` once this has freed slots, or cannot free slots any more.
+        Call `on_room` when a removal has freed slots, or when no lease is left whose expiry could free slots.
         """
         if not self._waiting:
             return
@@ -446,7 +448,7 @@ def _interval_s(fabric: SwitchFabric) -> float:
 
 
 def _at_root(place: Place) -> Region | None:
-    """Return the region of slots that a place has at the root of its tree; None: it has none."""
+    """Return a job's region of slots at the root of its tree, given its place; None: no slots there."""
     return None if place.tree is None else place.regions.get(place.tree.root)
 
 

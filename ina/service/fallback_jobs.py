@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ina.fallback.servers import FallbackServers
 
 ILL_S = 20.0
-"""Time, in s, after a fallback server's end within which it counts as the cause of its jobs' failures. It is
-longer than the time for which workers wait for packets."""
+"""Time, in s, after the end of a fallback server. If a job of the server fails within this time, the end of
+the server counts as the cause. Workers wait for packets for a shorter time."""
 LOOK_S = 1.0
 """Interval, in s, at which fallback servers are checked. It is shorter than the time for which workers wait
 for packets."""
@@ -38,7 +38,8 @@ class FallbackJobs:
         self._busy = False
         self._next_s = 0.0
         self._told: set[str] = set()
-        """Fallback servers to which this daemon has sent jobs. Others may have jobs of an earlier daemon."""
+        """Fallback servers to which this daemon has sent jobs. Other fallback servers may still have jobs
+        that an earlier daemon has sent."""
         self._ended_s: dict[str, float] = {}
         """By fallback server that has ended, the time of its last end, in s on the service's clock."""
 

@@ -29,13 +29,13 @@ from ina.service.fabric_network import FabricJob, FabricNetwork
 _log = logging.getLogger(__name__)
 
 SHARE: Final = 4
-"""Divisor: a group gets its job's number of exclusive slots divided by `SHARE`, so that there are slots for
-several groups."""
+"""A group gets at most a `SHARE`-th of its job's number of exclusive slots (or `LEAST_SLOTS`, if that is
+more). So there can be slots for several groups."""
 LEAST_SLOTS: Final = 64
 """Minimum number of exclusive slots of a group. If fewer are free, the group is not admitted."""
 LEAVING_S: Final = 10.0
-"""Maximum time, in s, for which a group that finds no free slots waits for a group that is ending: one that
-some ranks have left already."""
+"""Maximum time, in s, for which a group that finds no free slots waits for another group to end. It waits
+only if some ranks have left that other group already."""
 LOOK_S: Final = 0.1
 
 
@@ -116,7 +116,7 @@ class Groups:
                 group.stack.close()
 
     def _admit_in_time(self, request: GroupRequest) -> list[str]:
-        """Admit a group; if there are no free slots, wait for groups that are ending (`LEAVING_S`).
+        """Admit a group; if there are no free slots, wait up to `LEAVING_S` for groups that are ending.
 
         Return the configuration of each rank, as JSON. Raises an error if the group cannot be admitted.
         """
@@ -144,7 +144,10 @@ class Groups:
             return configs
 
     def _entered(self, request: GroupRequest) -> FabricJob:
-        """Admit a group to the switches, with the first number in `slots_to_try` of which slots are free."""
+        """Admit a group to the switches.
+
+        Try the numbers of slots of `slots_to_try` in turn until one is free.
+        """
         fabric, parent = self._job.fabric, self._spec
         attached = fabric.spec.attached
         if parent.places or (attached and attached.machines):

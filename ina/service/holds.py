@@ -27,13 +27,13 @@ class HeldRun:
 
     Attributes:
         run: The run, as the core desired it when it was started.
-        places: By job, its place (servers, tree, slots), as last sent to the switches.
+        places: By job, the place of the job (servers, tree, slots), as last sent to the switches.
         stage: Whether the run is being prepared, runs, or is being stopped.
         over: The jobs whose workers have ended.
-        busy: Whether an effect on the run is in progress; another one begins only after its end.
+        busy: Whether an effect on the run is in progress. No other effect on the run begins before its end.
         admissions: By job, the entries that the job's switches should have.
         udp_ports: By job, the UDP port on each of the job's servers.
-        before: By job, the number of iterations that it had done before the run was started.
+        before: By job, the number of iterations that the job had completed before this run was started.
     """
 
     run: Run

@@ -65,21 +65,21 @@ SNAPSHOT_EVENTS = 5000
 """Number of events after which a snapshot is stored. Replaying this number of events at a start takes less
 than two seconds."""
 RESTORED = "restored"
-"""Name of the fact, in the store, that the state was restored from a copy. Its latest events may then be
-missing."""
+"""Name of the fact, in the store, that the state was restored from a copy. Events that were stored after
+the copy may be missing."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
     *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
 """Names of the attributes of a ledger that follow from its events alone. A snapshot consists of these."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
-"""Kinds of events that a power failure may undo. After it, the service decides or measures the same again. No
-effect can have followed from them, because each effect begins with a synced write."""
+"""Kinds of events that a power failure may undo. After the failure, the service decides or measures anew. The
+undone events have had no effects, because each effect begins with a synced write of all events before it."""
 POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
 """Kinds of events of the ledger: changed policies, a changed cluster, a quota set, a quota removed."""
 AGAIN, FORGOTTEN = "again", "forgotten"
-"""Kinds of events of the ledger: jobs' workers restarted in the same run, ended jobs archived. All kinds of
-events that are not listed here or above are the core's."""
+"""Kinds of events of the ledger: `AGAIN`, workers of jobs were restarted in the same run; `FORGOTTEN`, ended
+jobs were archived. All other kinds of events, besides the four kinds above, are the core's."""
 _NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
 """Pattern of a reference to a job by number, or by an id of the form ``NAME#NUMBER``."""
 MOST_ENTRIES = 100_000
@@ -96,22 +96,23 @@ class Ledger:
         submitted: The submission of each job that is not archived, by the job's id.
         submissions: Number of all jobs ever submitted.
         called: By name that owners gave to jobs, the ids of the jobs with this name, oldest first.
-        keys: By tenant and idempotency key, the ids of the jobs of that submission.
-        drained: By drained server or switch, the reason.
-        lost: By server that the engine cannot use, the reason.
-        down: By switch that does not answer, the reason.
-        cut: By link that is down, named by its two ends, the reason.
-        latest: By job, the latest number of its iterations. The core learns it at longer intervals.
+        keys: By tenant and idempotency key, the ids of the jobs that were submitted with this key.
+        drained: By name of each drained server or switch, why it was drained.
+        lost: By name of each server that the engine cannot use, the reason.
+        down: By name of each switch that does not answer, the reason.
+        cut: By the two ends of each link that is down, the reason.
+        latest: By job, the number of iterations that the job last reported. The core gets this number at
+            longer intervals.
         quotas: The tenants' quotas.
         left: Outcome and reason of each job that ended while it waited for its tenant's quota.
         overdue: Unfinished jobs whose deadlines have passed.
-        again: By job, how many times its workers were restarted in the same run, and the epoch of the
-            admission before the last of these restarts.
+        again: By job, how many times the job's workers were restarted in the same run, and the epoch of the
+            job's admission before the last of these restarts.
         forgotten: Number of ended jobs that have been archived.
         recovered_s: Time of the last event in the store at the start of the service.
         recovered_lines: Number of lines in the log of decisions at the start of the service.
         holds: The held runs, by their numbers.
-        stirred: Whether the desired or the held state may have changed since they were last compared.
+        stirred: Whether the desired or the held state may have changed since the loop last compared the two.
         changes: Number of events, and of changes of the held state, so far.
         woken: Set when the loop has work.
     """
@@ -130,8 +131,8 @@ class Ledger:
 
         Args:
             store: The store of events, holds and snapshots.
-            topology: The cluster. If the store has another one, `recover` replaces that by this one.
-            policies: The policies. If the store has others, `recover` replaces them by these.
+            topology: The cluster. If the store has another cluster, `recover` replaces the stored cluster.
+            policies: The policies. If the store has other policies, `recover` replaces the stored policies.
             clock: The service's clock.
             snapshot_events: Number of events after which a snapshot is stored.
             retention: How many ended jobs are kept, and how long; None: the default of `Retention`.
@@ -229,7 +230,10 @@ class Ledger:
 
     @property
     def wiring(self) -> Wiring:
-        """The cluster, and its working part. The value is the same object until one of them changes."""
+        """The cluster, and the part of it that works.
+
+        The object stays the same until the cluster, or that part, changes.
+        """
         allocation = self.core.allocation
         up = self.topology if allocation is None else allocation.allocator.topology
         if up is not self._wiring.up:
@@ -244,7 +248,7 @@ class Ledger:
 
     @property
     def due_s(self) -> float:
-        """Time of the next deadline of an unfinished job, on this clock; infinite if there is none."""
+        """Time, in s on the service's clock, of the next deadline of an unfinished job; infinite: none."""
         return min(self._deadlines().values(), default=math.inf)
 
     def _deadlines(self) -> dict[str, float]:
@@ -315,7 +319,7 @@ class Ledger:
     def restored(self) -> bool:
         """Whether the state was restored from a copy, and its latest events may be missing.
 
-        See `ina.service.recovery`. It is False again after `since_restored`.
+        See `ina.service.recovery`. The value is False again after `since_restored`.
         """
         return bool(self._store.fact(RESTORED))
 
@@ -576,14 +580,20 @@ class Ledger:
         self._end_over(event.at_s)
 
     def _end_over(self, at_s: float) -> None:
-        """Release the quotas that ended jobs have used, and submit jobs that waited for them to the core."""
+        """Release the GPUs of ended jobs in their tenants' quotas.
+
+        Submit the waiting jobs that the quotas now allow to the core.
+        """
         over = self.core.finished_jobs
         for each in over[self._counted :]:
             self._let_in(self.quotas.end(each.job.spec.name), at_s)
         self._counted = len(over)
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
-        """Submit the jobs `names`, which need not wait for their tenant's quota any more, to the core."""
+        """Submit the jobs `names` to the core: these jobs need not wait for their tenants' quotas any more.
+
+        End the jobs that do not fit the cluster, which may have changed since their submission.
+        """
         for name in names:
             from controller.vocabulary.files import check_job
 
@@ -606,7 +616,7 @@ class Ledger:
         return replace(submission_of(job, self.topology), once=job.command is None)
 
     def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:
-        """End a job that waits for its tenant's quota. The core does not know such a job yet."""
+        """End a job that waits for its tenant's quota, and that the core therefore does not have yet."""
         self.left[name] = outcome, why
         self._note(at_s, outcome, name, why)
         self._let_in(self.quotas.end(name), at_s)

@@ -524,7 +524,7 @@ def run_one(
         how: How its workers run.
         on_progress: Called several times per second with the reports of all ranks.
 
-    Raises WorkerFailed if the job failed, or the error because of which it could not be started. An interrupt
+    Raises WorkerFailed if the job failed, or the error that prevented the job's start. An interrupt
     such as KeyboardInterrupt ends the job, and is raised again.
     """
     (end,), interrupt = run_on(fabric, [spec], how, on_progress)
@@ -547,7 +547,7 @@ def serve(
         listen: Address of this machine at which the ranks meet; None: an address that only this machine can
             reach.
 
-    Raises the error because of which the job could not be started. An interrupt such as KeyboardInterrupt
+    Raises the error that prevented the job's start. An interrupt such as KeyboardInterrupt
     ends the job, and is raised again. Failures of ranks are in the result.
     """
     how = WorkerOptions(on_output=lambda *_: None, attendance=attendance, listen=listen)
@@ -578,9 +578,9 @@ def _refused(fabric: SwitchFabric) -> dict[str, int]:
 
 
 def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much each count has grown from `before` to `now`; leave out counts that have not.
+    """Return the increase of each count from `before` to `now`; leave out counts without an increase.
 
-    A count that is smaller now began again at 0, because its switch was restarted.
+    A count that is smaller in `now` began again at 0, because its switch was restarted.
     """
     grown = {
         name: count - (before.get(name, 0) if count >= before.get(name, 0) else 0)

@@ -37,7 +37,7 @@ REST = 3.0
 """Duration of the pause after an iteration of the loop, as a multiple of the iteration's duration. Events
 that arrive in the pause are handled together."""
 LONGEST_REST_S = 0.1
-"""Maximum duration, in s, of that pause."""
+"""Maximum duration, in s, of the pause after an iteration of the loop."""
 STORE_S = 2.0
 """Time, in s, until a failed write to the store is retried."""
 
@@ -145,7 +145,7 @@ class ServiceLoop:
 
     @property
     def next_s(self) -> float:
-        """Time of the loop's next work if there is no event before, in s on the service's clock."""
+        """Time, in s on the service's clock, until which the loop may wait for an event."""
         parts = (self._runs, self._switches, self._fallback_jobs, self._effects, self._measures)
         return min(self._ledger.core.next_s, self._ledger.due_s, *(each.next_s for each in parts))
 

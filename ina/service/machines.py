@@ -96,7 +96,10 @@ class MachineSite:
 
     @property
     def name(self) -> str:
-        """The site's name, the same for all cluster files: a service continues after a change of its file."""
+        """The site's name.
+
+        All cluster files have this name, so that a service accepts a changed file as its site.
+        """
         return "machines of a cluster file"
 
     @property

@@ -1,7 +1,7 @@
-"""Measures running jobs: which share of their packets finds no slot, their gradient bytes and computing time.
+"""Measures running jobs: share of packets without a slot, gradient bytes, and computing time per iteration.
 
-The switches' counters are read for a few jobs at a time. When a job's values have changed, the core gets a
-`Measured` event. So policies divide slots by measured values, not by the values in the job file.
+The switches' counters are read for a few jobs at a time. When a job's measured values have changed, the core
+gets a `Measured` event. So policies divide slots by measured values, not by the values in the job file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ina.service.threads import Threads
 COUNT_S = 2.0
 """Minimum time, in s, from one reading of counters to the next."""
 EACH_TIME = 16
-"""Number of jobs whose counters are read per `COUNT_S` seconds. After a reading of more jobs, the wait for
-the next reading is longer in proportion."""
+"""Maximum number of jobs whose counters are read per interval of `COUNT_S` seconds. A reading of more jobs
+makes the interval before the next reading longer in proportion."""
 AT_ONCE = 64
-"""Maximum number of jobs whose counters are read at once. The next readings are about the next jobs, in
-turn."""
+"""Maximum number of jobs in one reading of counters. If there are more jobs, each reading continues with the
+jobs after those of the reading before."""
 DIFFERS = 0.1
 """Minimum relative difference between a measured value and the core's value at which the core gets the
 measured value."""
@@ -38,8 +38,8 @@ MISSED = ("collided", "bypassed")
 class PacketCount:
     """Counts of a job at one time.
 
-    `packets` is the number of its packets that its switches have received, `missed` how many of these found
-    no slot, and `done` its number of iterations.
+    `packets` is the number of the job's packets that the job's switches have received. `missed` is the number
+    of these packets that found no slot. `done` is the number of iterations that the job has completed.
     """
 
     packets: int
@@ -69,8 +69,8 @@ class Measures:
     def share(self, run: int, job: str) -> float | None:
         """Return the fraction, 0 to 1, of a job's packets that found no slot; None: unknown.
 
-        Only packets between the last two readings of the job's counters count. `run` is the number of its
-        run.
+        The fraction is of the packets between the last two readings of the job's counters. `run` is the
+        number of the job's run.
         """
         return self._shares.get((run, job))
 

@@ -104,7 +104,8 @@ class Network:
         self._telling: frozenset[str] = frozenset()
         """Switches of which the last `reconcile` got a report."""
         self._received: dict[str, tuple[int, int]] = {}
-        """By switch, from its last report: its start time in ns, and the number of packets received since."""
+        """By switch, from the switch's last report: the time of the switch's start, in ns, and the number of
+        packets that the switch has received since its start."""
         self._queue_packets = queue_packets
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
@@ -112,9 +113,10 @@ class Network:
         self._followed: Wiring | None = None
         """The cluster to whose switches there are sessions."""
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
-        """By switch, the cluster for which its forwarding entries were computed, and these entries."""
+        """By switch: a cluster, and the forwarding entries that the switch should have in that cluster."""
         self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
-        """By switch, the cluster whose forwarding entries it got last, and its `Revision` before that."""
+        """By switch, the cluster of the forwarding entries that were last written to the switch, and the
+        switch's `Revision` before that write."""
         self._program = program
         self._offers = None if program is None else program.offers()
 
@@ -289,7 +291,7 @@ class Network:
     def _follow(self, wiring: Wiring, held: Collection[str] = ()) -> None:
         """Open the missing sessions with switches of the cluster, and with the switches in `held`.
 
-        Those in `held` may have left the cluster, and still have jobs.
+        The switches in `held` still have jobs, although they may have left the cluster.
         """
         if self._followed is wiring and self._at.keys() >= {*held}:
             return
@@ -322,7 +324,10 @@ class Network:
         return known[1]
 
     def links(self, wiring: Wiring, told: Mapping[str, SwitchReport]) -> dict[tuple[str, str], str]:
-        """Return, by the ends of each link in the switches' reports, why the link is down; "": it is up."""
+        """Return why each link is down ("": it is up), by the names of the link's ends.
+
+        `told` has the switches' reports. A link that no report mentions is missing from the result.
+        """
         found: dict[tuple[str, str], str] = {}
         for name, each in told.items():
             for port, link in wiring.whole.ports.get(name, {}).items():

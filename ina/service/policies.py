@@ -1,4 +1,7 @@
-"""The policies of a service, as names and settings. They are read from a file; the core is made from them."""
+"""The policies of a service, as names and settings.
+
+The policies are read from a file; the core is made from the policies.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Quotas:
         self._inside: dict[str, _Wish] = {}
         self._outside: dict[str, _Wish] = {}
         self._used: Counter[str] = Counter()
-        """By tenant, the number of GPUs of its jobs that the core has."""
+        """By tenant, the number of GPUs that the tenant's jobs in the core need."""
 
     @property
     def waiting(self) -> Collection[str]:
@@ -123,7 +123,7 @@ class Quotas:
         return why
 
     def again(self, job: str, tenant: str, gpus: int) -> None:
-        """Add a job that is retried. It does not wait for its tenant's quota, but uses GPUs of the quota."""
+        """Add a job that is retried. It uses GPUs of its tenant's quota, but never waits for the quota."""
         self._enter(_Wish(job, tenant, gpus))
 
     def end(self, job: str) -> list[str]:
@@ -239,12 +239,14 @@ class Rates:
 
     def __init__(self) -> None:
         self._buckets: dict[str, tuple[float, float]] = {}
-        """By tenant, the number of jobs left in its bucket after its last submission, and the time then."""
+        """By tenant, the number of jobs that the tenant could still submit at once after its last submission,
+        and the time of that submission, in s."""
 
     def check(self, quota: Quota | None, jobs: int, *, now_s: float) -> None:
         """Raise TooMany if a tenant may not submit `jobs` jobs now.
 
-        Raises BadSpec if these are more jobs than it may submit in a minute. `quota` is the tenant's quota.
+        Raises BadSpec if `jobs` is more than the tenant may submit in a minute. `quota` is the tenant's
+        quota.
         """
         if quota is None or quota.per_minute is None:
             return

@@ -68,9 +68,9 @@ class JobRecord:
         reason: Why the job is in this state: why it waits, was refused, or ended.
         place: The job's servers, tree and slots while it runs; else None.
         run: The number of the job's run while it runs; else None.
-        engine: Name and state of that run in Slurm or Ray; "": the job does not run there.
-        started_s: Time of the first start of the job's workers; None: they have never been started.
-        ended_s: Time of the job's end; None: it is not over.
+        engine: Name and state of the job's run in Slurm or Ray; "": the job runs in neither.
+        started_s: Time of the first start of the job's workers; None: no worker has been started.
+        ended_s: Time of the job's end; None: the job has not ended.
         done: Number of the job's iterations, as last reported.
         left_s: Estimate of the time until the job is completed, in s; None: unknown.
         starts: How many times the job's workers have been started.

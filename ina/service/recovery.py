@@ -55,8 +55,8 @@ def back_up(folder: Path, to: Path) -> None:
 def restore(backup: Path, folder: Path) -> int:
     """Replace the state in `folder` by a backup; return the number of the backup's last event.
 
-    The old files are moved to a subfolder. Raises StoreError if `backup` is not a backup, or is one of
-    another state than the folder's, or if a controller uses the folder.
+    The old files are moved to a subfolder. Raises StoreError if `backup` is not a backup, or is a
+    backup of another state than the one in `folder`, or if a controller uses the folder.
     """
     if not backup.exists():
         raise StoreError(f"{backup} does not exist: want a file that 'ina controller backup' has made")
@@ -195,7 +195,8 @@ def _opened(
 ) -> Iterator[tuple[Path, Store]]:
     """Copy the state's file `source` into the temporary folder `beside`; yield the copy's path and its store.
 
-    With `witness`, the state's witness, the copy must have all events up to the one that the witness names.
+    If `witness`, the state's witness, is given, the copy must have the event that the witness names, and all
+    events before it. Raises StoreError.
     """
     shutil.rmtree(beside, ignore_errors=True)
     try:

@@ -1,4 +1,7 @@
-"""Checks the held runs: the progress and the ends of jobs, and whether runners and servers still work."""
+"""Checks the runs that hold GPUs (`HeldRun`), and reports changes to the core.
+
+The checks are of the progress and the ends of the runs' jobs, and of whether their runners and servers work.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,16 @@ LOOKS_PER_S = 100
 PROGRESS_S = 5.0
 """Minimum interval, in s, between two events that report the progress of a job to the core."""
 JUDGE_S = 60.0
-"""Maximum time, in s, for which the report of a job's failure waits until the job's network has been checked,
-because the network may be the cause. A switch that hangs delays the check by less than this."""
+"""Maximum time, in s, for which a job's failure is not reported because the job's network has not been
+checked since the failure. The network may be the cause. A switch that hangs delays a check by less than this
+time."""
 LOST_RUNS = 3
-"""Maximum number of times that a job is restarted after the loss of its runner or a server. The next loss is
-recorded as its failure."""
+"""Maximum number of times that a job is restarted after the loss of its runner or one of its servers. After
+one more loss, the job has failed."""
 
 
 class Runs:
-    """Checks the held runs, and reports the progress and ends of jobs, and lost servers, to the core."""
+    """Checks the held runs, and reports to the core: the progress of jobs, ends of jobs, and lost servers."""
 
     def __init__(
         self,
@@ -45,7 +49,8 @@ class Runs:
         self._lost: dict[str, int] = {}
         self._told_s: dict[str, float] = {}
         self._failed_s: dict[tuple[int, str], float] = {}
-        """By run and job, the time of a failure that waits for a check of the job's network."""
+        """By run and job, the time of a job's failure that is not reported before a check of the job's
+        network."""
         self._next_s = 0.0
 
     @property
@@ -138,8 +143,9 @@ class Runs:
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
         """Return the event that reports a job's failure; None: the job's network must be checked first.
 
-        The job will be restarted if its switches, links or fallback server did not work recently, or if one
-        of its servers is in `lost`, the lost servers with reasons. Otherwise it has failed.
+        The event restarts the job if one of its switches, links or fallback servers did not work recently, or
+        if one of its servers is lost. Otherwise the event says that the job has failed. `lost` has, by name
+        of each lost server, the reason.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].places[name]
@@ -165,7 +171,7 @@ class Runs:
         return [Progressed(now_s, name, total, iteration_s)]
 
     def _lose(self, number: int) -> None:
-        """Handle the loss of a run's runner: return the run's jobs to the queue, or record their failure."""
+        """Handle the loss of a run's runner: queue the run's jobs again, or record that they have failed."""
         ledger = self._ledger
         hold = ledger.holds[number]
         why = self._executor.why_ended(number)
@@ -178,9 +184,9 @@ class Runs:
         ledger.record(events)
 
     def _again(self, name: str, why: str) -> Event:
-        """Return the event that restarts a job; after `LOST_RUNS` restarts, the event that it has failed.
+        """Return the event that restarts a job after a loss of its runner or of a server.
 
-        `why` says which loss is the reason.
+        After `LOST_RUNS` restarts of the job, return the event that it has failed. `why` describes the loss.
         """
         now_s = self._ledger.now_s
         self._lost[name] = self._lost.get(name, 0) + 1

@@ -38,11 +38,11 @@ WAYS_OUT = (
     " {folder}' ends all runs and begins a new state"
 )
 _END_S = 5.0
-"""Maximum time, in s, to wait for the end of a process that has released its lock. The process may have run
-on another machine, where its end cannot be seen."""
+"""Maximum time, in s, to wait for the end of a process that has released its lock on the state. The wait is
+limited because the process may have run on another machine, where its end cannot be seen."""
 _CHECKPOINT_PAGES = 256
-"""Number of pages in the write-ahead log at which SQLite moves them to the main file. The number is small, so
-that the main file has almost all events if the log is lost."""
+"""When SQLite's write-ahead log has this number of pages, SQLite copies them to the main file. The number is
+small, so that the main file has almost all events if the log is lost."""
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
@@ -54,8 +54,8 @@ CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT
 CREATE INDEX archive_name ON archive (name);
 """
 _MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE, 3: ""}
-"""By earlier version, the SQL that migrates a file to the next version. Version 4 only changes the form of
-holds, which `held_run` converts."""
+"""By earlier version of the file, the SQL that migrates the file to the next version. From version 3 to
+version 4, only the form of holds changes, which `held_run` converts."""
 
 
 class Row(NamedTuple):

@@ -1,4 +1,4 @@
-"""Checks the switches periodically: whether they answer and have the desired state, and which links work."""
+"""Checks periodically whether switches answer and have the desired state, and whether links work."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WHOLE_S = 10.0
 SOON_S = 0.25
 """Interval, in s, of checks while a job waits for a switch, a switch does not answer, or a link is down."""
 GONE_S = 3.0
-"""Time, in s, after which a switch that does not answer, or a link that is down, counts as lost: its jobs get
-other trees. It is shorter than the time for which workers wait for packets."""
+"""A switch that has not answered for this time, in s, or a link that has been down for this time, counts as
+lost. The jobs that use it get other trees. Workers wait longer for packets than this time."""
 ILL_S = 20.0
-"""Time, in s, after an outage of a switch or link within which it counts as the cause of its jobs' failures.
-It is longer than the time for which workers wait for packets."""
+"""Time, in s, after an outage of a switch or link. If a job that uses the switch or link fails within this
+time, the outage counts as the cause. Workers wait for packets for a shorter time."""
 HUNG_S = 4.0
-"""Duration, in s, of a check above which a switch counts as hung. It is shorter than the time for which
-workers wait for packets, and much longer than a check takes on a busy machine."""
+"""If a check of the switches takes at least this time, in s, some switch has hung. Workers wait longer for
+packets than this time. A check on a busy machine takes much less."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ class Switches:
         self._cut: dict[tuple[str, str], tuple[float, str]] = {}
         """By link that is down, the time at which this was first seen, and the reason."""
         self._ill: dict[str | frozenset[str], tuple[float, str]] = {}
-        """Outages of switches (by name) and links (by ends): the last time at which each did not work, and
-        why."""
+        """By name of a switch, or by the two ends of a link: the last time at which the switch or link did
+        not work, and the reason."""
         self._busy = False
         self._next_s = 0.0
         self._whole_s = 0.0
@@ -63,7 +63,7 @@ class Switches:
         self._next_s = self._whole_s = 0.0
 
     def ill(self, cluster: Topology, place: Place) -> str:
-        """Return which outage of a job's switches and links was within the last `ILL_S`; "": there was none.
+        """Return the reason of an outage of a job's switches or links in the last `ILL_S`; "": none.
 
         `place` is the job's place in `cluster`.
         """
@@ -82,7 +82,7 @@ class Switches:
         return ""
 
     async def check(self) -> None:
-        """Change the switches to their desired state; record which do not answer, and which links fail."""
+        """Change the switches to their desired state; record which switches and links do not work."""
         self._busy = True
         self._next_s = math.inf  # `check_soon` during this check requests another one
         began_s, wiring, soon = self._ledger.now_s, self._ledger.wiring, False
@@ -108,7 +108,10 @@ class Switches:
         self._see_links(links)
 
     def forget(self) -> None:
-        """Discard outages of switches and links that have left the cluster: others may get their names."""
+        """Discard the outages of switches and links that have left the cluster.
+
+        New switches may get the names of switches that have left.
+        """
         cluster = self._ledger.topology
         links = {(link.a, link.b) for link in cluster.links}
         self._silent = {name: each for name, each in self._silent.items() if name in cluster.switch}

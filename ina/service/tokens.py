@@ -69,7 +69,10 @@ class TokenGrant:
 
 
 class Tokens:
-    """The tokens of a state. Changes of their file apply at once: it is read again after each change."""
+    """The tokens of a state.
+
+    The file with the tokens is read again after each change, so changes apply at once.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE

@@ -195,7 +195,8 @@ class MomentView(TypedDict):
 class MemoryView(TypedDict):
     """Which jobs have held which slots of each switch since the time `since_s`.
 
-    `slots` is each switch's number of slots, and `switches` has each change of its division among jobs.
+    `slots` has the number of slots of each switch. `switches` has, by switch, each change of the division of
+    the switch's slots among jobs.
     """
 
     now_s: float

@@ -1,4 +1,4 @@
-"""The cluster's switches, servers and links: which there are, which of them work, and which have left."""
+"""A cluster's switches, servers and links: all of them, the working part, and switches that have left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Wiring:
     Attributes:
         whole: The whole cluster: switches, servers and links.
         up: The part of the cluster that works.
-        left: By name of each switch that has left the cluster, its address. It may still have jobs to remove.
+        left: By name of each switch that has left the cluster, the switch's address. The switch may still
+            have jobs that must be removed.
         macs: Former MAC addresses of servers. Switches must not have forwarding entries for these.
     """
 
@@ -29,11 +30,14 @@ class Wiring:
 
     @classmethod
     def of(cls, cluster: Topology) -> Self:
-        """Return the wiring of a cluster whose parts all work, and that no switch has left."""
+        """Return the wiring of a cluster in which all parts work, and which no switch has left."""
         return cls(cluster, cluster)
 
     def changed(self, whole: Topology, up: Topology) -> Self:
-        """Return the wiring after this cluster was replaced by `whole`, of which the part `up` works."""
+        """Return the wiring after this cluster is replaced by `whole`.
+
+        `up` is the working part of `whole`.
+        """
         left = {**self.left, **{each.name: each.p4runtime for each in self.whole.switches}}
         macs = self.macs | {self.whole.mac(name) for name in self.whole.server}
         return replace(

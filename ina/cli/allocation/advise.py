@@ -84,7 +84,7 @@ def advise(
 
 
 class _Advice:
-    """Simulations of one file of jobs on one cluster; their results are kept, so that none runs twice."""
+    """Simulates one file of jobs on one cluster. It keeps the results, so that no simulation runs twice."""
 
     def __init__(self, jobs: Sequence[Job], topology: Topology, processes: int) -> None:
         self._jobs = jobs
@@ -95,10 +95,11 @@ class _Advice:
     def compare(
         self, candidates: Sequence[PolicyChoice], variations: int, leaders: int
     ) -> list[ChoiceSummary]:
-        """Simulate all candidates on the file, and the best of them on the variations.
+        """Simulate all candidates on the file, and the best candidates on variations of the file, too.
 
-        Returns a summary over the variations for each of the `leaders` best candidates on the file, for the
-        simplest combination, and for the default combination.
+        Returns one summary for each of the `leaders` best candidates on the file, for the simplest
+        combination of policies, and for the default combination. A summary is over `variations` simulations,
+        of which the first one is of the file itself.
         """
         self._simulate([(each, 0) for each in candidates], "combinations on the file")
         first = sorted(

@@ -87,7 +87,7 @@ class Deciding(AllocationFiles):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing(Deciding):
-    """Options of commands whose policies use random numbers, and which can write the resulting jobs."""
+    """Options of commands that use random numbers, and that can write the resulting jobs to a file."""
 
     seed: Annotated[
         int, Declared(min=0, help="Seed the random numbers; the same seed gives the same result.")
@@ -125,9 +125,9 @@ Margin = Annotated[
 Reading = Annotated[
     demand.Reading,
     Declared(
-        help="Choose the model of how many slots a deadline needs. measured: a slot is held for the job's "
-        "hold_s, and communication overlaps with computing; article: a slot is held for one "
-        "round trip, and communication follows computing."
+        help="Compute the number of slots that a job needs for its deadline by this model. measured: a slot "
+        "is held for the job's hold_s, and communication overlaps with computing; article: a slot is held "
+        "for one round trip, and communication follows computing."
     ),
 ]
 
@@ -173,7 +173,8 @@ def decided(inputs: Inputs, settings: AllocationSettings, *, placed: bool) -> Al
     Args:
         inputs: Jobs and cluster.
         settings: The policies, with their parameters.
-        placed: Whether all jobs must have servers in the file; if not, the policy places the jobs without.
+        placed: Whether all jobs must have servers in the file. If not, the policy places the jobs that have
+            none.
 
     Returns the allocator, which has the result. Raises Failure if the jobs of a server in the file need more
     GPUs than the server has; BadSpec.

@@ -190,7 +190,7 @@ def submitted(
         submissions: The jobs as schedulers see them.
         path: The file of the jobs.
         network: The network for which jobs get servers and trees; None: no network.
-        specs: The jobs by name, as they are run.
+        specs: By the name of each job, how the job is launched.
     """
     jobs: Sequence[Job] = [spec.job for spec in specs.values()]
     if network is not None:
@@ -216,7 +216,7 @@ def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
 
 
 def _profiled(fabric: SwitchFabric, job: Submission, spec: LaunchSpec, iterations: int) -> Submission:
-    """Return the job with its stage times, measured unless the file gives them."""
+    """Return the job with its stage times. If the job file does not give them, measure them first."""
     if job.stages_s:
         return job
     found = _measured(fabric, spec, iterations)

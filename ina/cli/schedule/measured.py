@@ -195,7 +195,8 @@ Members = tuple[str, ...]
 
 MOST = len(turns.STAGES)
 SLOTS = 128
-"""Number of slots of each job. A worker's window is half as large: a port with limited rate can queue it."""
+"""Number of slots of each job. A worker's window is half this number of packets, so that the packets fit into
+the queue of a port with limited rate."""
 LEAST_RATE_BPS = 1e6
 """Minimum rate of ports, in bits per second; at lower rates, sums take so long that workers time out."""
 LEAST_ITERATIONS = 5

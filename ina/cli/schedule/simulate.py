@@ -153,7 +153,8 @@ def _write(directory: Path, outcomes: Sequence[SimulationOutcome], document: Map
 
 
 FOR_DEADLINES = ("edf", "on-time", "joint")
-"""Policies for deadlines; with one of them, the table has a column with the deadlines that are met."""
+"""Policies for deadlines. If one of them is simulated, the table has a column with the number of deadlines
+met."""
 
 
 def _outcomes(outcomes: Sequence[SimulationOutcome], title: str) -> Iterator[Listing | str]:

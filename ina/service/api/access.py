@@ -35,7 +35,7 @@ class Gate:
         """Return the author of a request. Raises Problem for an unknown author, and StoreError.
 
         Args:
-            authorization: The request's Authorization header; None: it has none.
+            authorization: The request's Authorization header; None: the request has none.
             user: Returns the ID of the user of this machine who sent the request; None: unknown.
         """
         if self._local and not self._tokens.grants():

@@ -46,7 +46,7 @@ class Asked(BaseModel):
 
     name: Annotated[str, Field(pattern=NAME)] = Field(description="The job's name.")
     machines: Annotated[list[Machine], Field(min_length=1, max_length=MAX_RANKS)] = Field(
-        description="The machines of its workers."
+        description="The machines on which its workers run."
     )
     job: dict[str, Any] = Field(
         default_factory=dict,

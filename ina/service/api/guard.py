@@ -149,17 +149,17 @@ MOST = 1024
 RESERVED = 64
 """Number of connections, of `MOST`, that are reserved for root and the controller's own user."""
 UNASKED = 32
-"""Number of simultaneous connections up to which all are accepted. Only above it, the user of each new
-connection is looked up, which takes time."""
+"""Number of simultaneous connections up to which every new connection is accepted. Above this number, the
+user of each new connection is looked up first. The look-up takes time."""
 
 
 class Peer:
     """The other end of a connection. Its user is looked up once per connection, not for each request.
 
     Args:
-        client: The address of the other end; None: it has none.
-        server: The address of this end; None in place of a port: it is a Unix socket, to which only its owner
-            and root can connect.
+        client: The address of the other end; None: the other end has no address.
+        server: Host and port of this end. A port None means that this end is a Unix socket, to which only the
+            socket's owner and root can connect.
     """
 
     def __init__(self, client: Place | None, server: tuple[str, int | None] | None) -> None:

@@ -124,7 +124,8 @@ def _unix(path: Path) -> socket.socket:
 class Certificate:
     """PEM files for TLS.
 
-    `certificate` has the certificate and the certificates of its signers; `key` has its private key.
+    `certificate` has the certificate and the certificates of its signers; `key` has the certificate's private
+    key.
     """
 
     certificate: Path
