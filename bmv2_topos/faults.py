@@ -87,7 +87,8 @@ class RestartFallback:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRegion:
-    """A job with shared slots gets other slots at `switch`; if that is "", at all switches of its tree."""
+    """A job with shared slots gets other slots at `switch`; if `switch` is "", at all switches of the job's
+    tree."""
 
     at_s: float
     job: str
@@ -155,7 +156,8 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the key that makes a fault impossible, and the reason; None if the fault is possible.
+    """Return the key of a fault's entry that makes the fault impossible, and the reason; None if it is
+    possible.
 
     Args:
         fault: The fault.
@@ -191,7 +193,8 @@ _KINDS: Mapping[str, type[Fault]] = {
     "straggle": Straggle,
     "remove-job": RemoveJob,
 }
-"""Faults that scenario files can contain, by ``kind``; at least one runner of scenarios supports each."""
+"""Class of every fault that scenario files can contain, by the fault's ``kind`` in the file. Each of these
+faults is supported by at least one runner of scenarios."""
 _SECONDS = documents.number(0, 3600, "seconds")
 _KEYS: Mapping[str, documents.Check] = {
     "kind": documents.one_of(_KINDS),

@@ -1,6 +1,6 @@
 """Testbeds whose nodes and links Mininet makes, in a separate process (`hold`).
 
-Namespaces have the same names as with the runner netns, and everything else is set up in the same way.
+The names of the namespaces, the addresses and the switches are as in `testbeds.netns`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ class SwitchTarget(Protocol):
     lanes: int
     """Default number of values per packet."""
     queue_packets: int | None
-    """Number of packets that a port can hold, for a slow switch whose ports hold less than a window; None:
-    ports hold any window."""
+    """Number of packets that a port's queue can hold, if a worker's window may exceed it; None: a port's
+    queue holds any window."""
     reports_ports: bool
     """Whether a switch reports which of its ports are down."""
 
