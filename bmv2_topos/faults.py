@@ -87,8 +87,10 @@ class RestartFallback:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRegion:
-    """A job with shared slots gets other slots at `switch`; if `switch` is "", at all switches of the job's
-    tree."""
+    """A job with shared slots gets other slots at `switch`.
+
+    If `switch` is "", the job gets other slots at all switches of its tree.
+    """
 
     at_s: float
     job: str
@@ -156,8 +158,7 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the key of a fault's entry that makes the fault impossible, and the reason; None if it is
-    possible.
+    """Return the file key that makes `fault` impossible, and the reason; None if `fault` is possible.
 
     Args:
         fault: The fault.

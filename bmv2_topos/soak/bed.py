@@ -47,8 +47,7 @@ class SwitchPool:
 
     @classmethod
     def for_program(cls, mode: Mode, own: str | None = None) -> Self:
-        """Return a pool of switches that run `own`, the path of a user's program; None: p4src's program of
-        `mode`."""
+        """Return a pool of switches that run the user's program `own`; None: p4src's program of `mode`."""
         return cls(program_of(mode, own))
 
     def acquire(self) -> tuple[Switch, Pipeline]:

@@ -77,14 +77,12 @@ class Tally:
 
     @property
     def median_round_trips(self) -> float:
-        """Median, over all recoveries, of the number of round trips per missing packet; 0 without
-        recoveries."""
+        """Median of the recoveries' numbers of round trips per missing packet; 0 without recoveries."""
         return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
 
     @property
     def largest_share(self) -> float:
-        """The largest fraction, over all recoveries, of the recovery's time limit that it took; 0 without
-        recoveries."""
+        """Largest ratio of a recovery's duration to the recovery's time limit; 0 without recoveries."""
         return max((each.share for each in self.recoveries), default=0.0)
 
     def add_result(self, result: ScheduleResult) -> None:

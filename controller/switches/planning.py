@@ -74,7 +74,10 @@ def _check_bits(part: Part, max_members: int) -> None:
                 f" and all within {all_bits:#b}"
             )
         if member.bitmap & taken:
-            raise BadJob(f"{member} has a contribution bit of another member in {member.bitmap:#b}")
+            raise BadJob(
+                f"{member} has the contribution bits {member.bitmap:#b}; another member has one of them, too,"
+                " but each bit belongs to one member"
+            )
         if member.rank is not None and member.bitmap.bit_count() > 1:
             raise BadJob(f"{member} has {member.bitmap.bit_count()} contribution bits; a worker has one")
         taken |= member.bitmap

@@ -116,7 +116,7 @@ def shown(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a name as an error shows it, or the value found in place of one."""
+    """Return a name in quotes, as errors show it; a value of another type as `shown` writes it."""
     return _brief(repr(value)) if isinstance(value, str) else shown(value)
 
 

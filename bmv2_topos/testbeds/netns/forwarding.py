@@ -25,8 +25,7 @@ def entries(topology: Topology, switch: str, up: Topology | None = None) -> list
 
 
 def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry]:
-    """Return the rows whose tables the program has; leave out the row for ARP if the program has no such
-    table.
+    """Return the rows whose tables the program has; the program may lack the table for ARP.
 
     Raises UnknownName if the program has no bridging table.
     """

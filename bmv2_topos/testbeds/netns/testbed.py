@@ -106,8 +106,7 @@ def start(
 
 
 def down(name: str) -> bool:
-    """Take down a testbed, even an incomplete one; return False if no such testbed is up. Raises
-    NetnsError."""
+    """Take down a testbed, even an incomplete one; return False if there is none. Raises NetnsError."""
     check_name(name)
     there = bool(namespaces.existing(prefix(name))) or store.folder(name).exists()
     if there:
