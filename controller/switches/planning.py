@@ -75,8 +75,8 @@ def _check_bits(part: Part, max_members: int) -> None:
             )
         if member.bitmap & taken:
             raise BadJob(
-                f"{member} has the contribution bits {member.bitmap:#b}; another member has one of them, too,"
-                " but each bit belongs to one member"
+                f"{member} shares a contribution bit with another member, but each bit must belong to one member:"
+                f" the member's bits are {member.bitmap:#b}"
             )
         if member.rank is not None and member.bitmap.bit_count() > 1:
             raise BadJob(f"{member} has {member.bitmap.bit_count()} contribution bits; a worker has one")
