@@ -285,9 +285,9 @@ class P4RuntimeClient:
     def mastership(self, *, timeout_s: float = 10.0) -> Iterator[None]:
         """Be the primary controller during the block: only the primary may write.
 
-        Clients of this class, in any process, are in such a block one at a time; the block of a client that
-        dies ends. Do not nest blocks. Raises NotPrimary if another controller stays the primary for
-        `timeout_s`.
+        Of all clients of this class, in any process, only one is in such a block at a time. If this client
+        dies, its block ends. Do not nest blocks. Raises NotPrimary if another controller stays the primary
+        for `timeout_s`.
         """
         self._make_sure()
         try:

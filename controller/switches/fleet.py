@@ -445,9 +445,9 @@ class Fleet:
     ) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as is known without reading all rows.
 
-        A change of the desired jobs is noticed; so is a restart of a switch in `revisions`, without a
-        request. Of any other switch with jobs one job's row is read, which shows whether the switch answers,
-        was restarted, or has lost this job. Other rows that another process has changed are not noticed.
+        A change of the desired jobs is noticed. A restart of a switch in `revisions` is noticed without a
+        request. For any other switch with jobs, one job's row is read. It shows whether the switch answers,
+        was restarted, or has lost this job. Changes of other rows by another process are not noticed.
 
         Args:
             desired: All jobs that should be there.
@@ -525,7 +525,7 @@ class Fleet:
         return {job: TreeAdmission(switches) for (_, job), switches in sorted(found.items())}
 
     def counters(self, admission: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Read by switch how many of a job's packets had each outcome since its admission.
+        """Read, for each switch, the number of a job's packets with each outcome since the job's admission.
 
         Raises NoSuchJob if a switch no longer has the job.
         """
@@ -541,7 +541,7 @@ class Fleet:
         outcomes: Collection[str] = OUTCOMES,
         received: Mapping[str, Hashable] | None = None,
     ) -> dict[_Key, dict[str, dict[str, int]]]:
-        """Read how many packets of several jobs had each outcome, by job and switch; one request to a switch.
+        """Read the number of packets of several jobs by job, switch and outcome; one request to each switch.
 
         The counts come from the jobs' counter rows, without a check that a switch still has the job.
         Switches that fail are left out.
@@ -575,7 +575,7 @@ class Fleet:
         return found
 
     def refused(self) -> dict[str, dict[str, int]]:
-        """Read by switch how many packets that belong to no job had each outcome."""
+        """Read, for each switch, the number of packets of no job with each outcome."""
         found = {}
         for name, controller in self.controllers.items():
             with switch_in_errors(name):

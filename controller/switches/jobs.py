@@ -235,7 +235,7 @@ def parse(rows: Iterable[Row], *, job_groups: range, before: ParseCache | None =
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
     `job_groups` are the group ids that only jobs use. `before` has the results of the last call for this
-    switch, and gets the new ones.
+    switch, and receives the results of this call.
     """
     found: dict[int, _JobRows] = {}
     groups: list[MulticastGroup] = []

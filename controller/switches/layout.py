@@ -29,7 +29,8 @@ BESIDE_FAN_IN = 2
 """Number of children of a tree's root if the root is the fallback server: the worker on the server's machine,
 and the uppermost switch."""
 BESIDE_WORKER, BESIDE_SWITCH = 0b01, 0b10
-"""Contribution bits of this worker and of this switch."""
+"""Contribution bits at the fallback server: the bit of the worker on its machine, and the bit of the
+uppermost switch."""
 
 
 @dataclass(frozen=True, slots=True)

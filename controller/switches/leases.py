@@ -184,10 +184,9 @@ class LeaseWatch:
         return seen is not None and seen.renewed and not seen.expired
 
     def lease_wait_s(self) -> float | None:
-        """Return the seconds for which leases have to be watched until each was renewed or has expired.
+        """Return the seconds until each lease has been renewed or has expired; None: each already has.
 
-        Returns None if each was already. Leases written by earlier versions, whose end is unknown, are left
-        out.
+        Leases written by earlier versions, whose end is unknown, are left out.
         """
         open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.expired]
         return max((seen.length_s - seen.for_s for seen in open_ if seen.length_s < math.inf), default=None)

@@ -333,10 +333,11 @@ class Feature(StrEnum):
 class SwitchInfo:
     """What a program offers (`controller.switches.capabilities`).
 
-    Its packets have `lanes` values; it serves up to `jobs` jobs at a time, each with up to `max_members`
-    members. `mode` says whether jobs share slots. If it is `salted` (ATP), packets have a salt instead of a
-    priority. `lacks` names the missing part for each feature that it does not offer; `title` is its name in
-    errors. With `aligned`, regions must start at multiples of their size.
+    The program's packets have `lanes` values; it serves up to `jobs` jobs at a time, each with up to
+    `max_members` members. `mode` says whether jobs share slots. In a `salted` program (ATP), packets have a
+    salt instead of a priority. `lacks` maps each feature that the program does not offer to the name of the
+    missing part. `title` is the program's name in errors. With `aligned`, regions must start at multiples of
+    their size.
     """
 
     lanes: int

@@ -75,8 +75,8 @@ def _check_bits(part: Part, max_members: int) -> None:
             )
         if member.bitmap & taken:
             raise BadJob(
-                f"{member} shares a contribution bit with another member, but each bit must belong to one member:"
-                f" the member's bits are {member.bitmap:#b}"
+                f"{member} shares a contribution bit with another member; want each bit at one member only:"
+                f" the bits here are {member.bitmap:#b}"
             )
         if member.rank is not None and member.bitmap.bit_count() > 1:
             raise BadJob(f"{member} has {member.bitmap.bit_count()} contribution bits; a worker has one")
@@ -175,7 +175,8 @@ def plan(
         identity: Job id and generation.
         info: The capacity of the switch's program.
         present: The admissions on the switch.
-        ports: Ports for members and uplinks without one: each gets the lowest that no job uses.
+        ports: Ports for members and uplinks without a port: each gets the lowest of these ports that no job
+            uses.
 
     Raises ProgramMismatch if the switch's program does not serve such jobs, IdentityTaken, BadJob,
     OutOfMemory or OutOfRows.

@@ -55,8 +55,8 @@ class SwitchState:
     """The rows of jobs read from a switch.
 
     `contents` has the jobs that the rows form. `job_groups` are the ids of multicast groups that only jobs
-    use. `settled` has, for the counter row of each job, how many packets have shown that a move is over,
-    modulo 2**32; it is empty if this was not read, because no move ends or begins.
+    use. `settled` maps the counter row of each job to the number of packets that have shown that a move is
+    over, modulo 2**32. It is empty if these numbers were not read, because no move ends or begins.
     """
 
     info: SwitchInfo
@@ -150,12 +150,12 @@ def reconcile(
     """Return the actions that make switches hold the desired jobs and no others that may be removed.
 
     Args:
-        desired: By switch, the jobs that should be there. Of a job that is moving, the region to which it
-            moves is the desired one. A registration is written with its job and renewed by its holder: only
-            its presence is compared.
+        desired: By switch, the jobs that should be there. For a job that is moving, the desired region is the
+            region to which it moves. A registration is written when its job is added, and later changed by
+            its holder. So `reconcile` compares only whether a job has a registration, and not its content.
         observed: By switch, the rows that are there; switches that are only in `desired` are skipped.
         may_remove: Function that returns whether an undesired job, or a job whose id a desired job needs, may
-            be removed; by default, if it has no lease.
+            be removed. By default, a job may be removed if it has no lease.
 
     Raises:
         BadJob: a switch cannot hold the desired jobs: two jobs have one id, generation, counter row or

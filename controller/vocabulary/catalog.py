@@ -1,9 +1,9 @@
 """Topologies by name, each a function that returns a `Topology`.
 
-Hosts are called ``h1``, ``h2``, … and fallback servers' hosts ``p1``, ``p2``, …; these are linked to the
-root, or to the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
+Hosts of workers are called ``h1``, ``h2``, … Hosts of fallback servers are called ``p1``, ``p2``, …, and are
+linked to the root, or to the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
 
-`named` makes them by their names on the command line: ``fat-tree``, or ``leaf-spine:2x4x2``.
+`named` makes a topology by its name on the command line: ``fat-tree``, or ``leaf-spine:2x4x2``.
 """
 
 from __future__ import annotations
@@ -228,7 +228,8 @@ class CatalogEntry:
     sizes: Mapping[str, int]
     """Sizes of the topology, by name, in the order in which users type them, with their default values."""
     make: Callable[..., Topology]
-    """Function that makes the topology from the sizes, in this order, and from `servers` and `link`."""
+    """Function that makes the topology from the sizes, in the order of `sizes`, and from `servers` and
+    `link`."""
 
 
 CATALOG: Mapping[str, CatalogEntry] = {

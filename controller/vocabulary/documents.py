@@ -280,7 +280,7 @@ _BEGINNINGS = {
 
 
 def encoding_of(path: Path) -> str:
-    """Return a text for an error: what a file is instead of text in UTF-8. Raises OSError."""
+    """Describe, for an error, what a file contains instead of text in UTF-8. Raises OSError."""
     data = path.read_bytes()
     for begin, what in _BEGINNINGS.items():
         if data.startswith(begin):

@@ -253,7 +253,7 @@ class Job:
         Args:
             iterations: Iterations left, 1 or more.
             arrival_s: Its arrival, in seconds.
-            deadline_s: Its deadline, in seconds after that; None: best effort.
+            deadline_s: Its deadline, in seconds after `arrival_s`; None: best effort.
         """
         return self._unchecked(iterations=iterations, arrival_s=arrival_s, deadline_s=deadline_s)
 

@@ -302,7 +302,7 @@ class Topology:
 
     @cached_property
     def serving(self) -> frozenset[str]:
-        """The servers that may be fallback servers: the ones with a `fallback_port`, or all if none has."""
+        """Servers that may be fallback servers: servers with a `fallback_port`, or all if none has one."""
         return frozenset(each.name for each in self.servers if each.fallback_port) or frozenset(self.server)
 
     @cached_property

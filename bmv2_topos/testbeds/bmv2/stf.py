@@ -109,7 +109,7 @@ def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
 class _Bmv2:
     """BMv2 as a `softswitch.stf.run.Target`; all `arrivals` of the script are known at the start.
 
-    The switch reads a packet once all other open inputs have a later one. So every input but one holds its
+    The switch reads a packet once all other open inputs have a later packet. So every input but one holds its
     next packet, or is closed if no packet follows. The exception is the input of the last packet: filling it
     makes the switch read exactly one packet, the next one of the script.
     """
