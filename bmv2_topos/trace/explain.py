@@ -328,7 +328,10 @@ class _Job:
         yield from _piece(start, at, Cause.COMPUTE)
 
     def _last_result(self, now: Sum, at: int) -> tuple[int, _Key] | None:
-        """Return the last result that a rank got during the sum `now`, before `at` (or at the sum's end)."""
+        """Return the last result that the rank of `now` got during the sum `now` and before the time `at`.
+
+        If `at` is the end of the sum, a result at `at` counts, too. Return None if there was no result.
+        """
         results = self.results[now.rank]
         last = bisect.bisect_left(results, (at, (-1, -1))) - 1
         if at == now.end_ns:

@@ -388,8 +388,8 @@ class Topology:
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
         """Return the smallest distance of each switch from the nodes in `starts`, in links.
 
-        `starts` has the nodes to start from, each with a distance to add, in ascending order of this
-        distance.
+        `starts` maps each node to start from to a distance that is added, in ascending order of these
+        distances.
         """
         found, waiting = dict(starts), deque(starts)
         while waiting:

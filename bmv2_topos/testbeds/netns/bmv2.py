@@ -29,8 +29,8 @@ SOURCES = "https://github.com/p4lang"
 PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
 """Address of packages built by the p4lang project; no release of Debian or Ubuntu has these packages."""
 WIRE_PACKETS = 100_000
-"""Number of packets that netem may hold in addition to those in the queue, because netem also counts delayed
-packets."""
+"""Number of delayed packets that netem may hold in addition to the packets in the queue; netem counts both
+together."""
 
 
 class Bmv2Target:

@@ -53,7 +53,7 @@ class SwitchTarget(Protocol):
         """
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield the commands that links of this kind of switch need, in addition to those for any switch."""
+        """Yield the commands for links of this kind of switch, in addition to the commands for any switch."""
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
         """Load the program into all switches that do not run it yet. Raises ControllerError."""

@@ -79,7 +79,7 @@ class PortCounts:
 
     @property
     def packet_hops(self) -> int:
-        """Number of packets sent over links: those that left a switch, and those that hosts sent."""
+        """Number of packets sent over links: packets that left a switch, and packets that hosts sent."""
         left = sum(port.tx_packets for port in self._ports.values())
         return left + sum(port.rx_packets for port in self._at_hosts)
 

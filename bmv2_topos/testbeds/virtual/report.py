@@ -84,7 +84,7 @@ class JobReport:
 
     @property
     def mean_iteration_s(self) -> float:
-        """Mean time of an iteration."""
+        """Mean duration of an iteration, in seconds."""
         return statistics.fmean(self.iteration_s) if self.iteration_s else 0.0
 
     @property
