@@ -1,4 +1,4 @@
-"""Pictures of topologies, where matplotlib is installed: the network, and the trees of jobs on it."""
+"""Draws pictures of a network and of the jobs' trees on it; needs matplotlib."""
 
 from __future__ import annotations
 

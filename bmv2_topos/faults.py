@@ -87,7 +87,10 @@ class RestartFallback:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRegion:
-    """A job with shared slots gets other slots at `switch`; if that is "", at all switches of its tree."""
+    """A job with shared slots gets other slots at `switch`.
+
+    If `switch` is "", the job gets other slots at all switches of its tree.
+    """
 
     at_s: float
     job: str
@@ -155,7 +158,7 @@ def with_link_faults(topology: Topology, faults: Iterable[Fault]) -> Topology:
 
 
 def impossible(fault: Fault, topology: Topology, workers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the key that makes a fault impossible, and the reason; None if the fault is possible.
+    """Return the file key that makes `fault` impossible, and the reason; None if `fault` is possible.
 
     Args:
         fault: The fault.
@@ -191,7 +194,8 @@ _KINDS: Mapping[str, type[Fault]] = {
     "straggle": Straggle,
     "remove-job": RemoveJob,
 }
-"""Faults that scenario files can contain, by ``kind``; at least one runner of scenarios supports each."""
+"""Class of every fault that scenario files can contain, by the fault's ``kind`` in the file. Each of these
+faults is supported by at least one runner of scenarios."""
 _SECONDS = documents.number(0, 3600, "seconds")
 _KEYS: Mapping[str, documents.Check] = {
     "kind": documents.one_of(_KINDS),

@@ -49,8 +49,8 @@ class Scenario:
     labels: ResultRow = field(default_factory=dict)
     """Columns that identify the run's row."""
     shape: tuple[int, ...] | None = None
-    """Children of a node at each level of the tree, root first, such as (2, 4) for two racks with four hosts
-    for each job; None: one switch."""
+    """Children of a node at each level of the tree, root first, such as (2, 4): two racks, each with four
+    hosts for every job. None: one switch."""
     link: Link | None = None
     trunk: Link | None = None
     transit: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
 
     real: ClassVar[bool] = False
-    """False: virtual time gives the same results on any machine."""
+    """Whether results depend on the machine. In virtual time they do not."""
     missing: ClassVar[str] = ""
 
     @property

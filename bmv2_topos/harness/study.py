@@ -303,7 +303,7 @@ def _text(value: Value) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with its NumPy numbers (or those in an array, list or dict) as Python numbers."""
+    """Convert NumPy numbers to Python numbers: `value` itself, or the numbers in an array, list or dict."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):

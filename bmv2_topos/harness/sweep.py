@@ -37,10 +37,11 @@ class Difference:
 
 
 def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: int) -> list[Difference]:
-    """Repeat the `count` shortest runs of a page; return all differences from its rows.
+    """Repeat the `count` shortest runs of an experiment; return their differences from the rows `published`.
 
-    Virtual time gives the same digits anywhere, so a difference means that the page is stale. Real runs and
-    timed columns are not compared. A page may lack rows of real runs, because their tools were missing.
+    Virtual time gives the same digits anywhere, so a difference means that the published page is stale. Real
+    runs and timed columns are not compared. The published rows may lack real runs, because tools for them
+    were missing.
 
     Raises:
         ValueError: the rows do not match the experiment's runs.
@@ -84,8 +85,9 @@ def sweep(
     """Run these runs of an experiment and return their rows, in order.
 
     Args:
-        experiment: The experiment. Several processes each load it from its source; if it has none, they get
-            its `measure` and its runs, which `pickle` must then support.
+        experiment: The experiment. Each of several processes loads it from `Experiment.source`. If the source
+            is "", the processes get the experiment's `measure` and its runs, which `pickle` must then
+            support.
         runs: Some or all of ``experiment.scenarios(quick)``.
         quick: True if `runs` come from ``experiment.scenarios(True)``, a trial.
         processes: Number of processes that share the runs; 1: run them in this process.

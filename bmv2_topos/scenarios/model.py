@@ -63,7 +63,8 @@ class JobOutcome:
     iterations: int
     """Number of iterations that all ranks have finished; each sum was compared with the exact sum."""
     iteration_s: float
-    """Median iteration time of the job, where each iteration ends with its slowest rank."""
+    """Median time of the job's iterations, in seconds. An iteration ends when its slowest rank has ended
+    it."""
     metrics: Mapping[str, float]
     """Counters by name: packets sent, packets resent, and packets by outcome in switches."""
 

@@ -29,8 +29,8 @@ from softswitch.engine.pipeline import Pipeline
 
 _PORTS = range(1, 33)
 MOVE_PREFIX = f"{names.CHANGE}_"
-"""Prefix of the names of registers that hold the progress of jobs' moves to other regions; their index is the
-job's row in the counters."""
+"""Prefix of the names of registers that hold the progress of jobs' moves to other regions. A job's register
+cell has the same index as the job's counter cell."""
 _JUNK = 0x5A5A_A5A5
 """Initial value of the lane registers: programs must not rely on zeros."""
 
@@ -47,7 +47,7 @@ class SwitchPool:
 
     @classmethod
     def for_program(cls, mode: Mode, own: str | None = None) -> Self:
-        """Return a pool of switches that run `own`, a user's program of this mode; None: p4src's program."""
+        """Return a pool of switches that run the user's program `own`; None: p4src's program of `mode`."""
         return cls(program_of(mode, own))
 
     def acquire(self) -> tuple[Switch, Pipeline]:

@@ -77,12 +77,12 @@ class Tally:
 
     @property
     def median_round_trips(self) -> float:
-        """Median over all recoveries of their round trips per packet; 0 if there was no recovery."""
+        """Median of the recoveries' numbers of round trips per missing packet; 0 without recoveries."""
         return median([each.round_trips_per_packet for each in self.recoveries] or [0.0])
 
     @property
     def largest_share(self) -> float:
-        """The largest fraction of its time limit that any recovery took; 0 if there was no recovery."""
+        """Largest ratio of a recovery's duration to the recovery's time limit; 0 without recoveries."""
         return max((each.share for each in self.recoveries), default=0.0)
 
     def add_result(self, result: ScheduleResult) -> None:
@@ -110,7 +110,7 @@ class SwitchPools:
         self._pools: dict[Mode, SwitchPool] = {}
 
     def get(self, program: Mode) -> SwitchPool:
-        """Return the pool of a program, after replacing it if it is worn out."""
+        """Return the pool of a program; replace a pool that is worn out by a new one."""
         pool = self._pools.get(program)
         if pool is not None and pool.worn_out:
             pool.close()
@@ -139,7 +139,7 @@ def soak_seeds(
     cores: Cores = COMPILED,
     trace: Trace | None = None,
 ) -> Tally:
-    """Run the schedules of a range of seeds, all of one bed; stop at the first that fails.
+    """Run the schedules of a range of seeds, all of one bed; stop at the first schedule that fails.
 
     Args:
         first: The first seed.

@@ -228,7 +228,11 @@ def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
 
 
 def _draw_named(seed: int, job: JobPlan) -> tuple[CollectivePlan, ...]:
-    """Return the collectives of a job; in some jobs, a float32 collective is repeated under one name."""
+    """Return the collectives of a job; in some jobs, replace them by repetitions of a float32 one.
+
+    The repetitions have the same name, so that workers predict their exponents. One collective of `job` runs
+    between them.
+    """
     draw = random.Random(f"names {job.number} of {seed}")
     floats = [each for each in job.collectives if each.dtype == "float32"]
     if not floats or job.numbers != "exponent" or draw.random() < 0.5:

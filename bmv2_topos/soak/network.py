@@ -42,8 +42,8 @@ _CHANGES: Final[Mapping[str, tuple[str, Mapping[str, int], Mapping[str, int]]]] 
         {},
     ),
 }
-"""By kind of forged frame: the outcome that a switch must count, fields to set, and amounts to add to
-fields."""
+"""For each kind of forged frame: the outcome that a switch must count for the frame, the values to set in
+header fields, and the amounts to add to header fields."""
 FROM_ELSEWHERE = "another port"
 KINDS = (FROM_ELSEWHERE, *_CHANGES, "cut off", "too long", "damaged address")
 
@@ -126,7 +126,7 @@ class BedSwitch(SwitchNode):
         self.inject(port, frame)
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Process a packet, which may be forged, and send the resulting packets; do not keep it."""
+        """Process a packet, which may be forged, and send the resulting packets."""
         self.arrived += 1
         super().deliver(port, frame)
 
@@ -154,9 +154,10 @@ class BedNetwork(Network):
         self.links[link].cut_until = max(until, self.links[link].cut_until)
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Return a function that delivers the packet with damaged addresses; None: drop the packet.
+        """Return a function that delivers `frame` with damaged addresses; None if the frame must be dropped.
 
-        Half of the corrupted packets to switches are delivered: their frame check sequence fits the damage.
+        Half of the corrupted frames to switches are delivered, as if their frame check sequences were still
+        valid. All other corrupted frames are dropped.
         """
         if wire.to not in self.switches or self.random.random() >= 0.5:
             return None

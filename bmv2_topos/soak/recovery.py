@@ -30,16 +30,17 @@ LONGEST_TIMEOUT_S: Final = 0.02
 """Longest time-out of workers and fallback servers in schedules: doubling stops there."""
 
 ROUND_TRIPS: Final = 4
-"""Round trips allowed for each packet: one for the sum itself, because a job may have a single packet in
-flight; one for the repair of an overflow; and two for partial sums that reach the fallback server one by one:
-the server waits for about one round trip before it asks for the missing parts, which takes another."""
+"""Round trips allowed for each packet. One is for the sum itself, because a job may have a single packet in
+flight. One is for the repair of an overflow. Two are for partial sums that reach the fallback server one by
+one: the server waits for about one round trip, and then asks for the missing parts, which takes another round
+trip."""
 
 TIMEOUTS: Final = 1.75
-"""Multiple of the longest time-out allowed for all packets together: packets lost before the calm time
-out at about the same time. A time-out does not handle packets sent less than three quarters of its length
-earlier; they wait for the next time-out, which may be the longest. At a time-out the worker asks which ranks
-have contributed; if that is not enough, it removes the stuck partial sum from its slot (`take_status` of the
-core)."""
+"""Time allowed for all packets together, as a multiple of the longest time-out. Packets that were lost before
+the calm time out at about the same time. A time-out handles only packets that were sent at least three
+quarters of the time-out earlier. Later packets wait for the next time-out, which may be the longest. At a
+time-out the worker asks which ranks have contributed; if the answer does not suffice, the worker removes the
+stuck partial sum from its slot (`take_status` of the core)."""
 
 _SHOWN = 8
 
@@ -50,7 +51,7 @@ class TooSlow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A collective that has ended in the calm, and the time that it took from the start of its timing."""
+    """A collective that has ended in the calm, with the time from the start of its timing to its end."""
 
     seed: int
     job: int

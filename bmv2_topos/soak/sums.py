@@ -112,7 +112,8 @@ class SoakSum:
         self.order = np.concatenate(
             [np.arange(0), *(_numbers(first, turn, shard, len(of_shard)) for first, shard in places)]
         )
-        """Packet numbers in the order of sending: the first turn of every shard, then the second, …"""
+        """Packet numbers in the order of sending: first `turn` packets of every shard, then the next `turn`
+        packets of every shard, and so on."""
         stacked = np.stack(self.inputs)
         with np.errstate(all="ignore"):
             total = stacked[0].astype(np.float64)
@@ -128,7 +129,7 @@ class SoakSum:
         """For each packet: whether its sum overflows and cannot be repaired, which must be reported to every
         rank."""
         self.risky = np.zeros(packets, np.bool_)
-        """For each packet: whether its sum may overflow without repair, depending on the order of adding."""
+        """For each packet: whether its sum overflows without repair in some orders of adding the inputs."""
         self.raw = np.zeros(packets, np.bool_)
         """For each packet: whether the fallback server sums it unscaled and rounds it once."""
         self.bounds = np.zeros(packets)

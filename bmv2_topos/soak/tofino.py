@@ -22,12 +22,13 @@ OUTCOMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bad_version", "bad_kind", "bad_lanes"), "bad_length"),
     "wrong_direction": "unknown_job",
 }
-"""For outcomes of refused packets that a program for Tofino does not count: the outcome that it counts
-instead, by the usual outcome. Such a program checks several fields in one table, so it cannot distinguish
-them."""
+"""Outcomes that v1model programs count for refused packets, and programs for Tofino do not: the outcome that
+a program for Tofino counts instead, by the v1model outcome. A program for Tofino checks several fields in one
+table, so it cannot tell which field was wrong."""
 
 _UNCOUNTED: Final = ("cut off", "too long")
-"""Kinds of forged packets that are not counted as refused: the parser drops them, or they are accepted."""
+"""Kinds of forged packets that these programs do not count as refused: the parser drops "cut off" packets,
+and "too long" packets are accepted."""
 _TRIES = 20
 
 

@@ -78,7 +78,7 @@ class WorkerStation:
 
     @property
     def busy(self) -> bool:
-        """True while the worker is in a collective, which it has called and not finished."""
+        """Whether the worker has called a collective that has not ended yet."""
         return self._driver is not None and self._driver.busy
 
     def start(self, window: Window, done: int) -> None:

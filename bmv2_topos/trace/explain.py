@@ -145,7 +145,10 @@ _Attempted = tuple[int, int, int]
 
 
 def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempted, str]:
-    """Return a text by packet (time, job, PSN) that found its slot taken: which job held the slot."""
+    """Return, for each packet that found its slot taken, a text that names the job that held the slot.
+
+    A packet is identified by time, job and PSN.
+    """
     found = {}
     for tenure in tenures(events):
         name = names.get(tenure.job, f"{tenure.job}").removeprefix("job ")
@@ -325,7 +328,10 @@ class _Job:
         yield from _piece(start, at, Cause.COMPUTE)
 
     def _last_result(self, now: Sum, at: int) -> tuple[int, _Key] | None:
-        """Return the last result that a rank got during the sum `now`, before `at` (or at the sum's end)."""
+        """Return the last result that the rank of `now` got during the sum `now` and before the time `at`.
+
+        If `at` is the end of the sum, a result at `at` counts, too. Return None if there was no result.
+        """
         results = self.results[now.rank]
         last = bisect.bisect_left(results, (at, (-1, -1))) - 1
         if at == now.end_ns:
@@ -344,7 +350,10 @@ class _Job:
         return None if time < 0 else (rank, time)
 
     def _before(self, sums: Sequence[Sum], now: Sum) -> Sum | None:
-        """Return the sum at the same rank for which the tensor of `now` had to wait; None if it did not."""
+        """Return the last sum of `now`'s rank that ended while `now`'s tensor was ready but had not begun.
+
+        Return None if the tensor did not wait.
+        """
         ended = [one for one in sums if one.rank == now.rank and now.ready_ns < one.end_ns <= now.begin_ns]
         return max(ended, key=lambda one: one.end_ns, default=None)
 

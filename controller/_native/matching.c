@@ -1,12 +1,13 @@
 /* Galil's algorithm (Efficient algorithms for finding maximum matching in graphs, 1986): the primal-dual method
- * with blossoms, O(n^3). Where several matchings weigh the same, the order of the search decides: nodes and edges
- * are gone through in the order of van Rantwijk's mwmatching.py, and of what descends from it (networkx,
- * rustworkx), so that the same one is found.
+ * with blossoms, O(n^3). If several matchings have the largest weight, the order of the search decides which of them
+ * is found. Nodes and edges are visited in the order of van Rantwijk's mwmatching.py, and of the libraries that
+ * descend from it (networkx, rustworkx), so that all of them find the same matching.
  *
- * A stage searches for an augmenting path. Nodes without a partner are OUTER; what is reached from them by an edge
- * without slack is INNER, and its partner OUTER. An edge between two OUTER ones closes an augmenting path, or an
- * odd cycle, which becomes one node, a blossom. An end is twice the number of an edge, plus 1 for its second
- * node; duals are held twice, so that they are whole. */
+ * A stage searches for an augmenting path. Nodes without a partner are OUTER. A node that is reached from an OUTER
+ * node by an edge without slack is INNER, and the partner of an INNER node is OUTER. An edge between two OUTER nodes
+ * closes either an augmenting path or an odd cycle. An odd cycle becomes one node, a blossom. The number of an edge's
+ * end is twice the number of the edge, plus 1 for its second node. Duals are stored doubled, so that they are whole
+ * numbers. */
 #include "matching.h"
 
 #include <math.h>
@@ -21,24 +22,24 @@ struct edge {
 };
 
 struct search {
-    int32_t nodes, all, edges; /* `all` nodes and blossoms: the latter have the numbers from `nodes` on */
+    int32_t nodes, all, edges; /* `all` counts nodes and blossoms; blossoms have numbers from `nodes` on */
     struct edge *edge;
-    int32_t *begin, *around;     /* the remote ends of each node's edges, */
-    int32_t *beside;             /* the nodes there, */
-    int64_t *twice;              /* and the edges' weights, doubled: what a scan reads lies together */
-    int32_t *mate;               /* of a node: the remote end of its matched edge, or -1 */
-    int32_t *label, *label_end;  /* and the end by which it was reached */
-    int32_t *inside;             /* the outermost blossom of a node */
+    int32_t *begin, *around;     /* the remote ends of each node's edges */
+    int32_t *beside;             /* the nodes at these ends */
+    int64_t *twice;              /* the doubled weights of these edges, in one place for `scan` */
+    int32_t *mate;               /* for each node: the remote end of its matched edge, or -1 */
+    int32_t *label, *label_end;  /* for each node and blossom: its label, and the end by which it was reached */
+    int32_t *inside;             /* for each node: its outermost blossom */
     int32_t *parent, *base;
-    int32_t *lightest;           /* the edge of least slack to an OUTER one, or -1; */
-    int64_t *lightness;          /* that slack, as long as duals are what they are */
-    int32_t *children;           /* of each blossom, going round from its base: nodes x nodes, as the next two */
-    int32_t *joints;             /* the ends that join each child with the next */
+    int32_t *lightest;           /* the edge of least slack to an OUTER node or blossom, or -1 */
+    int64_t *lightness;          /* that edge's slack, for the present duals */
+    int32_t *children;           /* of each blossom, around the cycle from its base (nodes x nodes) */
+    int32_t *joints;             /* the end that joins each child with the next child (nodes x nodes) */
     int32_t *lists, *child_count, *list_count; /* edges of least slack to each OUTER blossom, if known */
     int32_t *unused, unused_count;
     int32_t *queue, queued, *leaves, *path, *to;
     int64_t *dual;
-    uint8_t *tight;              /* an edge without slack */
+    uint8_t *tight;              /* for each edge: whether it has no slack */
 };
 
 static int32_t node_at(const struct search *s, int32_t end) { return s->edge[end / 2].node[end & 1]; }
@@ -54,7 +55,7 @@ static int32_t *row(const struct search *s, int32_t *table, int32_t blossom)
     return table + (size_t)(blossom - s->nodes) * (size_t)s->nodes;
 }
 
-/* Write the nodes of a blossom in order; return how many. */
+/* Write the nodes of a blossom in order; return their number. */
 static int32_t leaves_of(const struct search *s, int32_t blossom, int32_t *out)
 {
     if (blossom < s->nodes) {
@@ -81,7 +82,7 @@ static void reach(struct search *s, int32_t node, int32_t label, int32_t end)
     }
 }
 
-/* Go back from both nodes in turns: return the base of the cycle that they close, or -1 for a path. */
+/* Go back from both nodes alternately; return the base of the cycle that their edge closes, or -1 for a path. */
 static int32_t meet(struct search *s, int32_t v, int32_t w)
 {
     int32_t length = 0, base = -1;
@@ -127,7 +128,7 @@ static void keep_lighter(struct search *s, int32_t of, int32_t edge, int64_t its
     }
 }
 
-/* Note an edge from the new blossom to another OUTER one, if it has the least slack of those. */
+/* Record an edge from the new blossom to another OUTER node or blossom, if no other edge to it has less slack. */
 static void consider(struct search *s, int32_t blossom, int32_t edge, int32_t *found)
 {
     const struct edge *e = &s->edge[edge];
@@ -168,7 +169,7 @@ static void find_lightest(struct search *s, int32_t blossom)
     }
 }
 
-/* Make a blossom of the cycle that `edge` closes between two OUTER nodes. */
+/* Make a blossom of the odd cycle that `edge`, between two OUTER nodes, closes. */
 static void shrink(struct search *s, int32_t base, int32_t edge)
 {
     int32_t blossom = s->unused[--s->unused_count], bottom = s->inside[base], count = 0;
@@ -204,7 +205,7 @@ static void shrink(struct search *s, int32_t base, int32_t edge)
     find_lightest(s, blossom);
 }
 
-/* Label the children of an INNER blossom that is no more anew. */
+/* Label again the children of an INNER blossom that has been taken apart. */
 static void relabel(struct search *s, int32_t blossom)
 {
     const int32_t *children = row(s, s->children, blossom), *joints = row(s, s->joints, blossom);
@@ -212,7 +213,7 @@ static void relabel(struct search *s, int32_t blossom)
     int32_t entry = s->inside[node_at(s, end ^ 1)], at = 0;
     while (children[at] != entry)
         at++;
-    int32_t back = !(at & 1), step = back ? -1 : 1; /* the way round with an even number of edges */
+    int32_t back = !(at & 1), step = back ? -1 : 1; /* the direction with an even number of edges */
     if (!back)
         at -= count;
     while (at) {
@@ -245,7 +246,7 @@ static void relabel(struct search *s, int32_t blossom)
     }
 }
 
-/* Take a blossom apart; at the end of a stage also those in it that have a dual of 0. */
+/* Take a blossom apart; at the end of a stage, also take apart the blossoms in it that have a dual of 0. */
 static void expand(struct search *s, int32_t blossom, int end_of_stage)
 {
     for (int32_t n = 0; n < s->child_count[blossom]; n++) {
@@ -276,7 +277,7 @@ static void rotate(int32_t *values, int32_t count, int32_t by, int32_t *scratch)
     memcpy(values + count - by, scratch, (size_t)by * sizeof *values);
 }
 
-/* Exchange matched and other edges between a node and the base of its blossom. */
+/* Exchange matched and unmatched edges between a node and the base of its blossom. */
 static void augment_blossom(struct search *s, int32_t blossom, int32_t node)
 {
     int32_t *children = row(s, s->children, blossom), *joints = row(s, s->joints, blossom);
@@ -306,7 +307,7 @@ static void augment_blossom(struct search *s, int32_t blossom, int32_t node)
     s->base[blossom] = s->base[children[0]];
 }
 
-/* Exchange matched and other edges along the path through `edge`. */
+/* Exchange matched and unmatched edges along the augmenting path through `edge`. */
 static void augment(struct search *s, int32_t edge)
 {
     for (int side = 0; side < 2; side++) {
@@ -329,7 +330,7 @@ static void augment(struct search *s, int32_t edge)
     }
 }
 
-/* Go on from OUTER nodes along edges without slack; return whether that found an augmenting path. */
+/* Search from OUTER nodes along edges without slack; return whether an augmenting path was found. */
 static int scan(struct search *s)
 {
     while (s->queued) {
@@ -367,7 +368,7 @@ static int scan(struct search *s)
     return 0;
 }
 
-/* Change the duals by as much as is possible; return whether that opens a way to go on. */
+/* Change the duals by the largest possible amount; return whether the search can continue. */
 static int loosen(struct search *s)
 {
     int64_t delta = s->dual[0];
@@ -412,7 +413,7 @@ static int loosen(struct search *s)
     return blossom >= 0 || edge >= 0;
 }
 
-/* Find one augmenting path; return whether there is one. */
+/* Find one augmenting path and augment along it; return whether there is one. */
 static int augments(struct search *s)
 {
     for (int32_t b = 0; b < s->all; b++) {
@@ -484,7 +485,7 @@ int matching_of(int32_t count, const int32_t *kind, int32_t kinds, const double 
     if (!edges)
         return 0;
     s.edges = (int32_t)edges;
-    /* calloc: of the large tables most is never touched */
+    /* calloc, because most of the memory of the large tables is never used */
     char *memory = calloc(1, edges * (sizeof(struct edge) + 2 * (4 + 4 + 8) + 1) + n * n * 3 * 4 + n * 4 * 24 + all * 16 + 32 * 16);
     if (!memory)
         return -1;

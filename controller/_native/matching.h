@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* `weight` is kinds x kinds, symmetric, with whole numbers; node u is of kind `kind[u]`, and an edge u < v weighs
- * weight[kind[u]][kind[v]] if that is above 0. `partner` gets each node's partner, -1 for none. Returns 0, or -1 if
- * there is no memory. */
+/* `weight` is a symmetric matrix, kinds x kinds, of whole numbers. Node u has the kind `kind[u]`. Two nodes u and v are
+ * joined by an edge of weight weight[kind[u]][kind[v]] if this weight is above 0. Writes each node's partner into
+ * `partner`; -1: no partner. Returns 0, or -1 if there is not enough memory. */
 int matching_of(int32_t count, const int32_t *kind, int32_t kinds, const double *weight, int32_t *partner);
 
 #endif

@@ -1,22 +1,22 @@
-/* Water-filling: the twin, with the reasons, is tests/twins/waterfill.py: the same additions in the same order, so
- * that results are the same to the last bit. */
+/* Water-filling. The same algorithm in Python, with the reasons for its steps, is tests/twins/waterfill.py. Both make
+ * the same additions in the same order, so that their results are equal to the last bit. */
 #include "waterfill.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double SAME = 1 + 1e-12; /* events closer than this, relatively, are one */
+static const double SAME = 1 + 1e-12; /* two events count as one if the ratio of their times is below this */
 
 struct filling {
     const struct waterfill_flows *f;
-    int64_t nowhere;  /* links, then pools; what has no link or pool spends an unlimited one */
-    double *base, *slope; /* the load of a resource when all active jobs have risen to t is base + slope t */
+    int64_t nowhere;  /* number of links and pools, and of the unlimited resource of nodes without a link or pool */
+    double *base, *slope; /* a resource's load is base + slope * t when the rates of all active jobs are t */
     int64_t *users;
     double *inflow, *out;
-    int64_t *by_resource, *begin; /* nodes by the resources that they use */
-    int64_t *first;   /* of each job's nodes */
-    int64_t *nodes;   /* scratch: of an event; also the jobs that it freezes */
+    int64_t *by_resource, *begin; /* the nodes that use each resource */
+    int64_t *first;   /* index of the first node of each job */
+    int64_t *nodes;   /* scratch: the nodes of an event; `jobs`: the jobs that the event freezes */
     int64_t *jobs;
     double *delta;
     uint8_t *summing, *active;
@@ -32,7 +32,7 @@ static int64_t resource_of(const struct filling *s, int64_t node, int use)
     return number < 0 ? s->nowhere : use == MEMORY ? number + s->f->links : number;
 }
 
-/* Start or stop (`sign`) raising the loads of the resources that nodes use. */
+/* Start (`sign` 1) or stop (`sign` -1) raising the loads of the resources that these nodes use. */
 static void add(struct filling *s, const int64_t *nodes, int64_t count, double level, int sign)
 {
     for (int use = UP; use < USES; use++) {
@@ -50,7 +50,7 @@ static void add(struct filling *s, const int64_t *nodes, int64_t count, double l
     }
 }
 
-/* Find the flows into and out of each node while all memory is free. */
+/* Compute the flows into and out of each node while all memory is free. */
 static void rest(struct filling *s)
 {
     const struct waterfill_flows *f = s->f;
@@ -92,7 +92,7 @@ static int by_number(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Freeze these jobs, in ascending order, at this level. */
+/* Freeze the rates of the first `count` jobs in `jobs`, which are in ascending order, at `level`. */
 static void freeze(struct filling *s, int64_t count, double level)
 {
     int64_t nodes = 0;
@@ -106,7 +106,7 @@ static void freeze(struct filling *s, int64_t count, double level)
     }
 }
 
-/* Note that a job is to be frozen by a resource, unless it is noted. */
+/* Add a job to the jobs to freeze, with the resource that limits it, unless it was added already. */
 static void note(struct filling *s, int64_t *count, int64_t job, int64_t resource)
 {
     if (s->active[job] != 1)
@@ -116,7 +116,7 @@ static void note(struct filling *s, int64_t *count, int64_t job, int64_t resourc
     s->jobs[(*count)++] = job;
 }
 
-/* Let the excess pass these nodes unsummed; no two of them belong to the same tree. */
+/* Let the flow beyond the memory pass the nodes in `nodes` unsummed; no two of these nodes belong to one tree. */
 static void spill(struct filling *s, int64_t count, double level)
 {
     const struct waterfill_flows *f = s->f;
@@ -167,7 +167,7 @@ static double time_of(const struct filling *s, int64_t resource)
     return s->users[resource] > 0 ? (capacity - s->base[resource]) / s->slope[resource] : INFINITY;
 }
 
-/* Raise the level to the next event; return whether there was one, or -1 if nothing comes of it. */
+/* Raise the level to the next event; return 1 if there was an event, 0 if not, -1 if the event changed nothing. */
 static int step(struct filling *s, double *level)
 {
     const struct waterfill_flows *f = s->f;

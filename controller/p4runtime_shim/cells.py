@@ -97,15 +97,15 @@ class CellReader:
         self._client.close()
 
     def counter(self, name: str) -> Counter:
-        """Return the counter with this name, or the only one whose name ends with it. Raises UnknownName."""
+        """Return the counter `name`, or the only counter with a name that ends so. Raises UnknownName."""
         return self.counters[_full("counter", name, self.counters)]
 
     def register(self, name: str) -> Register:
-        """Return the register with this name, or the only one whose name ends with it. Raises UnknownName."""
+        """Return the register `name`, or the only register with a name that ends so. Raises UnknownName."""
         return self.registers[_full("register", name, self.registers)]
 
     def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[CounterReading]:
-        """Read the cells of a counter whose numbers are in `indices`, or all cells if that is empty.
+        """Read the counter cells with the numbers in `indices`; if `indices` is empty, read all cells.
 
         A direct counter is always read as a whole. Raises Refused.
         """
@@ -135,7 +135,7 @@ class CellReader:
         return ", ".join(f"{name} = {_shown(value)}" for name, value in row.match.items()) + _priority(row)
 
     def values(self, register: Register, indices: Sequence[int] = ()) -> list[tuple[int, Value]]:
-        """Read the cells of a register whose numbers are in `indices`, or all cells if that is empty.
+        """Read the register cells with the numbers in `indices`; if `indices` is empty, read all cells.
 
         Returns the number and the content of each cell.
 

@@ -285,9 +285,9 @@ class P4RuntimeClient:
     def mastership(self, *, timeout_s: float = 10.0) -> Iterator[None]:
         """Be the primary controller during the block: only the primary may write.
 
-        Clients of this class, in any process, are in such a block one at a time; the block of a client that
-        dies ends. Do not nest blocks. Raises NotPrimary if another controller stays the primary for
-        `timeout_s`.
+        Of all clients of this class, in any process, only one is in such a block at a time. If this client
+        dies, its block ends. Do not nest blocks. Raises NotPrimary if another controller stays the primary
+        for `timeout_s`.
         """
         self._make_sure()
         try:
@@ -326,7 +326,7 @@ class P4RuntimeClient:
     def write(self, kind: Kind, entities: Iterable[Any]) -> None:
         """Insert, modify or delete entities, as `kind` says, in unspecified order.
 
-        Raises Refused if any of them failed; the others took effect.
+        Raises Refused if the update of any entity failed; the updates of all other entities took effect.
         """
         self._make_sure()
         request = p4.WriteRequest(device_id=self.device_id)
@@ -385,7 +385,7 @@ class P4RuntimeClient:
             p4info: The program's P4Info message.
             device_config: The program in the switch's own format.
             cookie: Identifies the program from then on (`cookie`); 0: no cookie.
-            timeout_s: Time for the request, in seconds: the switch may have to compile.
+            timeout_s: Maximum time for the request, in seconds: the switch may have to compile the program.
         """
         self._make_sure()
         request = p4.SetForwardingPipelineConfigRequest(

@@ -44,7 +44,7 @@ class PortEnds:
 
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
-    """Return a switch's ports by number, in order; None if it reports none (as BMv2) or does not answer."""
+    """Return a switch's ports by number, in order; None if it reports no ports (as BMv2) or is silent."""
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
     try:
         return _ports(_asked(channel))
@@ -79,7 +79,7 @@ class SwitchWatch:
         self._asking: dict[str, _PortQuery] = {}
 
     def __call__(self, address: str) -> SwitchReport | None:
-        """Return the report of the switch at `address`; None if it sends none (as BMv2) or does not answer.
+        """Return the report of the switch at `address`; None if it sends no reports (as BMv2) or is silent.
 
         The report of a switch without revisions has only its ports, as from `ports_of`.
         """

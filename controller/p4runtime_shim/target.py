@@ -80,8 +80,8 @@ class P4RuntimeTarget:
     def runs(self, bundle: ProgramBundle) -> bool:
         """Return whether the switch runs this program, according to its cookie.
 
-        A program that was loaded without a cookie counts as this one if it has the same P4Info; a warning
-        says so, because its code may still be different.
+        A program that was loaded without a cookie counts as `bundle` if both have the same P4Info. A warning
+        is then logged, because the code of the two programs may still differ.
         """
         cookie = self._client.cookie()
         if cookie:

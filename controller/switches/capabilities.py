@@ -1,8 +1,8 @@
 """What a switch program offers to jobs, read from its P4Info: programs are not recognised by their names.
 
 The entries that a controller writes name tables, match fields, actions and parameters. So sample entries are
-compared with the tables and actions of the program, which may have others, too. Registers, which no
-controller reads or writes, show what slots can do:
+compared with the tables and actions of the program, which may have further tables and actions. Registers,
+which no controller reads or writes, show what slots can do:
 
 ================  =======================================================  =================================
 feature           P4Info has                                               meaning

@@ -88,7 +88,7 @@ class _UnchangedSwitch:
 
 
 class Fleet:
-    """Controls several switches through their sessions, which `controllers` has by the switch's name.
+    """Controls several switches through their sessions; `controllers` maps switch names to sessions.
 
     Not thread-safe. Errors about one switch begin with its name.
     """
@@ -100,13 +100,14 @@ class Fleet:
         self._unchanged: dict[str, _UnchangedSwitch] = {}
         """The switches that needed no action when they were compared last."""
         self._known_jobs: dict[str, dict[int, Admission]] | None = None
-        """The jobs desired at the last comparison, by switch and job id, with the jobs that this fleet has
-        admitted and removed since. None: the switches may hold other jobs."""
+        """Jobs on the switches, by switch and job id: the jobs desired at the last comparison, plus the jobs
+        that this fleet has admitted since, minus the jobs that it has removed since. None: the switches' jobs
+        are not known."""
         self._refused = False
         """Whether the last admission of several jobs failed; if so, the next jobs are admitted one by one."""
         self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
-        """By switch, counter row and generation: the last counts of the job, and the number of packets that
-        the switch had received when they were read."""
+        """For each switch, counter row and generation: the number of packets that the switch had received
+        when the job's counts were last read, and these counts."""
 
     # ------------------------------------------------------------------ its switches
 
@@ -288,11 +289,11 @@ class Fleet:
         after an error (earlier writes stay), and while a step waits.
 
         Args:
-            desired: All jobs that should be there, as `admit` returned them, or with other slots. Of a job
-                that is moving, the region to which it moves is the desired one.
+            desired: All jobs that should be on the switches, as `admit` returned them, or with other slots.
+                For a job that is moving, the desired region is the region to which it moves.
             program: The program for switches that have none.
-            may_remove: Function that returns whether a job that is not desired may be removed; by default, if
-                it has no lease, or its lease was seen to expire.
+            may_remove: Function that returns whether a job that is not desired may be removed. By default, a
+                job may be removed if it has no lease, or if its lease was seen to expire.
             revisions: Revisions of the switches that report one, read just before. A switch with the same
                 revision as when it needed no action is not read again.
             doubtful: Switches that seem to hang: they get 1 s to answer. A switch that did not answer the
@@ -369,7 +370,9 @@ class Fleet:
             yield observed
 
     def _apply_actions(self, actions: Sequence[Action], fresh: Collection[str] = ()) -> list[Action]:
-        """Apply actions, and return them; call within `_turns`. Counters of `fresh` switches are still zero.
+        """Apply actions; return the applied actions. Call within `_turns`.
+
+        The counters of `fresh` switches are still zero.
 
         Jobs are admitted last and together, which takes a few requests instead of several for each job.
         """
@@ -403,7 +406,7 @@ class Fleet:
     def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
         """Apply writes, in order for each switch; with `at_once`, to all switches in parallel.
 
-        Raises the first error; with `at_once`, when all switches are done.
+        Raises the first error; with `at_once`, only after the writes to all switches have ended.
         """
         by_switch: dict[str, list[Write]] = {}
         for switch, write in stage:
@@ -442,9 +445,9 @@ class Fleet:
     ) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as is known without reading all rows.
 
-        A change of the desired jobs is noticed; so is a restart of a switch in `revisions`, without a
-        request. Of any other switch with jobs one job's row is read, which shows whether the switch answers,
-        was restarted, or has lost this job. Other rows that another process has changed are not noticed.
+        A change of the desired jobs is noticed. A restart of a switch in `revisions` is noticed without a
+        request. For any other switch with jobs, one job's row is read. It shows whether the switch answers,
+        was restarted, or has lost this job. Changes of other rows by another process are not noticed.
 
         Args:
             desired: All jobs that should be there.
@@ -522,7 +525,7 @@ class Fleet:
         return {job: TreeAdmission(switches) for (_, job), switches in sorted(found.items())}
 
     def counters(self, admission: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Read by switch how many of a job's packets had each outcome since its admission.
+        """Read, for each switch, the number of a job's packets with each outcome since the job's admission.
 
         Raises NoSuchJob if a switch no longer has the job.
         """
@@ -538,16 +541,17 @@ class Fleet:
         outcomes: Collection[str] = OUTCOMES,
         received: Mapping[str, Hashable] | None = None,
     ) -> dict[_Key, dict[str, dict[str, int]]]:
-        """Read how many packets of several jobs had each outcome, by job and switch; one request to a switch.
+        """Read the number of packets of several jobs by job, switch and outcome; one request to each switch.
 
         The counts come from the jobs' counter rows, without a check that a switch still has the job.
         Switches that fail are left out.
 
         Args:
             jobs: The jobs.
-            outcomes: The outcomes to read; with `received`, the same ones in each call.
-            received: By switch, how many packets it had received before this call. A switch with the same
-                number as in an earlier call has counted nothing since, and is not asked again.
+            outcomes: The outcomes to read. Calls with `received` must all have the same `outcomes`.
+            received: For each switch, the number of packets that it had received before this call. A switch
+                whose number has not changed since an earlier call has counted nothing since then, and is not
+                asked again.
         """
         received = received or {}
         at: dict[str, dict[_Key, Admission]] = {}
@@ -571,7 +575,7 @@ class Fleet:
         return found
 
     def refused(self) -> dict[str, dict[str, int]]:
-        """Read by switch how many packets that belong to no job had each outcome."""
+        """Read, for each switch, the number of packets of no job with each outcome."""
         found = {}
         for name, controller in self.controllers.items():
             with switch_in_errors(name):
@@ -611,7 +615,8 @@ def _load_all(
 ) -> dict[str, SwitchState]:
     """Load a program on several switches in parallel, because loading takes time; then read the switches.
 
-    Switches on which this fails are added to `left_out`, and the loads to `done`.
+    Adds to `left_out` each switch that could not be loaded or read, with the reason; and to `done` an action
+    for each switch on which the program was loaded.
     """
 
     def load(controller: SwitchSession) -> tuple[bool, SwitchState]:

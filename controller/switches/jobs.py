@@ -74,7 +74,7 @@ Key = int | tuple[str, tuple[tuple[str, object], ...]]
 """Unique key of a row on its switch: a group's number, or an entry's table and match."""
 
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
-"""Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
+"""Tables with rows of jobs. In programs with shared slots, the table `names.CHANGE` also has rows of jobs."""
 
 
 def key_of(row: Row) -> Key:
@@ -219,7 +219,7 @@ class ParseCache:
         self._jobs: dict[int, tuple[_JobRows, Admission]] = {}
 
     def jobs(self, found: Mapping[int, _JobRows]) -> dict[int, Admission]:
-        """Return the jobs that these rows form, and remember them instead of the earlier ones."""
+        """Return the jobs that the rows `found` form, and store them in place of the earlier results."""
         now: dict[int, tuple[_JobRows, Admission]] = {}
         for job, of_job in found.items():
             if of_job.job is None:
@@ -235,7 +235,7 @@ def parse(rows: Iterable[Row], *, job_groups: range, before: ParseCache | None =
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
     `job_groups` are the group ids that only jobs use. `before` has the results of the last call for this
-    switch, and gets the new ones.
+    switch, and receives the results of this call.
     """
     found: dict[int, _JobRows] = {}
     groups: list[MulticastGroup] = []
@@ -305,9 +305,10 @@ def _admission(job: int, row: TableEntry, found: _JobRows) -> Admission:
 
 
 def _port(rows: Iterable[TableEntry], bit: int) -> tuple[int | None, int, range]:
-    """Return the port at which packets with a contribution bit enter, all bits of this port, and its nodes.
+    """Return the port at which packets with the contribution bit `bit` enter, its bits, and its nodes.
 
-    These nodes are the nodes of the tree behind the port.
+    The port's bits are all contribution bits of packets that enter there. Its nodes are the nodes of the tree
+    behind the port.
     """
     for row in rows:
         if row.params["bitmap"] & bit:
@@ -362,7 +363,7 @@ class RowCache:
         self._read: Sequence[Row] | None = None
         """The rows as last read; None: they are not known."""
         self._rows: dict[Key, Row] | None = None
-        """These rows with all writes since then; None: nothing was written since then."""
+        """The rows `_read`, changed by all later writes; None: there was no later write."""
         self.in_turn = False
         """Whether this controller is now the only one that may write to the switch (`Target.turn`)."""
         self._in_doubt = False
@@ -381,9 +382,9 @@ class RowCache:
         self.in_turn = False
 
     def rows(self) -> list[Row] | None:
-        """Return the rows if they are known for certain; None: they have to be read.
+        """Return the switch's rows if they are known for certain; None: they have to be read.
 
-        Outside a turn they are not certain, because other controllers may be writing.
+        Outside a turn no rows are certain, because other controllers may be writing.
         """
         if self._read is None or not self.in_turn:
             return None

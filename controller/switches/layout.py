@@ -26,10 +26,11 @@ NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
 
 
 BESIDE_FAN_IN = 2
-"""Number of children of a tree's root that is at a fallback server: a worker on the same machine, and the
-uppermost switch."""
+"""Number of children of a tree's root if the root is the fallback server: the worker on the server's machine,
+and the uppermost switch."""
 BESIDE_WORKER, BESIDE_SWITCH = 0b01, 0b10
-"""Contribution bits of this worker and of this switch."""
+"""Contribution bits at the fallback server: the bit of the worker on its machine, and the bit of the
+uppermost switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,9 @@ class Deployment:
     fallback: Uplink | None = None
     shared_ports: bool = False
     beside: Member | None = None
-    """The worker on the fallback server's machine: it shares the server's port, and so is no child of `root`.
-    The tree's root is then at the server, with this worker and `root` as its children."""
+    """The worker on the fallback server's machine. It shares the server's port, so it is no child of `root`:
+    the fallback server is the tree's root, with this worker and the switch `root` as its children. None:
+    there is no such worker."""
 
 
 def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:

@@ -1,18 +1,18 @@
 """Leases of jobs: which have expired, as one observer sees it. No I/O, no clock.
 
-The holder of a lease of 60 s rewrites its registration four times in that time, each time with a new count of
-`renewals`. An observer watches this count: if it has not changed for the length of the lease, the job has no
-holder any more. So the clocks of two machines are never compared, and none has to be right: the holder
-measures the time between renewals by its own clock, and the observer the time that it has watched by its own.
-The time of day is not used, so setting it does no harm.
+The holder of a lease of 60 s rewrites its registration four times in 60 s, each time with a new count of
+`renewals`. An observer watches this count. If the count has not changed for the length of the lease, the job
+has no holder any more. The holder measures the time between renewals by its own clock, and the observer
+measures the time without renewals by its own clock. So clocks of two machines are never compared, and no
+clock has to show the right time. The time of day is not used, so setting it does no harm.
 
-An observer counts only time in which it did look: of the time between two looks it counts at most a quarter
-of the lease, in which a holder has to renew. If a machine is suspended, or a virtual machine or a container
-is paused, its holder and its observer stop together, and on a clock that goes on meanwhile the lease would
-end before its holder could run again. So an observer can use any clock that does not go back: it uses
-`time.monotonic`, which on Linux stands still while the machine is suspended. A holder that checks whether it
-was too late uses a clock that goes on (`ina/service/fabric_network.py`), because observers on other machines
-may have watched.
+Between two looks, an observer counts at most a quarter of the lease, which is the time between two renewals.
+The reason: if a machine is suspended, or a virtual machine or a container is paused, the holder and the
+observer on it stop together. If the observer counted the whole pause, the lease would expire before the
+holder could renew it. So an observer can use any clock that does not go back: it uses `time.monotonic`, which
+on Linux stands still while the machine is suspended. A holder that checks whether its renewal was too late
+uses a clock that counts the suspended time, too (`ina/service/fabric_network.py`), because observers on other
+machines may have watched meanwhile.
 
 A holder on the same machine that is known to have ended (`has_ended`) needs no watching.
 """
@@ -95,10 +95,10 @@ def has_ended(process: str) -> bool:
 
 
 def lives(process: str) -> bool | None:
-    """Return whether a process that `this_process` named runs; also True if its id is another process's now.
+    """Return whether the process with this name of `this_process` runs; None if that is unknown here.
 
-    None if this cannot be known here: the process is on another machine or in another namespace, or is from
-    before the machine's last start.
+    It is unknown if the process is on another machine or in another namespace, or is from before the
+    machine's last start. The result is also True if the process has ended and another process has its id.
     """
     place, _, number = process.rpartition(" ")
     if not place or place != this_process().rpartition(" ")[0] or not number.isdecimal():
@@ -184,10 +184,9 @@ class LeaseWatch:
         return seen is not None and seen.renewed and not seen.expired
 
     def lease_wait_s(self) -> float | None:
-        """Return the seconds for which leases have to be watched until each was renewed or has expired.
+        """Return the seconds until each lease has been renewed or has expired; None: each already has.
 
-        Returns None if each was already. Leases written by earlier versions, whose end is unknown, are left
-        out.
+        Leases written by earlier versions, whose end is unknown, are left out.
         """
         open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.expired]
         return max((seen.length_s - seen.for_s for seen in open_ if seen.length_s < math.inf), default=None)

@@ -117,11 +117,12 @@ def ipv4_from_int(value: int) -> str:
 class Member:
     """One child of a job's node: the port at which its packets enter, and the address for its results.
 
-    `rank` is a worker's rank; None: the child is a switch. `port` None: the controller chooses a port.
-    `bitmap` has the contribution bits that the child may send: several if it is a switch that forwards its
-    members' packets unchanged; 0 stands for the bit of the worker's rank. `below` has the nodes of the job's
-    tree behind a switch, which may send partial sums. `ranks` includes the rank of each worker behind a
-    switch; a result that none of these ranks uses is sent there without lanes.
+    `rank` is a worker's rank; None: the child is a switch. If `port` is None, the controller chooses a port.
+    `bitmap` has the contribution bits that the child may send. It has several bits if the child is a switch
+    that forwards its members' packets unchanged. For a worker, a `bitmap` of 0 stands for the bit of the
+    worker's rank. If the child is a switch, `below` has the nodes of the job's tree behind it, which may send
+    partial sums, and `ranks` includes the rank of every worker behind it. A result that none of these ranks
+    uses is sent to the child without lanes.
     """
 
     rank: int | None
@@ -139,7 +140,7 @@ class Member:
 
     @property
     def bit(self) -> int:
-        """The lowest of its bits, which determines the replication id of its results; -1 if it has none."""
+        """Number of the child's lowest bit, which determines its results' replication id; -1: no bits."""
         return (self.bitmap & -self.bitmap).bit_length() - 1
 
     def __str__(self) -> str:
@@ -150,9 +151,9 @@ class Member:
 class Uplink:
     """Uplink of a node, to its parent switch or, from a root, to the fallback server.
 
-    `port` is the switch's own port for it; None: the controller chooses a port. The parent is node `node` of
-    the tree, which sums `fan_in` contributions; `bitmap` has the contribution bit of this switch's sums, none
-    if it only forwards its members' packets. For a fallback server, `node`, `fan_in` and
+    `port` is the switch's own port for the uplink; None: the controller chooses a port. The parent is node
+    `node` of the tree, and sums `fan_in` contributions. `bitmap` has the contribution bit of this switch's
+    sums; 0 if this switch only forwards its members' packets. For a fallback server, `node`, `fan_in` and
     `bitmap` are 0.
     """
 
@@ -171,7 +172,7 @@ class TreePosition:
 
     A node below the root has a `parent`. `result_bitmap` has a bit for each child of the root: packets with
     this bitmap are results. A `transit` switch has no memory for the job: its members are members of the node
-    above, whose id it has.
+    above, and it has that node's id.
     """
 
     node: int = 0
@@ -184,12 +185,13 @@ class TreePosition:
 class Part:
     """The part of a job that one switch serves: its members there, and its memory.
 
-    `slots` are twice the packets that a worker may have in flight (its `window`, which can be given
-    instead in shared mode). An exclusive job gets at least that many slots, a power of two
-    (docs/reference/protocol/switch.md). A shared job uses `region`: by default all slots; with size 0 it uses
-    none, and its fallback server does all the work. With `preempt`, its packets take slots from packets of
-    lower priority, and a packet that gets no slot lowers the slot's priority by `ageing`. A shared job's
-    packets also take a slot that has received no contribution for `max_age_us`.
+    `slots` is twice the number of packets that a worker may have in flight; a shared job can give that number
+    as `window` instead. An exclusive job gets a power of two of slots, at least `slots`
+    (docs/reference/protocol/switch.md). A shared job uses the slots of `region`, by default all slots. With a
+    region of size 0 the job uses no slots, and its fallback server does all the work. With `preempt`, the
+    job's packets take slots from packets of lower priority, and a packet that gets no slot lowers the slot's
+    priority by `ageing`. A shared job's packets also take a slot that has received no contribution for
+    `max_age_us`, in microseconds.
 
     With `shared_ports` several workers may be at one port: the switch then cannot tell which of them sent a
     packet.
@@ -215,7 +217,7 @@ class Part:
 
     @property
     def fan_in(self) -> int:
-        """Number of contributions that complete the sum; on a transit switch, `fan_in` of the node above."""
+        """Number of contributions that complete the sum; for a transit switch, the node above's `fan_in`."""
         if self.place.transit and self.place.parent is not None:
             return self.place.parent.fan_in
         return sum(m.bitmap.bit_count() for m in self.members)
@@ -246,10 +248,11 @@ _Measure = Annotated[float, msgspec.Meta(ge=0, lt=1e300)]
 class Registration:
     """A job's description by its holder, in the metadata of the job's row.
 
-    The switch stores it without reading it, and returns it to all readers of the row. With `lease_s` the
-    holder promises to remove the job, and to write this again before that time has passed, each time with one
-    more in `renewals` (`controller.switches.leases`); infinite: an earlier version wrote the lease, and other
-    processes do not know its end. `age_s` and `goodput_bps` are from the last renewal.
+    The switch stores the registration without reading it, and returns it to all readers of the row. With
+    `lease_s` the holder promises to remove the job in the end. Until then the holder promises to write the
+    registration again before `lease_s` seconds have passed, each time with `renewals` one higher
+    (`controller.switches.leases`). An infinite `lease_s` was written by an earlier version; other processes
+    do not know when such a lease ends. `age_s` and `goodput_bps` are from the last renewal.
     """
 
     holder: str
@@ -261,7 +264,7 @@ class Registration:
     """Length of the lease, seconds; None: the job stays until it is removed."""
     renewals: _Count = 0
     age_s: _Measure | None = None
-    """Time since its admission."""
+    """Time since the job's admission, seconds."""
     name: str = ""
     user: str = ""
     command: str = ""
@@ -330,10 +333,11 @@ class Feature(StrEnum):
 class SwitchInfo:
     """What a program offers (`controller.switches.capabilities`).
 
-    Its packets have `lanes` values; it serves up to `jobs` jobs at a time, each with up to `max_members`
-    members. `mode` says whether jobs share slots. If it is `salted` (ATP), packets have a salt instead of a
-    priority. `lacks` names the missing part for each feature that it does not offer; `title` is its name in
-    errors. With `aligned`, regions must start at multiples of their size.
+    The program's packets have `lanes` values; it serves up to `jobs` jobs at a time, each with up to
+    `max_members` members. `mode` says whether jobs share slots. In a `salted` program (ATP), packets have a
+    salt instead of a priority. `lacks` maps each feature that the program does not offer to the name of the
+    missing part. `title` is the program's name in errors. With `aligned`, regions must start at multiples of
+    their size.
     """
 
     lanes: int

@@ -74,7 +74,10 @@ def _check_bits(part: Part, max_members: int) -> None:
                 f" and all within {all_bits:#b}"
             )
         if member.bitmap & taken:
-            raise BadJob(f"{member} has a contribution bit of another member in {member.bitmap:#b}")
+            raise BadJob(
+                f"{member} shares a contribution bit with another member; want each bit at one member only:"
+                f" the bits here are {member.bitmap:#b}"
+            )
         if member.rank is not None and member.bitmap.bit_count() > 1:
             raise BadJob(f"{member} has {member.bitmap.bit_count()} contribution bits; a worker has one")
         taken |= member.bitmap
@@ -172,7 +175,8 @@ def plan(
         identity: Job id and generation.
         info: The capacity of the switch's program.
         present: The admissions on the switch.
-        ports: Ports for members and uplinks without one: each gets the lowest that no job uses.
+        ports: Ports for members and uplinks without a port: each gets the lowest of these ports that no job
+            uses.
 
     Raises ProgramMismatch if the switch's program does not serve such jobs, IdentityTaken, BadJob,
     OutOfMemory or OutOfRows.

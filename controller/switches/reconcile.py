@@ -10,14 +10,14 @@ writes for jobs are decided here, whether a job is added, moved or removed. The 
     correct rows are not written, and correct jobs are not changed;
 *safe for running jobs*
     a job gets other slots by a move, never by being removed and admitted again; the move ends when no packet
-    needs the old slots any more; a job gets no slot that is held by a job with which it must not share it;
-    obsolete rows are deleted first, at children before their parents, and new rows are written last, at
-    parents before their children, and the row in the job table after a job's other rows.
+    needs the old slots any more; a job gets a slot that another job holds only if the two jobs may share
+    slots; obsolete rows are deleted first, at children before their parents; new rows are written last, at
+    parents before their children; a job's row in the job table is written after all its other rows.
 
 If the writes are interrupted, the next call continues from the rows that are there. A step that cannot be
 taken yet is not an action but waits, with a reason: another job is still leaving the slots, or another
-controller has rows in the way. Two jobs that exchange regions would wait for each other: one of them first
-moves to an empty region, and its fallback server does its work meanwhile.
+controller has rows in the way. Two jobs that exchange regions would wait for each other. So one of the two
+first moves to an empty region, and meanwhile the fallback server does this job's work.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class SwitchState:
     """The rows of jobs read from a switch.
 
     `contents` has the jobs that the rows form. `job_groups` are the ids of multicast groups that only jobs
-    use. `settled` has, for the counter row of each job, how many packets have shown that a move is over,
-    modulo 2**32; it is empty if this was not read, because no move ends or begins.
+    use. `settled` maps the counter row of each job to the number of packets that have shown that a move is
+    over, modulo 2**32. It is empty if these numbers were not read, because no move ends or begins.
     """
 
     info: SwitchInfo
@@ -150,12 +150,12 @@ def reconcile(
     """Return the actions that make switches hold the desired jobs and no others that may be removed.
 
     Args:
-        desired: By switch, the jobs that should be there. Of a job that is moving, the region to which it
-            moves is the desired one. A registration is written with its job and renewed by its holder: only
-            its presence is compared.
+        desired: By switch, the jobs that should be there. For a job that is moving, the desired region is the
+            region to which it moves. A registration is written when its job is added, and later changed by
+            its holder. So `reconcile` compares only whether a job has a registration, and not its content.
         observed: By switch, the rows that are there; switches that are only in `desired` are skipped.
         may_remove: Function that returns whether an undesired job, or a job whose id a desired job needs, may
-            be removed; by default, if it has no lease.
+            be removed. By default, a job may be removed if it has no lease.
 
     Raises:
         BadJob: a switch cannot hold the desired jobs: two jobs have one id, generation, counter row or
@@ -215,7 +215,10 @@ def _depth(action: Action) -> tuple[int, bool]:
 
 
 def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
-    """Yield the admissions of each job to all switches that lack it, or to none if it has to wait at one."""
+    """Yield the admissions of each job to all switches that lack the job.
+
+    A job that has to wait at one switch is admitted to none.
+    """
     missing: dict[tuple[int, int], list[_Switch]] = {}
     for switch in switches:
         for job in switch.missing():
@@ -251,7 +254,8 @@ class _Switch:
         self._may_remove = may_remove
         self._jobs = dict(observed.contents.jobs)
         self._supporting = {number: supporting_rows(job) for number, job in self.desired.items()}
-        """The rows of each desired job that depend neither on its region nor on its registration."""
+        """By job id: the rows of each desired job that depend neither on the job's region nor on its
+        registration."""
         self._wanted = {key_of(row) for rows in self._supporting.values() for row in rows}
         self._wanted |= {key_of(job_row(job)) for job in self.desired.values()}
         self._groups = {row.id: row for row in observed.rows if isinstance(row, MulticastGroup)}
@@ -260,7 +264,8 @@ class _Switch:
             if isinstance(row, TableEntry):
                 self._there.setdefault(row.match[names.JOB_KEY], []).append(row)
         self._keyed: dict[object, dict[Key, TableEntry]] = {}
-        """By job id, its entries; filled when they are needed, because most jobs stay unchanged."""
+        """By job id: the job's entries. Added when a job's entries are needed, because most jobs stay
+        unchanged."""
 
     def has_others(self) -> bool:
         """Return whether jobs are there that are not desired."""
@@ -416,7 +421,7 @@ class _Switch:
         return Action("move", self.name, number, f"{why} {_slots(region)}", writes, moving)
 
     def _holders(self, want: Admission) -> list[int]:
-        """Return the jobs that hold slots which job `want` should have, and must not share with them."""
+        """Return the jobs that hold slots of `want`'s desired region and may not share slots with `want`."""
         found = []
         for number, other in sorted(self._jobs.items()):
             if number == want.job:

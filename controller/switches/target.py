@@ -117,8 +117,9 @@ class TableInfo:
 class ProgramInfo:
     """The tables, counters, registers and actions of a program, by name.
 
-    `counters` (indirect ones) and `registers` have numbers of cells; `actions` has the number of bits of each
-    parameter. `cookie` identifies a running program; 0: it has none, or was not asked for it.
+    `counters` (only indirect counters) and `registers` map each name to a number of cells. `actions` maps the
+    name of each action to the number of bits of each parameter. `cookie` identifies a running program; 0: the
+    program has no cookie, or the cookie was not read.
     """
 
     tables: Mapping[str, TableInfo]
@@ -128,16 +129,17 @@ class ProgramInfo:
     cookie: int = 0
     architecture: str = "v1model"
     physical: ProgramInfo | None = None
-    """For a Tofino program of ours, its description with the names in its own source; the other fields have
-    the names of the v1model programs (`controller.switches.tofino_rows.as_seen`). None for other programs."""
+    """For a Tofino program of ours, the description with the names in the program's source; all other fields
+    then have the names of the v1model programs (`controller.switches.tofino_rows.as_seen`). None for all
+    other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A version of a switch's content: if two are equal, program and entries have not changed in between.
+    """A version of a switch's content: between two equal revisions, program and entries have not changed.
 
-    `booted_ns` is when the switch was started, as Unix time; `writes` is how many requests may have changed
-    it since then.
+    `booted_ns` is the Unix time, in nanoseconds, at which the switch was started. `writes` is the number of
+    requests since then that may have changed its content.
     """
 
     booted_ns: int
@@ -182,15 +184,16 @@ class Target(Protocol):
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
         """Make the switch run this program; return False if it already runs it.
 
-        Before another program is replaced, `replacing` is called with its description and the number of
-        entries in its tables; if `replacing` raises an error, that program stays.
+        Before another program is replaced, `replacing` is called with the old program's description and the
+        number of entries in its tables. If `replacing` raises an error, the old program stays.
         """
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         """Insert, modify or delete entries, as `kind` says, in unspecified order.
 
-        Raises Refused if any of them failed; the others took effect. UnknownName, with nothing written, if
-        the program has no such table, field, action, parameter or counter.
+        Raises Refused if the update of any entry failed; the updates of all other entries took effect. Raises
+        UnknownName, with nothing written, if the program has no such table, field, action, parameter or
+        counter.
         """
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:

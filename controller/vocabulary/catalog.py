@@ -1,9 +1,9 @@
 """Topologies by name, each a function that returns a `Topology`.
 
-Hosts are called ``h1``, ``h2``, … and fallback servers' hosts ``p1``, ``p2``, …; these are linked to the
-root, or to the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
+Hosts of workers are called ``h1``, ``h2``, … Hosts of fallback servers are called ``p1``, ``p2``, …, and are
+linked to the root, or to the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
 
-`named` makes them by their names on the command line: ``fat-tree``, or ``leaf-spine:2x4x2``.
+`named` makes a topology by its name on the command line: ``fat-tree``, or ``leaf-spine:2x4x2``.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _with_hosts(
     name: str,
     traffic: Sequence[str] = (),
 ) -> Topology:
-    """Return the topology; `workers`, `fallbacks` and `traffic` list the switch of each host of that role.
+    """Return the topology with hosts; the lists `workers`, `fallbacks` and `traffic` have a switch per host.
 
     `edge` has the properties of the hosts' links.
     """
@@ -226,9 +226,10 @@ class CatalogEntry:
 
     summary: str
     sizes: Mapping[str, int]
-    """Its sizes in the order in which users type them, with their defaults."""
+    """Sizes of the topology, by name, in the order in which users type them, with their default values."""
     make: Callable[..., Topology]
-    """Function that makes the topology from the sizes, in this order, and from `servers` and `link`."""
+    """Function that makes the topology from the sizes, in the order of `sizes`, and from `servers` and
+    `link`."""
 
 
 CATALOG: Mapping[str, CatalogEntry] = {
@@ -251,7 +252,7 @@ CATALOG: Mapping[str, CatalogEntry] = {
 
 
 def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
-    """Return the topology of the catalog for ``NAME`` or ``NAME:SIZExSIZE…``, which becomes its name.
+    """Return the topology of the catalog for ``NAME`` or ``NAME:SIZExSIZE…``; `text` becomes its name.
 
     >>> [len(named(text).servers_for("worker")) for text in ("fat-tree", "leaf-spine:2x3x5")]
     [16, 15]

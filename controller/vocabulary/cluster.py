@@ -103,7 +103,7 @@ class Cluster:
         return tuple(dict.fromkeys(server.vc for server in self.servers if server.vc))
 
     def part(self, vc: str) -> Cluster:
-        """Return the servers of a virtual cluster as a separate cluster. Raises BadSpec if it has none."""
+        """Return the servers of a virtual cluster as a separate cluster. Raises BadSpec if there are none."""
         return Cluster(tuple(replace(server, vc="") for server in self.servers if server.vc == vc))
 
     def without(self, gpus: Iterable[int]) -> Cluster:

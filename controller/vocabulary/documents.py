@@ -116,7 +116,7 @@ def shown(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a name as an error shows it, or the value found in place of one."""
+    """Return a name in quotes, as errors show it; a value of another type as `shown` writes it."""
     return _brief(repr(value)) if isinstance(value, str) else shown(value)
 
 
@@ -280,7 +280,7 @@ _BEGINNINGS = {
 
 
 def encoding_of(path: Path) -> str:
-    """Return a text for an error: what a file is instead of text in UTF-8. Raises OSError."""
+    """Describe, for an error, what a file contains instead of text in UTF-8. Raises OSError."""
     data = path.read_bytes()
     for begin, what in _BEGINNINGS.items():
         if data.startswith(begin):

@@ -170,7 +170,7 @@ def _converted(document: Document, where: Where, what: str, table: Mapping[str, 
 
 
 def _placed(document: Document, where: Where, table: Mapping[str, Any], error: BadSpec, what: str) -> BadSpec:
-    """Return the error with the line of the first key that it names, unless it has a line already."""
+    """Return `error` with the line of the first key that its text names, unless it already has a line."""
     text = str(error)
     if text.startswith(document.path):
         return error

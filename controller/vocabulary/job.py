@@ -220,7 +220,7 @@ class Job:
 
     @property
     def due_s(self) -> float | None:
-        """Its deadline on the clock of `arrival_s`; None: best effort."""
+        """Time of the job's deadline, in seconds on the clock of `arrival_s`; None: best effort."""
         return None if self.deadline_s is None else self.arrival_s + self.deadline_s
 
     @cached_property
@@ -230,7 +230,10 @@ class Job:
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
-        """Elements of each layer, front layer first. Raises BadSpec if they are not whole float32 values."""
+        """Number of float32 elements of each layer, front layer first.
+
+        Raises BadSpec if the bytes of a layer are not a multiple of 4.
+        """
         if odd := [size for size in self.layers_bytes if size % FLOAT_BYTES]:
             raise BadSpec(
                 f"job {self.name!r}: layers_bytes: {odd[0]} is not a multiple of 4, a float32's bytes"
@@ -239,7 +242,7 @@ class Job:
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
-        """The servers that it uses, each once; their positions are the ranks of its tree."""
+        """The servers that the job uses, each once; a server's position is its rank in the job's tree."""
         return tuple(dict.fromkeys(self.servers))
 
     def later(self, iterations: int, arrival_s: float, deadline_s: float | None) -> Job:
@@ -250,7 +253,7 @@ class Job:
         Args:
             iterations: Iterations left, 1 or more.
             arrival_s: Its arrival, in seconds.
-            deadline_s: Its deadline, in seconds after that; None: best effort.
+            deadline_s: Its deadline, in seconds after `arrival_s`; None: best effort.
         """
         return self._unchecked(iterations=iterations, arrival_s=arrival_s, deadline_s=deadline_s)
 

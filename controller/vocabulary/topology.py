@@ -72,8 +72,8 @@ class Link:
     delay_s: float = 2e-6
     """Propagation delay, one way."""
     queue_packets: int = 2048
-    """Longest queue at a switch's port; further packets are dropped. A host's own queue is not limited,
-    because its window is."""
+    """Longest queue at a switch's port, in packets; further packets are dropped. A host's own queue has no
+    limit, because the workers' windows limit it."""
     loss: float = 0.0
     """Probability that a packet is lost."""
     duplicate: float = 0.0
@@ -82,7 +82,7 @@ class Link:
     """Probability that a packet is held back, by up to `reorder_s`, and other packets overtake it."""
     reorder_s: float = 50e-6
     a_port: int = 0
-    """Port at `a`, if that is a switch; 0: the first that is free (`Topology.ports`)."""
+    """Port at `a`, if `a` is a switch; 0: the first free port (`Topology.ports`)."""
     b_port: int = 0
     """Port at `b`, likewise."""
 
@@ -103,7 +103,7 @@ class Link:
 
     @property
     def capacity_bps(self) -> float:
-        """Bits per second that it carries in each direction; infinite if its rate is unlimited."""
+        """Bits per second that the link carries in each direction; infinite if `rate_bps` is 0."""
         return self.rate_bps or math.inf
 
     def faster(self, factor: float) -> Link:
@@ -154,7 +154,10 @@ class Switch:
 
     @property
     def aggregation_bps(self) -> float:
-        """Rate at which all its slots sum, each held for a round trip (NetPack's peak throughput)."""
+        """Rate, in bits/s, at which the switch sums if each slot is held for one round trip per packet.
+
+        NetPack calls it the peak throughput.
+        """
         return self.slots * self.payload_bytes * 8 / self.rtt_s
 
 
@@ -184,10 +187,11 @@ class Server:
     address: str = ""
     """Address at which other machines reach its processes; "": `ip`."""
     fallback_port: int = 0
-    """TCP port of ``ina fallback --serve`` on it; 0: `FALLBACK_PORT` if that is its role, else none."""
+    """TCP port of ``ina fallback --serve`` on the server; 0: `FALLBACK_PORT` if the server's role is
+    "fallback", else no port."""
     prefix: int = 0
-    """In a testbed, the prefix length of its subnet; its commands set routes to other subnets. 0: all hosts
-    are in its subnet, and it knows their MAC addresses from the start."""
+    """In a testbed, the prefix length of the server's subnet; the server's `commands` set routes to other
+    subnets. 0: all hosts are in one subnet, and the server knows their MAC addresses from the start."""
     commands: tuple[str, ...] = ()
     """Commands that its shell runs when a testbed has started."""
 
@@ -204,7 +208,7 @@ class Server:
 
     @property
     def serves_fallback_at(self) -> int:
-        """TCP port of ``ina fallback --serve`` on it; 0: none."""
+        """TCP port of ``ina fallback --serve`` on the server; 0: no such port."""
         return self.fallback_port or (FALLBACK_PORT if self.role == "fallback" else 0)
 
     @property
@@ -298,7 +302,7 @@ class Topology:
 
     @cached_property
     def serving(self) -> frozenset[str]:
-        """The servers that may be fallback servers: the ones with a `fallback_port`, or all if none has."""
+        """Servers that may be fallback servers: servers with a `fallback_port`, or all if none has one."""
         return frozenset(each.name for each in self.servers if each.fallback_port) or frozenset(self.server)
 
     @cached_property
@@ -343,7 +347,7 @@ class Topology:
 
     @cached_property
     def racks(self) -> Mapping[str, tuple[str, ...]]:
-        """Servers by their switch, for switches that have any."""
+        """Names of the servers at each switch, by switch; switches without servers are left out."""
         found: dict[str, list[str]] = {}
         for name, switch in self.rack_of.items():
             found.setdefault(switch, []).append(name)
@@ -351,7 +355,7 @@ class Topology:
 
     @cached_property
     def parents(self) -> Mapping[str, str | None]:
-        """The tree of shortest paths to the root: every node's neighbour on its way up, the root's None.
+        """The tree of shortest paths to the root: for each node the next node on its path, for the root None.
 
         Between equally short paths the earlier link decides.
         """
@@ -384,8 +388,8 @@ class Topology:
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
         """Return the smallest distance of each switch from the nodes in `starts`, in links.
 
-        `starts` has the nodes to start from, each with a distance to add, in ascending order of this
-        distance.
+        `starts` maps each node to start from to a distance that is added, in ascending order of these
+        distances.
         """
         found, waiting = dict(starts), deque(starts)
         while waiting:

@@ -251,7 +251,7 @@ def shared_job(*members: Member, **changes: object) -> Part:
         (Part((replace(member(0), mac="02:00"),), 8), "'02:00' is not a MAC address"),
         (Part((replace(member(0), ip="10.0.0"),), 8), "'10.0.0' is not an IPv4 address"),
         (Part((replace(member(0), udp_port=0),), 8), "rank 0 has UDP port 0"),
-        (Part((member(0), replace(member(1), bitmap=1)), 8), "rank 1 has a contribution bit of another"),
+        (Part((member(0), replace(member(1), bitmap=1)), 8), "rank 1 shares a contribution bit with another"),
         (
             Part((member(0), replace(member(1), bitmap=4)), 8),
             "rank 1 has the contribution bits 0b100; .* 0b11",

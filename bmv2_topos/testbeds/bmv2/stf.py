@@ -89,12 +89,13 @@ def network_of_its_own() -> list[str]:
 
 
 def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
-    """Return the arguments of a switch's command line that go before its ports and after its ports.
+    """Return two parts of a switch's command line: the part before the ports, and the part after the ports.
 
     With these arguments the switch listens at no address that another switch uses.
 
-    `known` is the help text of the switch's build. With Thrift port 0 the kernel chooses a free port, instead
-    of 9090 for every switch. Notifications go through a file beside `socket`.
+    `known` is the help text of the switch's build; only options that it mentions are used. With Thrift port 0
+    the kernel chooses a free port, instead of 9090 for every switch. Notifications go through a file beside
+    `socket`.
     """
     own = []
     if "--thrift-port" in known:
@@ -108,7 +109,7 @@ def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
 class _Bmv2:
     """BMv2 as a `softswitch.stf.run.Target`; all `arrivals` of the script are known at the start.
 
-    The switch reads a packet once all other open inputs have a later one. So every input but one holds its
+    The switch reads a packet once all other open inputs have a later packet. So every input but one holds its
     next packet, or is closed if no packet follows. The exception is the input of the last packet: filling it
     makes the switch read exactly one packet, the next one of the script.
     """

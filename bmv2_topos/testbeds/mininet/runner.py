@@ -1,6 +1,6 @@
 """Testbeds whose nodes and links Mininet makes, in a separate process (`hold`).
 
-Namespaces have the same names as with the runner netns, and everything else is set up in the same way.
+The names of the namespaces, the addresses and the switches are as in `testbeds.netns`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def commands_of(name: str, topology: Topology, program: Program) -> list[Command
 
 
 def _holding(name: str) -> tuple[Command, Command]:
-    """Return the command that makes the namespace for Mininet, and the one that runs Mininet in it."""
+    """Return the command that makes Mininet's namespace, and the command that runs Mininet there."""
     home = namespace(name, HOLDER)
     hold = command_line.module("bmv2_topos.testbeds.mininet.hold", name)
     return Command(("ip", "netns", "add", home)), Command(("ip", "netns", "exec", home, *hold))

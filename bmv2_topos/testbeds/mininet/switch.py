@@ -144,7 +144,7 @@ class EmbeddedSwitch(P4Switch):
 
         Args:
             name: name of the switch in Mininet.
-            program: a program of p4src, or the path of one that ends in .p4.
+            program: a program of p4src, or the path of a file that ends in .p4.
             lanes: values per packet, which the program is built for.
             options: more options of ``ina switch``, such as ``--impair 1:loss=1%``.
             **parameters: parameters of `P4Switch`.

@@ -2,8 +2,8 @@
 
 BMv2 reads frames from raw sockets, so every frame must arrive cut to the MTU and with its checksums. By
 default the kernel leaves both to the network card; `offloads` disables this. The kernel implements rates and
-queues (HTB) on BMv2's interfaces, and delay, loss and duplicates (netem) if it has that module. P4Runtime is
-at a Unix socket; every other port that BMv2 opens stays inside its namespace.
+queues (HTB) on BMv2's interfaces, and delay, loss and duplicates (netem) if the kernel has that module.
+P4Runtime is at a Unix socket; every other port that BMv2 opens stays inside its namespace.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SOURCES = "https://github.com/p4lang"
 PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
 """Address of packages built by the p4lang project; no release of Debian or Ubuntu has these packages."""
 WIRE_PACKETS = 100_000
-"""Number of packets that netem may hold in addition to those in the queue, because netem also counts delayed
-packets."""
+"""Number of delayed packets that netem may hold in addition to the packets in the queue; netem counts both
+together."""
 
 
 class Bmv2Target:

@@ -35,7 +35,7 @@ class Program:
     """The program of a testbed's switches, and the options for running it."""
 
     name: str = "exclusive"
-    """A program of p4src, or the path of one that ends in .p4."""
+    """A program of p4src, or the path of a file that ends in .p4."""
     lanes: int = 256
     seed: int = 0
     target: str = EMBEDDED

@@ -25,7 +25,7 @@ def entries(topology: Topology, switch: str, up: Topology | None = None) -> list
 
 
 def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry]:
-    """Return the rows whose tables the program has; the table for ARP is optional.
+    """Return the rows whose tables the program has; the program may lack the table for ARP.
 
     Raises UnknownName if the program has no bridging table.
     """
@@ -35,7 +35,7 @@ def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry
 
 
 def left_hosts(macs: Iterable[str]) -> list[TableEntry]:
-    """Return the rows to delete for the MAC addresses of hosts that have left; their port has no meaning."""
+    """Return the rows to delete for the MAC addresses of hosts that have left; the rows' port is not used."""
     return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 
 

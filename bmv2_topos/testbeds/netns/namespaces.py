@@ -74,7 +74,7 @@ def existing(prefix: str) -> list[str]:
 def inside(namespace: str, call: Callable[[], T]) -> T:
     """Run `call` in a namespace and return its result; sockets that it makes stay in that namespace.
 
-    Only a separate thread enters the namespace. Raises OSError if it cannot.
+    Only a separate thread enters the namespace. Raises OSError if the thread cannot enter.
     """
 
     def enter() -> T:
@@ -91,7 +91,7 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
 def remove(namespaces: Collection[str]) -> None:
     """End every process in these namespaces, and delete them. Raises StepFailed.
 
-    Processes that are started there meanwhile are ended, too.
+    Also ends processes that start in the namespaces while this function runs.
     """
     with contextlib.ExitStack() as kept:  # keeps inode numbers from reuse until all processes have ended
         for name in namespaces:

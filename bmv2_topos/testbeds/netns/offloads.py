@@ -3,7 +3,8 @@
 With offloads, a host leaves checksums and the segmentation of large packets to its network card; a veth does
 neither, so the resulting frames are valid only for a kernel. And where an interface may deliver superframes,
 libpcap buffers so few packets that bursts are lost. This module does for several interfaces at once what
-``ethtool -K INTERFACE tx off tso off gso off gro off`` does for one; iproute2 cannot.
+``ethtool -K INTERFACE tx off tso off gso off gro off`` does for one. The commands of iproute2 cannot disable
+offloads.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ class SwitchTarget(Protocol):
     lanes: int
     """Default number of values per packet."""
     queue_packets: int | None
-    """Number of packets that a port can hold, for a slow switch whose ports hold less than a window; None:
-    ports hold any window."""
+    """Number of packets that a port's queue can hold, if a worker's window may exceed it; None: a port's
+    queue holds any window."""
     reports_ports: bool
     """Whether a switch reports which of its ports are down."""
 
@@ -53,7 +53,7 @@ class SwitchTarget(Protocol):
         """
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield the commands that links of this kind of switch need, in addition to those for any switch."""
+        """Yield the commands for links of this kind of switch, in addition to the commands for any switch."""
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, SwitchSession]) -> None:
         """Load the program into all switches that do not run it yet. Raises ControllerError."""

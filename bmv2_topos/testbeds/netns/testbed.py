@@ -106,7 +106,7 @@ def start(
 
 
 def down(name: str) -> bool:
-    """Take down a testbed, complete or not; return whether there was one. Raises NetnsError."""
+    """Take down a testbed, even an incomplete one; return False if there is none. Raises NetnsError."""
     check_name(name)
     there = bool(namespaces.existing(prefix(name))) or store.folder(name).exists()
     if there:
@@ -131,7 +131,7 @@ def temporary(name: str, topology: Topology, program: Program) -> Iterator[State
 
 
 def find(name: str | None) -> State:
-    """Return the state of a running testbed; `name` None: of the only testbed. Raises NoTestbed."""
+    """Return the state of a testbed; if `name` is None, of the only testbed that is up. Raises NoTestbed."""
     state = store.load(name or store.the_only_one())
     if not state.complete:
         raise NoTestbed(

@@ -123,11 +123,10 @@ class VirtualFleet(Fleet):
         return bool(places)
 
     def settle(self, asked: Iterable[tuple[str, int]] = ()) -> None:
-        """Finish moves that are over; begin moves that waited for them, and the moves in `asked`.
+        """Finish moves that are over; begin the moves in `asked`, and moves that waited for an earlier move.
 
-        Each item of `asked` is a switch and a job.
-
-        Jobs move independently of each other: two jobs may share slots until one of them has left.
+        Each item of `asked` is a switch and a job. A job waits only for its own earlier move at the switch.
+        While jobs move, two jobs may share slots.
         """
         over = [at for at, moving in self._moving.items() if self.controllers[at[0]].has_moved(moving)]
         for name, job in dict.fromkeys((*over, *asked)):

@@ -70,7 +70,7 @@ class OccupancySampler:
         self._samples: list[Occupancy] = []
 
     def sample(self, until: int, present: Callable[[], Mapping[int, str]]) -> None:
-        """Take the samples that are due before `until` (ns), up to which the slots do not change.
+        """Take the samples that are due before the time `until`, in ns; the slots do not change until then.
 
         `present` returns the names of the admitted jobs by generation.
         """

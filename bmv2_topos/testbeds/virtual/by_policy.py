@@ -175,7 +175,7 @@ def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettin
 
 
 def packets_of(elements: int, job: Job, settings: VirtualSettings) -> int:
-    """Return the number of packets for one tensor, with those that only announce exponents."""
+    """Return the number of packets for one tensor, including packets that only announce exponents."""
     data = max(1, -(-elements // (settings.lanes * per_lane(job.numbers))))
     in_flight = job.window or DEFAULT_WINDOW
     if not settings.shares:

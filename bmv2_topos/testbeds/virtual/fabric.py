@@ -79,7 +79,7 @@ class PortCounts:
 
     @property
     def packet_hops(self) -> int:
-        """Number of packets sent over links: those that left a switch, and those that hosts sent."""
+        """Number of packets sent over links: packets that left a switch, and packets that hosts sent."""
         left = sum(port.tx_packets for port in self._ports.values())
         return left + sum(port.rx_packets for port in self._at_hosts)
 
@@ -103,7 +103,7 @@ class ReceivedPackets:
 
 
 class _Losses:
-    """Additional loss of a link, beyond its own, which may change during the run."""
+    """Loss of a link in addition to the link's own loss; this additional loss may change during the run."""
 
     def __init__(self, seed: int) -> None:
         self.probability = 0.0
@@ -219,7 +219,7 @@ class Fabric:
                 self._recorder.collect(name, switch)
 
     def arrived(self) -> Sequence[int]:
-        """Return all ends at which packets have arrived since the last call; other ends may be among them."""
+        """Return all ends at which packets have arrived since the last call, and perhaps further ends."""
         return self.cabling.waiting()
 
     # ------------------------------------------------------------------ hosts

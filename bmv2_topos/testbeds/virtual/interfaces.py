@@ -76,7 +76,7 @@ class Interfaces:
         return len(self._open[host]) == 1
 
     def holds(self, host: str) -> bool:
-        """Return whether a host has received frames that their stations have not taken yet."""
+        """Return whether a host has received frames that its stations have not taken yet."""
         return any((host, port) in self._waiting for port in self._open[host])
 
     def receive(self, host: str, port: int) -> ReceivedPackets | None:

@@ -82,7 +82,7 @@ class RunningJob:
     _compared: int = 0
 
     def admit(self, now: int) -> None:
-        """Admit the job to its switches, and start its workers at the first iteration that not all have done.
+        """Admit the job, and start its workers at the first iteration that some rank has not done.
 
         Raises a ControllerError if the switches cannot take the job, unless `settings.report_refusals`.
         """
@@ -330,7 +330,7 @@ def _power_of_two_up_to(number: int) -> int:
 
 
 class StallCheck:
-    """Detects that all workers stall; looks at them only when a stall could have reached `patience_s`."""
+    """Detects that all workers stall; checks the workers only when a stall could have lasted `patience_s`."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s

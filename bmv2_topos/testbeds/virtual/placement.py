@@ -29,7 +29,7 @@ def shortest_tree(topology: Topology, root: str | None = None) -> Tree:
 
 
 def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
-    """Return a tree of shortest paths to `root`, each drawn at random among the equally short ones.
+    """Return a tree of shortest paths to `root`; equally short paths are drawn at random.
 
     Packets to hosts at the root take such paths where switches choose among equally short paths by the
     receiver (ECMP).
@@ -45,7 +45,7 @@ def drawn_tree(topology: Topology, root: str, draw: random.Random) -> Tree:
 
 
 def check_tree(topology: Topology, tree: Tree) -> None:
-    """Raise BadSpec if the topology lacks a switch or a link of the tree; it names the first missing one."""
+    """Raise BadSpec, which names a switch or link, if the topology lacks a switch or link of the tree."""
     for switch in tree.switches:
         if switch not in topology.ports:
             raise BadSpec(f"{switch!r} is in the tree and is not a switch")
@@ -102,8 +102,8 @@ def build(
 
     Args:
         jobs: The jobs.
-        shape: Children of a node at each level of the tree, root first, such as (2, 4) for two racks with
-            four hosts for each job; None: one switch.
+        shape: Children of a node at each level of the tree, root first, such as (2, 4): two racks, each with
+            four hosts for every job. None: one switch.
         servers: Whether to add a host for a fallback server for each job.
         link: Properties of the hosts' links.
         trunk: Properties of the links between switches; None: the same as `link`.

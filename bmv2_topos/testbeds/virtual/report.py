@@ -23,9 +23,10 @@ class Prediction:
     """Predictions of the policies that decided on jobs, by water-filling."""
 
     rate_bps: Mapping[str, float]
-    """Rate of each job's gradients while it communicates, by name; jobs on one server are left out."""
+    """Rate at which each job sends gradients while the job communicates, in bits/s, by the job's name. Jobs
+    on a single server are left out."""
     iteration_s: Mapping[str, float]
-    """Time of an iteration of each job at its rate in `rate_bps`, in seconds, by name."""
+    """Duration of an iteration of each job at the job's rate in `rate_bps`, in seconds, by the job's name."""
     link_bytes: Mapping[Directed, int]
     """Bytes of frames on each link over the whole run, if every packet gets its slot and none is lost."""
 
@@ -47,7 +48,8 @@ class JobReport:
     workers: int
     start_s: float
     jct_s: float | None
-    """Job completion time, from the start to the last sum; None: the job was removed or refused."""
+    """Job completion time, in seconds, from the start to the last sum; None: the job was removed or
+    refused."""
     iteration_s: tuple[float, ...]
     """Duration of each iteration, from the end of the previous one to its own end. An iteration ends when the
     last rank has its last sum."""
@@ -82,7 +84,7 @@ class JobReport:
 
     @property
     def mean_iteration_s(self) -> float:
-        """Mean time of an iteration."""
+        """Mean duration of an iteration, in seconds."""
         return statistics.fmean(self.iteration_s) if self.iteration_s else 0.0
 
     @property

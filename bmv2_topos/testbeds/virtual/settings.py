@@ -106,8 +106,8 @@ def offered(
     """Return the capacity that a program offers to jobs; for other arguments and errors see `compiled`.
 
     `wanted` is the number of slots that jobs want. Also raises ProgramMismatch if the program cannot
-    aggregate, and TestbedError for a user's program that has fewer slots, or other lanes, than the settings
-    ask for.
+    aggregate, and TestbedError for a user's program that has fewer slots, or another number of lanes, than
+    the settings ask for.
     """
     found = capabilities(objects_of(program, lanes, slots, more_defines), f"the program {program}")
     if found.lanes != lanes:

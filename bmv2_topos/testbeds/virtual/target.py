@@ -57,7 +57,7 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
         self.undisturbed = sole
-        """True if nothing has been written outside the controller's turns since its last turn."""
+        """Whether only this controller has written to the switch since its previous turn."""
         self._sole = sole
 
     @property

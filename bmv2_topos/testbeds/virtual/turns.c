@@ -1,7 +1,8 @@
-/* The hosts' turns of a tick that need no Python: those of workers in the middle of a sum, and of sinks, which count.
- * `turns.py` takes all others, or all.
+/* The hosts' turns of a tick that need no Python: turns of workers in the middle of a sum, and turns of sinks, which
+ * count packets. `turns.py` takes all other turns, or all turns.
  *
- * It is compiled behind the text of hostlib/_native/ina_core.h, and gets both libraries' functions by address.
+ * This file is compiled behind the text of hostlib/_native/ina_core.h. It gets the addresses of the functions of both
+ * libraries in `struct calls`.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,22 +22,22 @@ struct calls {
     uint32_t (*waiting)(struct cabling *, uint32_t *ends);
 };
 
-#define UDP_DESTINATION 36      /* in a frame with plain Ethernet and IPv4 headers, which all have */
+#define UDP_DESTINATION 36      /* offset in a frame; all frames have plain Ethernet and IPv4 headers */
 
-/* `_SEAT` of turns.py: one that has turns. */
+/* `_SEAT` of turns.py: an object that has turns. */
 struct seat {
-    struct ina_core *core;      /* of a worker whose turns may be taken here; NULL: of nobody else */
-    int64_t due;                /* it has a turn then, even if nothing arrives */
-    int64_t computed;           /* when its computing has a result */
-    uint64_t arrived;           /* frames at a sink */
+    struct ina_core *core;      /* core of a worker whose turns may be taken in C; NULL: no such worker */
+    int64_t due;                /* time of its next turn if nothing arrives */
+    int64_t computed;           /* time at which its computing ends */
+    uint64_t arrived;           /* number of frames counted for a sink */
     uint32_t end;
-    uint16_t port;              /* UDP port that its frames are sent to; 0: it gets all */
-    uint8_t called;             /* something may have arrived */
+    uint16_t port;              /* destination UDP port of its frames; 0: it gets all frames */
+    uint8_t called;             /* frames may have arrived */
     uint8_t busy;               /* a sum is under way */
-    uint8_t sink;               /* it only counts frames, and may be counted for here */
+    uint8_t sink;               /* it is a sink, and its frames may be counted in C */
 };
 
-/* Memory for the frames of one seat. */
+/* Memory for the frames of one seat, without the frames of other seats at its end. */
 struct own {
     uint8_t *data;
     uint32_t *lengths;
@@ -49,10 +50,10 @@ struct table {
     const struct calls *calls;
     struct cabling *cabling;
     struct seat *seats;
-    uint32_t *first, *at;       /* of each end, and one more: its seats */
-    uint32_t *told;             /* room for all ends */
+    uint32_t *first, *at;       /* the seats of end e are `at[first[e]]` to `at[first[e + 1] - 1]` */
+    uint32_t *told;             /* room for the numbers of all ends */
     uint8_t *out;               /* room for `batch` packets */
-    uint32_t *lengths;          /* of as many, all the same */
+    uint32_t *lengths;          /* `batch` lengths of packets, all equal */
     uint32_t count, batch;
     struct own own;
 };
@@ -80,7 +81,7 @@ static void transmit(const struct table *table, struct seat *seat, int64_t now)
     }
 }
 
-/* What waits at an end. */
+/* The frames that wait at an end. */
 struct waiting {
     const uint8_t *data;
     const uint32_t *lengths;
@@ -99,7 +100,7 @@ static uint16_t port_of(const uint8_t *frame, uint32_t length)
     return length < UDP_DESTINATION + 2 ? 0 : (uint16_t)(frame[UDP_DESTINATION] << 8 | frame[UDP_DESTINATION + 1]);
 }
 
-/* Count a frame for the sink whose it is; nobody else gets it. */
+/* Count a frame for the sink that receives `port`, if there is one; the frame is delivered to no other seat. */
 static void sink(const struct table *table, uint32_t end, uint16_t port)
 {
     for (uint32_t at = table->first[end]; at < table->first[end + 1]; at++) {
@@ -108,7 +109,7 @@ static void sink(const struct table *table, uint32_t end, uint16_t port)
     }
 }
 
-/* Count what is for the sinks at an end, all but what is for `port`. */
+/* Count the waiting frames for the sinks at an end, except frames for `port`. */
 static void count_rest(const struct table *table, uint32_t end, const struct waiting *waiting, uint16_t port)
 {
     const uint8_t *frame = waiting->data;
@@ -138,7 +139,8 @@ static int grow(struct own *own, uint64_t bytes, uint32_t count)
     return 1;
 }
 
-/* What waits for a worker, without what is for sinks beside it, back to back. 0: no memory. */
+/* Reduce `waiting` to the frames for the worker, back to back, without frames for sinks at the same end. Returns 0 if
+ * there is not enough memory. */
 static int own_frames(struct table *table, const struct seat *seat, struct waiting *waiting)
 {
     uint64_t all = 0, bytes = 0;
@@ -172,7 +174,7 @@ static int own_frames(struct table *table, const struct seat *seat, struct waiti
     return 1;
 }
 
-/* The end of the run of frames of one length that begins at `start`. */
+/* Return the end of the run of frames of equal length that begins at `start`. */
 static uint32_t run_end(const struct waiting *waiting, uint32_t start)
 {
     uint32_t end = start;
@@ -203,16 +205,16 @@ static const struct seat *worker_at(const struct table *table, uint32_t end)
 static int sinks_turn(const struct table *table, const struct seat *seat, int64_t now)
 {
     if (now >= seat->due)
-        return WHOLE;               /* to send */
+        return WHOLE;               /* the sink's flow has to send */
     struct waiting waiting = look(table, seat->end);
-    if (waiting.count && !worker_at(table, seat->end)) {    /* or it does that */
+    if (waiting.count && !worker_at(table, seat->end)) {    /* a worker's turn counts the frames at its end, too */
         count_rest(table, seat->end, &waiting, 0);
         table->calls->forget(table->cabling, seat->end);
     }
     return OVER;
 }
 
-/* The end of a worker's turn: send again what is overdue, and what may be sent. */
+/* Finish a worker's turn: send overdue packets again, and send the packets that the window permits. */
 static void finish(const struct table *table, struct seat *seat, int64_t now)
 {
     if (seat->busy)
@@ -222,7 +224,7 @@ static void finish(const struct table *table, struct seat *seat, int64_t now)
     seat->due = due < seat->computed ? due : seat->computed;
 }
 
-/* Take one turn, or as much of it as needs no Python. */
+/* Take one turn, or the part of it that needs no Python. */
 static int turn(struct table *table, struct seat *seat, int64_t now)
 {
     const struct calls *calls = table->calls;
@@ -235,7 +237,7 @@ static int turn(struct table *table, struct seat *seat, int64_t now)
     if (!own_frames(table, seat, &own))
         return WHOLE;
     int idle = own.count == 0 && now < seat->due;
-    if (core->round_target > 0 && run_end(&own, 0) < own.count)     /* a round may be over after each run */
+    if (core->round_target > 0 && run_end(&own, 0) < own.count)     /* a round may end after each run of frames */
         return WHOLE;
     absorb(table, seat, &own, now);
     if (seat->port)
@@ -251,9 +253,10 @@ static int turn(struct table *table, struct seat *seat, int64_t now)
     return OVER;
 }
 
-/* Take the turns at `now`, seat `first` going first, from the seat of number `from` in that order on; before it, finish the
-   turn of the seat at `unfinished`, -1: of none. Returns -1 when all are over, or else the number in the order of one whose
-   turn Python has to take: the whole, or `rest` of it but its finish. */
+/* Take the turns at the time `now`. In the order of turns, seat `first` is number 0. First finish the turn of the
+ * seat `unfinished` (-1: none); then take the turns from number `from` on. Returns -1 after the last turn, or else the
+ * number of a turn that Python has to take. If `rest` is then 0, Python takes the whole turn. If `rest` is 1, C has
+ * begun the turn: Python takes the next part, and the next call finishes the turn. */
 __attribute__((visibility("default")))
 int64_t turns_take(struct table *table, int64_t now, uint32_t first, uint32_t from, int64_t unfinished, int32_t *rest)
 {

@@ -250,8 +250,8 @@ class _Quick:
     def take(self, now: int, first: int, number: int, unfinished: int) -> tuple[int, bool] | None:
         """Finish the turn of the seat `unfinished` (-1: none), and take turns from `number` on, in C.
 
-        Stop at a turn that needs Python, and return its number, and whether C has begun the turn: then the
-        next call must finish it. Return None after the last turn.
+        Stop at a turn that needs Python; return the turn's number, and whether C has begun the turn. A turn
+        that C has begun must be finished by the next call. Return None after the last turn.
         """
         rest = self._rest
         found = int(self._take(ctypes.byref(self._table), now, first, number, unfinished, ctypes.byref(rest)))
