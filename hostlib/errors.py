@@ -121,7 +121,7 @@ class JobBroken(InaError, RuntimeError):
     """The job cannot go on: its ranks no longer agree on the finished sums."""
 
     def __init__(self, message: str, *, job: int, psns: PsnRange, missing: Sequence[int] = ()) -> None:
-        """Make the error; `missing` are the ranks that have not contributed, empty if unknown."""
+        """Make the error; `missing` lists the ranks that have not contributed, () if they are unknown."""
         self.job = job
         self.psns = psns
         self.missing = tuple(missing)

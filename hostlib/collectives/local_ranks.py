@@ -44,7 +44,7 @@ from hostlib.errors import (
 from hostlib.meet.machine import RankGone
 
 _NEWS_S: Final = 1.0
-"""Longest wait for the reason why a rank is gone, once its connection has ended."""
+"""Longest wait, in seconds, for the reason why a rank is gone, after the rank's connection has ended."""
 _log = logging.getLogger("hostlib")
 
 

@@ -135,7 +135,7 @@ _log = logging.getLogger("hostlib.watch")
 
 
 class SharedTexts(Protocol):
-    """Store of texts that all ranks share, such as torch's; calls raise RuntimeError once it is gone."""
+    """Store of texts that all ranks share, such as torch's; without its server, calls raise RuntimeError."""
 
     def set(self, key: str, value: str, /) -> None:
         """Store a text."""
@@ -222,9 +222,9 @@ class Watch:
             self._under_way[number] = ended
 
     def explain(self, number: int) -> str | None:
-        """Describe how the ranks' calls differ, after call `number` has failed; None if that is unknown.
+        """Describe how the ranks' calls differ, after call `number` has failed; None if it is unknown.
 
-        Later calls, which fail for the same reason, do not wait again.
+        Only the first call of this method waits for other ranks; later calls return what is known by then.
         """
         with self._explaining:
             if not self._explained:

@@ -263,10 +263,10 @@ class A2tp:
     ranks use the promptness of the rank that waits most, because the straggler itself finds all results
     prompt, and its contributions would wait alone in slots. Collided results do not count for promptness: the
     detour by the fallback server alone makes them late. There, the first packets of each window claim slots,
-    as many as the aggregator window; here windows are counted from PSN 0 on and all have the greatest size,
-    so the claims are the same share of it as the aggregator window is of cwnd. And after a cut each window
-    stays as it is while results still belong to packets sent before the cut: a round for cwnd, three for the
-    aggregator window, whose cuts apply to later packets.
+    as many as the aggregator window; here windows are counted from PSN 0 on and all have the size of the
+    core's window, so the share of a window that claims slots is aggregator window / cwnd. And after a cut
+    each window stays as it is while results still belong to packets sent before the cut: a round for cwnd,
+    three for the aggregator window, whose cuts apply to later packets.
     """
 
     gain: float = 1 / 8
@@ -332,8 +332,8 @@ class Tcp:
     A window of results without loss adds 0.53 of a TCP packet, as in CUBIC's Reno-friendly region. A loss
     leaves 0.7 of the window; further losses in that round and in the next, whose packets were under way,
     change nothing. Queues drop packets, not bytes, so that a flow of small packets would lose more of them:
-    so a cut requires a loss of `LOSS_BYTES`, in one packet or in several. It starts with TCP's initial
-    window, and doubles it in each round until the first cut.
+    so a cut requires a loss of `LOSS_BYTES`, in one packet or in several. The window starts with the size of
+    TCP's initial window, and doubles in each round until the first cut.
 
     Marks of long queues change nothing: a TCP flow that reacts to losses alone keeps the queue long in any
     case, so a job that reacted to the marks would only leave its share to that flow.

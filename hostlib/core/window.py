@@ -87,7 +87,7 @@ class Place:
 
 
 def place_of(core: CoreStruct, data: int) -> Place:
-    """Return the place of a data packet by its number, as ``place_of`` in ``_native/ina_core.c`` does."""
+    """Return the place of data packet number `data`, as ``place_of`` in ``_native/ina_core.c`` does."""
     shard, number = 0, data
     if core.shards > 1:
         turns, in_round = divmod(data, core.turn * core.shards)
@@ -124,7 +124,7 @@ class Exchange(NamedTuple):
     average: bool = False
     """True to divide the sum by the number of ranks."""
     priority: int = 0
-    """Priority of its packets, 0 to 255, in a switch with preemption."""
+    """Priority of the collective's packets, 0 to 255, in a switch with preemption."""
     target: int = wire.TARGET_ALL
     """SUM: the only rank whose `output` gets the sum; `wire.TARGET_ALL`: all ranks.
     GATHER: the only rank that sends (a broadcast); `wire.TARGET_ALL`: each rank has a shard."""
@@ -164,7 +164,7 @@ class Window:
 
     @property
     def congestion(self) -> Congestion:
-        """Congestion control of the window, which starts when it is set.
+        """Congestion control of the window; setting it starts the congestion control.
 
         All ranks must set the same congestion control.
 
@@ -394,7 +394,7 @@ class Window:
         return bool(self.state.struct.disagree_index >= 0)
 
     def numeric_errors(self) -> NumericErrors:
-        """Return the numeric errors of the completed collective, by its elements in the source."""
+        """Return the numeric errors of the completed collective, as indices of elements."""
         core = self.state.struct
         nonfinite, overflow = int(core.nonfinite_index), int(core.overflow_index)
         return NumericErrors(

@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """A rank's position on its machine (local), and among all ranks of the same local rank (cross)."""
+    """A rank's position on its machine (local), and among all machines' ranks of its local rank (cross)."""
 
     local_rank: int
     local_size: int

@@ -40,8 +40,7 @@ HERE_S: Final = 60.0
 """Longest wait for ranks of this machine."""
 _ANSWER_BYTES: Final = 1 << 24
 _CANNOT_SEAL: Final = "cannot seal"
-"""Answer that the first rank sends if it has no secret to seal an answer with, so that the other ranks do not
-wait."""
+"""Message of the first rank if it has no secret to seal its message with; so the other ranks do not wait."""
 
 
 class Channel(Protocol):
