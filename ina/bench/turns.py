@@ -46,7 +46,7 @@ def processor_s(processes: Iterable[int]) -> float:
 
 
 def machine_kind() -> dict[str, object]:
-    """Return the model name of the machine's processors, their number, and its load average."""
+    """Return the processors' model name, the number of processors, and the load average of one minute."""
     cells = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
     models = (value.strip() for key, _, value in cells if key.strip() == "model name")
     model = next(models, os.uname().machine)

@@ -57,7 +57,7 @@ class VethPassed:
 
 @dataclass(frozen=True, slots=True)
 class VethBench:
-    """One result for each case: its round with the median number of frames per second."""
+    """Result of each case: the round whose number of frames per second is the median of all rounds."""
 
     cases: tuple[VethPassed, ...]
 
