@@ -107,9 +107,10 @@ class SumOverflow(InaError, OverflowError):
 
 
 class NotInitialized(InaError, RuntimeError):
-    """`init()` has not been called, or `shutdown()` has; a job that was left cannot be joined again.
+    """This process is in no job: `init()` has not been called, or `shutdown()` has been called.
 
-    Or this process was forked from the one that called `init()`.
+    A job that was left cannot be joined again. The error is also raised in a process that was forked from the
+    process that called `init()`.
     """
 
 

@@ -159,5 +159,5 @@ class NativeKernel:
         self.library.ina_time_out(ctypes.byref(state.struct), now)
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Start the next round with new limits, and count the results for it that have arrived already."""
+        """Start the next round with new limits, and count results of this round that have arrived already."""
         self.library.ina_end_round(ctypes.byref(state.struct), in_flight, claims)

@@ -47,7 +47,7 @@ CHUNK_BYTES: Final = 8 << 20
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
 """Number of bytes of a buffer: a chunk, and a word for each machine."""
 _LOOK_NS: Final = 250_000_000
-"""Interval at which a waiting rank checks whether to give up."""
+"""Interval, in nanoseconds, at which a waiting rank checks whether to give up."""
 _PUT, _SUMMED, _RECEIVED = 0, 64, 128
 """Offsets of the three counters in the memory; each counter has a cache line of its own."""
 _COUNTS_BYTES: Final = 192
@@ -203,7 +203,7 @@ class LocalSteps:
         self._note(_SUMMED)
 
     def _exchange(self, step: int, part: Collective, inner: Engine) -> None:
-        """Sum over all machines, from the buffer with this machine's sum to the one with the sum of all."""
+        """Sum over all machines, from the buffer with this machine's sum to the buffer for the sum of all."""
         self._await(_SUMMED, step)
         source, posts = part.staged.source, self._posts[step % 2]
         count, is_int = len(source), source.dtype == np.int32

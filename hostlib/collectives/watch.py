@@ -126,9 +126,9 @@ def _by_call(made: Mapping[int, str]) -> str:
 
 
 EXPLAIN_S: Final = 10.0
-"""Longest wait for the other ranks' calls once the ranks are known to disagree."""
+"""Longest wait, in seconds, for the other ranks' calls once the ranks are known to disagree."""
 _LOOK_S: Final = 1.0
-"""Longest time between two checks for other ranks' requests."""
+"""Longest time, in seconds, between two checks for other ranks' requests."""
 _LOOKS: Final = 4
 """Number of checks in the time after which a call counts as stalled."""
 _log = logging.getLogger("hostlib.watch")

@@ -53,7 +53,7 @@ class Kernel(Protocol):
         ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Start the next round with new limits, and count the results for it that have arrived already.
+        """Start the next round with new limits, and count results of this round that have arrived already.
 
         The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
         its last change are sent. So the limit is the same for a packet on all ranks, and a resent packet
@@ -428,8 +428,8 @@ class Window:
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:
         """Return the other ranks that statuses showed to be missing; None if no status arrived after `since`.
 
-        The last status of each node of the tree counts: a switch may lack a rank only because that rank waits
-        for another one, which a switch above lacks. Empty if all known statuses show that the node's ranks
+        The last status of each node of the tree counts: a rank that one switch lacks may only be waiting for
+        a rank that a switch above lacks. Empty if all known statuses show that the node's ranks
         have contributed. With a fallback server, a contribution that no status shows may be on its way from a
         switch to the server, for a few time-outs.
         """

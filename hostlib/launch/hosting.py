@@ -28,7 +28,7 @@ MEETING_S: Final = 300.0
 it."""
 
 FINISH_S: Final = 2.0
-"""Longest wait at the end of a job for the other ranks to leave it."""
+"""Longest wait, in seconds, at the end of a job for the other ranks to leave the job."""
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ from hostlib.version import version
 
 LEAST_SECRET: Final = 16
 HERE_S: Final = 60.0
-"""Longest wait for ranks of this machine."""
+"""Longest wait, in seconds, for the other ranks if all ranks are on this machine."""
 _ANSWER_BYTES: Final = 1 << 24
 _CANNOT_SEAL: Final = "cannot seal"
 """Message of the first rank if it has no secret to seal its message with; so the other ranks do not wait."""

@@ -36,7 +36,7 @@ from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
 
 STRANGER_S: Final = 10.0
-"""Longest time that a connection stays open without a proof, and longest wait for an answer."""
+"""Seconds for which a connection may stay open without a proof, and longest wait for an answer."""
 STRANGERS: Final = 64
 """Maximum number of connections without a proof, in addition to the expected number."""
 _RETRY_S: Final = 0.02

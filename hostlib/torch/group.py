@@ -433,7 +433,7 @@ def _fresh(store: dist.Store, rank: int) -> dist.Store:
 
 
 def _beside(store: dist.Store, *, whole: bool) -> StoreTexts:
-    """Return a group's store over another connection: the default group's if possible, else a new one.
+    """Return a group's store over another connection: the default group's connection, or else a new one.
 
     A new connection may take long: torch looks up the names of both its ends in the DNS.
     """

@@ -101,7 +101,7 @@ class CudaCopies:
             target.copy_(source, non_blocking=True)
 
     def join(self) -> Callable[[], None]:
-        """Record an event; return a function that makes the current stream wait for it."""
+        """Record an event; return a function that makes the current stream wait for the event."""
         event = torch.cuda.Event()
         event.record(self._up)
         return lambda: torch.cuda.current_stream(self._device).wait_event(event)

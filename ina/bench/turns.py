@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO, Self
 
 _LOOK_S = 0.1
-"""Interval of checks for processes that ended instead of connecting."""
+"""Interval, in seconds, of checks for processes that ended instead of connecting."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ SUPERFRAMES = 24
 """Maximum number of superframes in flight."""
 PAUSE_S = 20e-6
 PATIENCE_S = 5.0
-"""Time without an arrival after which all frames in flight count as lost."""
+"""Seconds without an arrival after which all frames in flight count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
