@@ -37,7 +37,7 @@ class TransportConfig:
     kind: Literal["shm", "loopback", "udp", "none"]
     """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: whole
     frames inside UDP datagrams; ``udp``: an ordinary UDP socket; ``none``: no switch, because all ranks are
-    on one machine, which sums them."""
+    on one machine, and sum there in shared memory."""
     local: str
     """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm`` and
     ``none``."""
@@ -93,8 +93,8 @@ class JobConfig:
     """Number of values per packet, for which the switch program was built."""
     transport: TransportConfig
     slots: int = DEFAULT_SLOTS
-    """Number of slots in the job's region of the switch. With a fallback server it may be any number, even 0;
-    without one the window is at most half of this number."""
+    """Number of slots in the job's region of the switch. With a fallback server any number is valid, even 0.
+    Without a fallback server the window is at most half of this number."""
     timeout_s: float = TIMEOUT_S
     straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
     rendezvous: str | None = None
@@ -241,11 +241,11 @@ class JobConfig:
 
     @property
     def worker(self) -> int:
-        """This rank's worker number in the switch: its machine's if `hosts` is set, else the rank."""
+        """This rank's worker number in the switch: the machine's index in `hosts` if set, else the rank."""
         return self.host_of(self.rank)
 
     def host_of(self, rank: int) -> int:
-        """Return a rank's worker number in the switch: its machine's if `hosts` is set, else the rank."""
+        """Return a rank's worker number in the switch: its machine's index in `hosts` if set, else `rank`."""
         if self.hosts is None:
             return rank
         return next(worker for worker, ranks in enumerate(self.hosts) if rank in ranks)

@@ -107,9 +107,10 @@ class SumOverflow(InaError, OverflowError):
 
 
 class NotInitialized(InaError, RuntimeError):
-    """`init()` has not been called, or `shutdown()` has; a job that was left cannot be joined again.
+    """This process is in no job: `init()` has not been called, or `shutdown()` has been called.
 
-    Or this process was forked from the one that called `init()`.
+    A job that was left cannot be joined again. The error is also raised in a process that was forked from the
+    process that called `init()`.
     """
 
 
@@ -121,7 +122,7 @@ class JobBroken(InaError, RuntimeError):
     """The job cannot go on: its ranks no longer agree on the finished sums."""
 
     def __init__(self, message: str, *, job: int, psns: PsnRange, missing: Sequence[int] = ()) -> None:
-        """Make the error; `missing` are the ranks that have not contributed, empty if unknown."""
+        """Make the error; `missing` lists the ranks that have not contributed, () if they are unknown."""
         self.job = job
         self.psns = psns
         self.missing = tuple(missing)

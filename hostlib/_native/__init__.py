@@ -123,7 +123,7 @@ def _constants() -> dict[str, int]:
 
 
 def _header_fields() -> list[Field]:
-    """Return the fields of an INA header, and its length under the name ""."""
+    """Return the fields of an INA header, and at the end a field "" with the header's length in bytes."""
     fields = wire.HEADER_DTYPE.fields
     assert fields is not None
     found = [Field(name, offset, dtype.itemsize) for name, (dtype, offset, *_) in fields.items()]
@@ -142,7 +142,7 @@ class NativeKernel:
         self.library.ina_begin(ctypes.byref(state.struct), now)
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
-        """Write the next packets of one length into `out`, as many as fit; return their number."""
+        """Write the next packets, all of one length, into `out` until it is full; return their number."""
         room = out.nbytes // state.packet_dtype.itemsize
         return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, 0, now))
 
@@ -159,5 +159,5 @@ class NativeKernel:
         self.library.ina_time_out(ctypes.byref(state.struct), now)
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Start the next round with new limits, and count the results for it that have arrived already."""
+        """Start the next round with new limits, and count results of this round that have arrived already."""
         self.library.ina_end_round(ctypes.byref(state.struct), in_flight, claims)

@@ -14,7 +14,7 @@ FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-fPIC", "-shared")
 
 
 def build() -> Path:
-    """Compile with ``$CC`` (default ``cc``). Raises OSError or CalledProcessError if that fails."""
+    """Compile with ``$CC`` (default ``cc``). Raises OSError or CalledProcessError if the compiler fails."""
     target = library_path()
     scratch = target.with_suffix(f".{os.getpid()}")
     sources = sorted(str(source) for source in target.parent.glob("*.c"))

@@ -38,14 +38,17 @@ class _Constant(ctypes.Structure):
 
 
 def fields_of(structure: type[ctypes.Structure]) -> list[Field]:
-    """Return the fields of a structure in ctypes' layout, and at the end its size under the name ""."""
+    """Return the fields of a structure as ctypes lays it out, and at the end a field "" with its size."""
     places = [(name, getattr(structure, name)) for name, *_ in structure._fields_]
     fields = [Field(name, place.offset, place.size) for name, place in places]
     return [*fields, Field("", ctypes.sizeof(structure), 0)]
 
 
 def exported_fields(library: ctypes.CDLL, table: str) -> list[Field]:
-    """Return the fields of one of the library's tables, with the size at the end. Raises NativeMissing."""
+    """Return the fields of a structure as the C library exports them in `table`.
+
+    At the end is a field "" with the structure's size. Raises NativeMissing.
+    """
     return [
         Field((row.name or b"").decode(), row.offset, row.bytes) for row in _rows(library, table, _CField)
     ]
@@ -58,7 +61,7 @@ def exported_constants(library: ctypes.CDLL) -> Mapping[str, int]:
 
 
 def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) -> None:
-    """Compare names, offsets and widths of the fields `wanted` with a table of the library's.
+    """Compare the names, offsets and widths of the fields `wanted` with those that the C library exports.
 
     Raises NativeMissing with the first difference.
     """

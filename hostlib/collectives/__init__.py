@@ -59,8 +59,8 @@ class CallOptions(NamedTuple):
     """Function that waits until a device has copied the source to the array; called in the library's thread.
     None: the source is complete."""
     here: bool = False
-    """True if the calling thread itself carries out the call, and blocks until it is done. If other calls
-    wait, the library's thread carries it out."""
+    """True if the calling thread itself carries out the call, and blocks until the call is done. If other
+    calls wait, the library's thread carries out this call, too."""
     series: str | None = None
     """Key that calls with similar values share (`hostlib.core.foresight`); None: `name`."""
 
@@ -85,7 +85,8 @@ class Collective(NamedTuple):
     shards: int = 1
     """Number of shards in the array: 1, or one for each rank."""
     stride: int | None = None
-    """Elements from one shard to the next in the array of all shards; None: they lie back to back."""
+    """Number of elements from the start of one shard to the start of the next, in the array of all shards.
+    None: the shards lie back to back."""
     part: str = ""
     """Text that describes which part of a call this is, or which calls are fused; ranks must agree on it. "":
     one whole call."""

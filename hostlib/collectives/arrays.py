@@ -49,7 +49,7 @@ class Staged(NamedTuple):
     source: NDArray[Any]
     """Array to read: flat, contiguous, aligned, in native byte order."""
     target: NDArray[Any]
-    """Array to write the result to: like `source`, and possibly in the same memory."""
+    """Array to write the result to: flat, contiguous, aligned; may share the memory of `source`."""
     dtype: np.dtype[Any]
     """Dtype of the user's array."""
     shape: tuple[int, ...]
@@ -111,7 +111,7 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
 
 
 def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, rank: int, size: int) -> Staged:
-    """Stage the sum of `array`, staged as `whole`, so that this rank gets only its shard.
+    """Prepare a reduce-scatter of `array`: return `whole` with this rank's shard of the sum as its target.
 
     `finish` returns the shard: `out`, or a new array.
 
@@ -188,7 +188,7 @@ def stage_shards(array: ArrayLike | Tensor, out: Output | None, rank: int, size:
 def stage_moved(array: ArrayLike | Tensor, out: Output | None, *, sends: bool) -> Staged:
     """Prepare an array whose bytes move unchanged from one rank (where `sends` is True) to all others.
 
-    Source and target are the same words of 32 bits. `finish` returns `out`, or a new array.
+    Source and target are one array, of words of 32 bits. `finish` returns `out`, or a new array.
 
     Raises:
         UnsupportedArray: `array` cannot be moved, or `out` does not fit it.

@@ -42,7 +42,7 @@ from hostlib.meet.rendezvous_peers import RendezvousPeers
 from hostlib.wire.encodings import Numbers
 
 GROUP_S: Final = 60.0
-"""Longest wait for the other ranks of a group, and for its admission."""
+"""Longest wait, in seconds, for the other ranks of a group and for the group's admission."""
 _MOST_UNASKED: Final = 15
 
 
@@ -72,7 +72,7 @@ class Communicator(MovingCalls):
     ) -> None:
         """Join the job that `config` describes; None: a job of this process alone.
 
-        `limits`, of fused and sliced collectives, must be the same on all ranks.
+        `limits` sets the sizes of fused and sliced collectives; it must be the same on all ranks.
 
         A rank can join an admission only once: if it joined again, the switch would answer with old sums.
 
@@ -96,12 +96,12 @@ class Communicator(MovingCalls):
         self._queue: deque[Handle[Any]] = deque()
         """Submitted calls that are not in the schedule yet."""
         self._schedule = Schedule(self._limits, self._packets)
-        """Calls that all ranks have submitted; for the library's thread alone, and empty unless `_busy`."""
+        """Calls that all ranks have submitted. For the library's thread only; empty unless `_busy`."""
         self._agreed = 0
         """Number of calls that have been added to the schedule so far."""
         self._unasked = self._unasked_next = 0
-        """`_unasked`: number of next calls that need no vote; `_unasked_next`: the same number after the next
-        vote. See `_all_wait`."""
+        """`_unasked`: number of calls, from the next one on, that need no vote. `_unasked_next`: new value of
+        `_unasked` after a vote in which all ranks wait. See `_all_wait`."""
         self._lock = threading.RLock()
         self._change = threading.Condition(self._lock)
         """Condition on `_lock`. Methods acquire `_lock` itself: a condition releases it by code in Python,
@@ -184,8 +184,8 @@ class Communicator(MovingCalls):
         """Return the sum (or average) of `array` over all ranks at rank `root`, and None at all others.
 
         At the other ranks neither `array` nor `out` changes; only the shape and dtype of `out` are checked.
-        They return when the sum is complete, and raise the same errors as the root. `root` must be the same
-        at all ranks, or every rank raises an error. For the other arguments and errors see `allreduce`.
+        These ranks return when the sum is complete, and raise the same errors as the root. `root` must be the
+        same at all ranks, or every rank raises an error. For the other arguments and errors see `allreduce`.
         Raises ValueError if `root` is no rank.
         """
         return self.sum_at(array, root, op, CallOptions(out, name, nonfinite, layer, priority))
@@ -424,9 +424,9 @@ class Communicator(MovingCalls):
         handle.execute(self._engine)
 
     def _agree(self, *, waits: bool = False) -> bool:
-        """Vote; return True if all ranks wait for the first call, else schedule calls.
+        """Vote on the submitted calls. Return True if all ranks wait for the first call.
 
-        The calls to schedule are the ones that all ranks have submitted.
+        Otherwise schedule the calls that all ranks have submitted, and return False.
         """
         with self._lock:
             ready = min(len(self._queue), self._lanes - 1)

@@ -49,10 +49,10 @@ class FusedCollective:
         )
 
     def carry_out(self, run: Callable[[Collective], None]) -> list[InaError | None]:
-        """Carry out the fused collective, and distribute the sums; return each part's error, or None.
+        """Carry out the fused collective, and distribute the sums to its parts.
 
-        If the sum of a part overflowed, the parts behind it are not in the list, and must be carried out
-        again.
+        Return one item for each part: its error, or None. If the sum of a part overflowed, the list ends with
+        this part, and the parts behind it must be carried out again.
 
         Raises:
             JobBroken: the job is over.
@@ -146,4 +146,4 @@ def _highest(parts: Sequence[Collective]) -> int | None:
 
 
 def _nothing() -> None:
-    """Do nothing: the parts convert their own results."""
+    """Do nothing: each part converts its own result."""

@@ -13,8 +13,9 @@ So the switch has one worker per machine, and a machine's link carries one strea
 If all ranks are on one machine, without a switch, the first rank adds up a shard, too.
 
 The calls of a machine's ranks are compared on the machine first. If they differ, the first rank sends a
-packet with another digest, so that the ranks of other machines raise an error, too. For sums of int32 each
-machine has a word behind the values in which it reports its overflow, so that all ranks raise the same error.
+packet with another digest, so that the ranks of other machines raise an error, too. A sum of int32
+carries, behind the values, a word for each machine. In its word a machine reports an overflow of its own sum,
+so that all ranks raise the same error.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from hostlib.errors import (
 from hostlib.meet.machine import RankGone
 
 _NEWS_S: Final = 1.0
-"""Longest wait for the reason why a rank is gone, once its connection has ended."""
+"""Longest wait, in seconds, for the reason why a rank is gone, after the rank's connection has ended."""
 _log = logging.getLogger("hostlib")
 
 

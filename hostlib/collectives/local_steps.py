@@ -47,7 +47,7 @@ CHUNK_BYTES: Final = 8 << 20
 _ROOM_BYTES: Final = CHUNK_BYTES + 4 * MAX_FAN_IN
 """Number of bytes of a buffer: a chunk, and a word for each machine."""
 _LOOK_NS: Final = 250_000_000
-"""Interval at which a waiting rank checks whether to give up."""
+"""Interval, in nanoseconds, at which a waiting rank checks whether to give up."""
 _PUT, _SUMMED, _RECEIVED = 0, 64, 128
 """Offsets of the three counters in the memory; each counter has a cache line of its own."""
 _COUNTS_BYTES: Final = 192
@@ -59,7 +59,8 @@ _UNFIT: Final = np.dtype([("nonfinite", np.int64), ("overflow", np.int64)])
 """Number of the first element of a step's sum that is not finite, and of the first that is out of range.
 `NONE` if there is no such element."""
 _POST: Final = np.dtype([("tag", np.int64), *_UNFIT.descr, ("call", "S232")])
-"""A rank's report of a step: its call, and the first unfit elements of its shard (`_UNFIT`)."""
+"""A rank's report of a step: tag and description of its call, and where the sum of its shard is not finite or
+out of range (`_UNFIT`)."""
 _KINDS: Final = {
     kind.__name__: kind for kind in (RanksDisagree, PeerTimeout, JobFault, Interrupted, JobBroken)
 }
@@ -142,7 +143,7 @@ class LocalSteps:
         self.end.give_up(_told(error))
 
     def _put(self, step: int, part: Collective) -> None:
-        """Copy this rank's part, except its own shard, to the shared memory."""
+        """Copy this rank's array, except the shard that this rank sums, to the shared memory."""
         source = part.staged.source
         room = self._rooms[step % 2, self._index][: source.nbytes].view(source.dtype)
         first, last = self._shard(part)
@@ -202,7 +203,7 @@ class LocalSteps:
         self._note(_SUMMED)
 
     def _exchange(self, step: int, part: Collective, inner: Engine) -> None:
-        """Sum over all machines, from the buffer with this machine's sum to the one with the sum of all."""
+        """Sum over all machines, from the buffer with this machine's sum to the buffer for the sum of all."""
         self._await(_SUMMED, step)
         source, posts = part.staged.source, self._posts[step % 2]
         count, is_int = len(source), source.dtype == np.int32

@@ -14,7 +14,7 @@ from typing import Final
 SWITCH: Final = "switch"
 _log = logging.getLogger("hostlib.paths")
 _said: set[tuple[int, str, str, str]] = set()
-"""Records of `CallPaths.took` that this process has logged: later groups do not log them again."""
+"""Logged paths of calls: level, call, path, reason. Each is logged once per process, not once per group."""
 
 
 class CallPaths:

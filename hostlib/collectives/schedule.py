@@ -7,7 +7,7 @@ have submitted (by `ballot`), and decides by these alone:
   own: *fused*. Their sums have the same bits as if they were carried out alone.
 - Larger collectives are carried out in slices: front layers first, others in the order of submission. After a
   slice the small collectives submitted meanwhile have one step, so that large and small ones take turns.
-  Slices of a collective with a layer are smaller: a more urgent one waits for at most one of them.
+  Slices of a collective with a layer are smaller: a more urgent collective waits for at most one slice.
 - A barrier waits for all calls before it, and all calls behind it wait for the barrier.
 """
 

@@ -126,16 +126,16 @@ def _by_call(made: Mapping[int, str]) -> str:
 
 
 EXPLAIN_S: Final = 10.0
-"""Longest wait for the other ranks' calls once the ranks are known to disagree."""
+"""Longest wait, in seconds, for the other ranks' calls once the ranks are known to disagree."""
 _LOOK_S: Final = 1.0
-"""Longest time between two checks for other ranks' requests."""
+"""Longest time, in seconds, between two checks for other ranks' requests."""
 _LOOKS: Final = 4
 """Number of checks in the time after which a call counts as stalled."""
 _log = logging.getLogger("hostlib.watch")
 
 
 class SharedTexts(Protocol):
-    """Store of texts that all ranks share, such as torch's; calls raise RuntimeError once it is gone."""
+    """Store of texts that all ranks share, such as torch's; without its server, calls raise RuntimeError."""
 
     def set(self, key: str, value: str, /) -> None:
         """Store a text."""
@@ -222,9 +222,9 @@ class Watch:
             self._under_way[number] = ended
 
     def explain(self, number: int) -> str | None:
-        """Describe how the ranks' calls differ, after call `number` has failed; None if that is unknown.
+        """Describe how the ranks' calls differ, after call `number` has failed; None if it is unknown.
 
-        Later calls, which fail for the same reason, do not wait again.
+        Only the first call of this method waits for other ranks; later calls return what is known by then.
         """
         with self._explaining:
             if not self._explained:

@@ -69,4 +69,4 @@ class Peers:
         return None
 
     def close(self) -> None:
-        """Stop receiving news. No other call may follow; a `farewell` may have come before."""
+        """Stop receiving news. Afterwards, no method may be called. A `farewell` is not required."""

@@ -4,12 +4,13 @@ A congestion control is asked between batches, never per packet. It answers with
 then after every *round*: as many results, in the order of their PSNs, as packets were allowed in flight. The
 core counts the results of a round; this module only does arithmetic on those counts.
 
-Every rank has a congestion control of its own, and all must reach the same limits: a rank with a smaller
-window would delay all others, and contributions that some ranks send to a slot and others past it would meet
-only in the fallback server, late. So a `Round` holds only data that are the same on every rank: marks in the
-results, PSN by PSN, whatever the order of arrival. This module has no clock, and learns of no time-out. A
-rank that alone sees an event reports it to the others in its contributions: a queue that only its copy of a
-result met, a packet that was lost twice, its time of waiting for others.
+Every rank has a congestion control of its own, and all must reach the same limits. A rank with a smaller
+window would delay all other ranks. And if some ranks sent a packet's contributions to a slot, and other ranks
+past the slot, these would meet only in the fallback server, late. So a `Round` holds only data that are the
+same on every rank: marks in the results, PSN by PSN, whatever the order of arrival. This module has no clock,
+and learns of no time-out. If only one rank sees an event, the rank reports it to the others in its
+contributions: a queue that only its copy of a result met, a packet that was lost twice, its time of waiting
+for others.
 
 ==========  ====================================================================================
 ``fixed``   SwitchML: always the whole window; each result allows one further packet
@@ -47,12 +48,13 @@ RULE_STATE: Final = 16
 """Number of values in the state of a congestion control in C (``ina_window.h``)."""
 
 SPREAD: Final = 8
-"""With a fallback server: length of the range of PSNs that may leave, as a multiple of the packets in flight.
+"""With a fallback server: length of the range of PSNs that may be under way, as a multiple of the
+packets that may be in flight.
 
-No packet leaves before all packets a range earlier have their results. With a factor of 1, one loss would
-stop all packets; with a longer range the others go on while the loss is detected and repaired, for three or
-four round trips, or more if the repair is lost. Goodput at 1 % loss, as a share of the goodput without loss
-(docs/results/loss.md): half with 4, 87 % with 8, 87 % with 16.
+A packet is sent only when all packets that are a range or more earlier have results. With a factor of 1, one
+loss would stop all packets; with a longer range the other packets go on while the loss is detected and
+repaired, for three or four round trips, or more if the repair is lost. Goodput at 1 % loss, as a share of the
+goodput without loss (docs/results/loss.md): half with 4, 87 % with 8, 87 % with 16.
 """
 
 
@@ -70,8 +72,8 @@ class Round:
     """Outcome of one round, from its results."""
 
     results: int
-    """Number of results: the limit of packets in flight in this round, or the previous limit if it is higher,
-    because results of packets sent under the previous limit arrive first."""
+    """Number of results in this round: equal to the round's limit of packets in flight, or to the previous
+    limit if that is higher, because results of packets sent under the previous limit arrive first."""
     marked: int
     """Number of results with ECN: a queue on their path was long."""
     collided: int
@@ -263,10 +265,10 @@ class A2tp:
     ranks use the promptness of the rank that waits most, because the straggler itself finds all results
     prompt, and its contributions would wait alone in slots. Collided results do not count for promptness: the
     detour by the fallback server alone makes them late. There, the first packets of each window claim slots,
-    as many as the aggregator window; here windows are counted from PSN 0 on and all have the greatest size,
-    so the claims are the same share of it as the aggregator window is of cwnd. And after a cut each window
-    stays as it is while results still belong to packets sent before the cut: a round for cwnd, three for the
-    aggregator window, whose cuts apply to later packets.
+    as many as the aggregator window; here windows are counted from PSN 0 on and all have the size of the
+    core's window, so the share of a window that claims slots is aggregator window / cwnd. And after a cut
+    each window stays as it is while results still belong to packets sent before the cut: a round for cwnd,
+    three for the aggregator window, whose cuts apply to later packets.
     """
 
     gain: float = 1 / 8
@@ -332,8 +334,8 @@ class Tcp:
     A window of results without loss adds 0.53 of a TCP packet, as in CUBIC's Reno-friendly region. A loss
     leaves 0.7 of the window; further losses in that round and in the next, whose packets were under way,
     change nothing. Queues drop packets, not bytes, so that a flow of small packets would lose more of them:
-    so a cut requires a loss of `LOSS_BYTES`, in one packet or in several. It starts with TCP's initial
-    window, and doubles it in each round until the first cut.
+    so a cut requires a loss of `LOSS_BYTES`, in one packet or in several. The window starts with the size of
+    TCP's initial window, and doubles in each round until the first cut.
 
     Marks of long queues change nothing: a TCP flow that reacts to losses alone keeps the queue long in any
     case, so a job that reacted to the marks would only leave its share to that flow.

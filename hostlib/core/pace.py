@@ -42,7 +42,7 @@ class SlotHold:
 class Pace:
     """Measures how long a full window takes at the pace of results, over the collectives of a job.
 
-    A packet's round trip is short with few packets under way, and as long as this time with a full window. So
+    With few packets under way a packet's round trip is short; with a full window it takes this time. So
     time-outs that follow only round trips would expire when a full window starts after a pause.
     """
 

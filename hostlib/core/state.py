@@ -210,7 +210,7 @@ class Kept(enum.IntFlag):
 
 
 class Mark(enum.IntFlag):
-    """Marks of a result, kept until its round counts them; the byte above is the reported waiting."""
+    """Marks of a result, kept until its round counts them; the next higher byte is the reported waiting."""
 
     ECN = 0x01
     COLLISION = 0x02
@@ -228,7 +228,8 @@ class Pattern(enum.IntEnum):
     SCATTER = 1
     """Reduce-scatter: the sum of shard r goes to rank r, its owner."""
     GATHER = 2
-    """All-gather: each shard goes from its owner to all others. Broadcast: with one shard, of any rank."""
+    """All-gather: each shard goes from its owner to all other ranks. Broadcast: the same, but with only one
+    shard, whose owner is any rank."""
 
 
 class Counter(enum.IntEnum):
@@ -247,14 +248,14 @@ class Counter(enum.IntEnum):
     WRONG_JOB = 10
     WRONG_TAG = 11
     BAD_BITMAP = 12
-    """Packets whose bitmap is out of range, or of another node."""
+    """Packets whose bitmap is out of range, or belongs to another node of the tree."""
     WRONG_EPOCH = 13
     REMINDERS = 14
     """Reminders that arrived for packets that this worker has finished or not sent yet."""
     ANSWERS = 15
     """Stored answers that were sent; SENT and RESENT do not include them."""
     REPAIRS = 16
-    """Packets whose sum overflowed, and whose raw values were sent."""
+    """Packets whose sum overflowed, so that this rank sent its raw values."""
     BYPASSED = 17
     """Packets counted in SENT that carry BYPASS."""
     MARKED = 18
@@ -416,8 +417,9 @@ class RtoLimits:
     """Longest time-out, at which doubling ends; also the interval at which a stalled worker requests a
     status."""
     probe_s: float | None = 0.002
-    """Time after a smoothed round trip, and after the last result, until a probe: more than the scheduler's
-    usual delay, because a needless probe costs a few packets. None: no probes."""
+    """Delay of a probe: it is sent when the oldest packet in flight has had no result for the smoothed round
+    trip time plus this delay, and no result has arrived for at least this delay. The delay exceeds the
+    scheduler's usual delay, because a needless probe costs a few packets. None: no probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,8 +445,8 @@ class CoreSettings:
     fallback: bool = False
     """True if the job has a fallback server."""
     spread: int = SPREAD
-    """With a fallback server: length of the range of PSNs that may leave, as a multiple of the packets in
-    flight; 1 for ATP. See `SPREAD`."""
+    """With a fallback server: length of the range of PSNs that may be under way, as a multiple of the
+    packets that may be in flight; 1 for ATP. See `SPREAD`."""
     bare: bool = False
     """True if the switch program accepts packets without lanes, which only announce exponents."""
     salted: bool = False
@@ -471,7 +473,10 @@ class CoreSettings:
 
     @property
     def psn_limit(self) -> int:
-        """Modulus of PSNs: chains, and slots that are assigned by PSN, continue in order where PSNs wrap."""
+        """Modulus of PSNs: a multiple of the window, and of the slots if these are assigned by PSN.
+
+        So the order of chains and slots is unbroken where PSNs wrap to 0.
+        """
         window = self.window_packets
         return 2**32 - 2**32 % (2 * window if self.fallback else math.lcm(window, self.slots))
 

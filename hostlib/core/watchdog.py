@@ -13,7 +13,7 @@ from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
 _log = logging.getLogger("hostlib")
 
 SUSPICIOUS_NS: Final = 200_000_000
-"""Length of a stall after which the watchdog checks for dead ranks."""
+"""Length of a stall, in nanoseconds, after which the watchdog checks for dead ranks."""
 
 
 class Watchdog:

@@ -53,7 +53,7 @@ class Kernel(Protocol):
         ...
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
-        """Start the next round with new limits, and count the results for it that have arrived already.
+        """Start the next round with new limits, and count results of this round that have arrived already.
 
         The limit of claims changes only for packets that no rank has sent yet, and only after the packets of
         its last change are sent. So the limit is the same for a packet on all ranks, and a resent packet
@@ -87,7 +87,7 @@ class Place:
 
 
 def place_of(core: CoreStruct, data: int) -> Place:
-    """Return the place of a data packet by its number, as ``place_of`` in ``_native/ina_core.c`` does."""
+    """Return the place of data packet number `data`, as ``place_of`` in ``_native/ina_core.c`` does."""
     shard, number = 0, data
     if core.shards > 1:
         turns, in_round = divmod(data, core.turn * core.shards)
@@ -124,7 +124,7 @@ class Exchange(NamedTuple):
     average: bool = False
     """True to divide the sum by the number of ranks."""
     priority: int = 0
-    """Priority of its packets, 0 to 255, in a switch with preemption."""
+    """Priority of the collective's packets, 0 to 255, in a switch with preemption."""
     target: int = wire.TARGET_ALL
     """SUM: the only rank whose `output` gets the sum; `wire.TARGET_ALL`: all ranks.
     GATHER: the only rank that sends (a broadcast); `wire.TARGET_ALL`: each rank has a shard."""
@@ -164,7 +164,7 @@ class Window:
 
     @property
     def congestion(self) -> Congestion:
-        """Congestion control of the window, which starts when it is set.
+        """Congestion control of the window; setting it starts the congestion control.
 
         All ranks must set the same congestion control.
 
@@ -394,7 +394,7 @@ class Window:
         return bool(self.state.struct.disagree_index >= 0)
 
     def numeric_errors(self) -> NumericErrors:
-        """Return the numeric errors of the completed collective, by its elements in the source."""
+        """Return the numeric errors of the completed collective, as indices of elements."""
         core = self.state.struct
         nonfinite, overflow = int(core.nonfinite_index), int(core.overflow_index)
         return NumericErrors(
@@ -428,8 +428,8 @@ class Window:
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:
         """Return the other ranks that statuses showed to be missing; None if no status arrived after `since`.
 
-        The last status of each node of the tree counts: a switch may lack a rank only because that rank waits
-        for another one, which a switch above lacks. Empty if all known statuses show that the node's ranks
+        The last status of each node of the tree counts: a rank that one switch lacks may only be waiting for
+        a rank that a switch above lacks. Empty if all known statuses show that the node's ranks
         have contributed. With a fallback server, a contribution that no status shows may be on its way from a
         switch to the server, for a few time-outs.
         """

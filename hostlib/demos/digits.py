@@ -140,10 +140,11 @@ class SwitchAverage:
 
 @dataclass
 class LocalAverage:
-    """Averages all shards in this process, and bounds the difference from the weights of the switch's run.
+    """Averages all shards in this process, as a reference for a run through the switch.
 
-    Each step may differ by the errors of quantisation and rounding. The bound assumes that earlier
-    differences do not grow by themselves, which holds for gradient descent with a step this small.
+    `bound` is the largest possible difference between the weights of the two runs. Each step may differ by
+    the errors of quantisation and rounding. The bound assumes that earlier differences do not grow by
+    themselves, which holds for gradient descent with a step this small.
     """
 
     total: int

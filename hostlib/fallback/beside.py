@@ -34,8 +34,8 @@ _RECEIVE_BYTES: Final = 65536
 _PASSES: Final = 64
 """Maximum number of calls to receive in a row before packets are sent."""
 _REFUSED: Final = (wire.INA_VERSION ^ 0xF) << 4
-"""Version and kind to write into a packet that the core must drop: it counts the packet as one of another
-version."""
+"""Version and kind to write into a packet that the core must drop: the core counts the packet as one of
+another version."""
 
 
 class BesideLink:

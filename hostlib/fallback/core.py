@@ -4,11 +4,11 @@ Theory of operation
 -------------------
 The key of an *entry* is a job and a PSN. An unfinished entry holds sums: for some nodes of the job's tree, a
 bitmap of contributions and their sum. Only disjoint bitmaps are added, so each sum is exact even if packets
-were lost, duplicated, evicted or dropped. A sum replaces one whose contributions it contains; any other
-overlap is dropped. A complete sum becomes one contribution to the node above, and replaces the sums that this
-contribution contains. When the root's sum is complete, or when a worker that has the result sends it up, the
-entry is *finished*: the result goes down to all workers. It is sent again, at most about once per round trip,
-to workers that still contribute.
+were lost, duplicated, evicted or dropped. A sum replaces a stored sum whose contributions it contains; any
+other overlap is dropped. A complete sum becomes one contribution to the node above, and replaces the sums
+that this contribution contains. When the root's sum is complete, or when a worker that has the result sends
+the result up, the entry is *finished*: the result goes down to all workers. The result is sent again, at most
+about once per round trip, to workers that still contribute.
 
 An entry that overflowed is *repaired*: raw contributions are stored one by one until every rank's
 contribution has arrived. Then they are added in the order of ranks, in double precision (int32: in 64 bits),

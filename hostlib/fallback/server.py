@@ -51,7 +51,7 @@ class FallbackLink(PacketSocket):
         super().__init__(sock, DATAGRAM_BYTES, BATCH)
 
     def introduce(self) -> None:
-        """Send an empty datagram: the port of a software switch takes its first sender as its peer.
+        """Send an empty datagram: a software switch's port takes the first sender as the port's peer.
 
         Over a network nothing is sent: the switch would count a truncated packet without a job.
         """

@@ -33,7 +33,7 @@ from hostlib.meet.connections import FirstRank, reach
 from hostlib.meet.private_folder import private_folder
 
 CONNECT_S: Final = 60.0
-"""Longest wait for the other ranks' connections."""
+"""Longest wait, in seconds, for the other ranks' connections."""
 
 _log = logging.getLogger("hostlib.horovod")
 _LOOK_S: Final = 0.25

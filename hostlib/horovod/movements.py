@@ -92,7 +92,7 @@ def grouped_allgather_async(
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Return all ranks' tensors, concatenated in the first dimension, in which they may differ.
+    """Return all ranks' tensors, concatenated in the first dimension, whose length may differ by rank.
 
     The gradient is the average of the ranks' gradients, as in Horovod. For the arguments and errors see
     `allreduce`.

@@ -121,7 +121,7 @@ class AveragedGradients:
         return averaged
 
     def _note(self, parameter: torch.Tensor) -> None:
-        """Count a backward pass of a parameter; submit its group after the last pass of all parameters."""
+        """Count a backward pass of a parameter; submit its group after the last pass of all in the group."""
         if not self._follows(parameter):
             return
         left = self._left.get(id(parameter), self.passes) - 1

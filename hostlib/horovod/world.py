@@ -30,7 +30,7 @@ from hostlib.settings import Settings
 
 STALL_S: Final = 60.0
 LEAVE_S: Final = 10.0
-"""Longest wait for the other ranks in `shutdown`."""
+"""Longest wait, in seconds, for the other ranks in `shutdown`."""
 _TORCHRUNS: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
 
 _log = logging.getLogger("hostlib.horovod")
@@ -125,7 +125,7 @@ global_process_set: Final = ProcessSet()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """A rank's position on its machine (local), and among all ranks of the same local rank (cross)."""
+    """A rank's position on its machine (local), and among all machines' ranks of its local rank (cross)."""
 
     local_rank: int
     local_size: int
@@ -195,7 +195,7 @@ class World:
         return self.link.tell({"request": asdict(request)})
 
     def join(self) -> int:
-        """Add zeros to other ranks' sums until all ranks have called this; return the last of them."""
+        """Add zeros to other ranks' sums until all ranks have called this; return the last rank to do so."""
         self._joined.clear()
         self.link.tell({"join": True})
         self._joined.wait()

@@ -98,11 +98,12 @@ Ranks = Sequence[Sequence[Iteration]]
 
 
 def job_profile(ranks: Ranks) -> StageProfile:
-    """Return the profile of a job, whose iterations end when all ranks have ended them.
+    """Return the profile of a job from its ranks' iterations.
 
-    In each stage but the exchange of gradients the slowest rank's time counts, because the other ranks wait
-    for that rank. They wait in the exchange of gradients. So in that stage the shortest time counts, which is
-    the time of the rank that began it last.
+    An iteration of the job ends when the last rank has ended it. In each stage except the exchange of
+    gradients the slowest rank's time counts, because the other ranks wait for that rank. They wait in the
+    exchange of gradients. So the time of the exchange is the shortest one of all ranks: the time of the rank
+    that began the exchange last.
     """
     return StageProfile.of([_of_all(iterations) for iterations in zip(*ranks, strict=False)])
 

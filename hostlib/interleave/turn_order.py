@@ -44,9 +44,9 @@ class TurnOrder:
     """
 
     def __init__(self, offsets: Mapping[str, int], ranks: Mapping[str, int]) -> None:
-        """Make the turns of jobs, given by name: `offsets` and `ranks` of each.
+        """Set up the turns of the jobs in `offsets` and `ranks`, which both have the jobs' names as keys.
 
-        A job's offset is the number of its first stage; its ranks are its number of processes.
+        `offsets` maps a job to the number of its first stage; `ranks` maps a job to its number of processes.
 
         Raises GroupError if offsets are not distinct numbers of stages, or a job has no process.
         """

@@ -37,8 +37,8 @@ from hostlib.meet.connections import Door
 from hostlib.meet.private_folder import private_folder
 
 PATIENCE_S: Final = 600.0
-"""Longest time, in seconds, that a group waits for one of its members; a job waits as long for a
-straggler."""
+"""Longest time, in seconds, that a group waits for one of its members; equal to the default time that a job
+waits for a straggler (`hostlib.core.STRAGGLER_TIMEOUT_S`)."""
 
 
 _LOOK_S: Final = 0.25

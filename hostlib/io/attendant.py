@@ -17,11 +17,11 @@ from hostlib.core.window import Window
 from hostlib.io.link import Link
 
 TICK_S: Final = 0.02
-"""Interval between checks for reminders: they are rare, and computing needs the processor."""
+"""Seconds between checks for reminders: reminders are rare, and computing needs the processor."""
 
 QUIET_S: Final = 0.6
-"""Seconds without a reminder after which to leave if it is unknown whether the other ranks are done. A rank
-that lacks a result causes one every 0.25 s."""
+"""Seconds without a reminder after which this rank stops answering, if it is unknown whether the other ranks
+are done. A rank that lacks a result causes a reminder every 0.25 s."""
 
 _SERVE_NS: Final = 200_000
 _LINGER_NS: Final = 20_000_000

@@ -36,7 +36,7 @@ class JobLog:
     """A log file that is open; any thread may call `write`."""
 
     def __init__(self, path: str) -> None:
-        """Open an existing file; do not block on anything else (a pipe). Raises OSError."""
+        """Open an existing file for appending. Raises OSError, also if it is a pipe without a reader."""
         self._path: Final = path
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
 

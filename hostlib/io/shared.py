@@ -24,7 +24,7 @@ _REQUEST: Final = struct.Struct("=IIII")
 _OFFER: Final = struct.Struct("=IIIIQ")
 _ANSWER_S: Final = 5.0
 _SPARE_SLOTS: Final = 160
-"""Number of slots to keep free of results: the switch needs enough free slots for its longest frame."""
+"""Number of slots to keep free of results, because the switch needs free slots for its longest frame."""
 
 
 class SharedRings(Carrier):

@@ -28,12 +28,12 @@ MEETING_S: Final = 300.0
 it."""
 
 FINISH_S: Final = 2.0
-"""Longest wait at the end of a job for the other ranks to leave it."""
+"""Longest wait, in seconds, at the end of a job for the other ranks to leave the job."""
 
 
 @dataclass(slots=True)
 class _Admission:
-    """An ``ina admit`` process, which ends when this process ends, or some time after its last job."""
+    """An ``ina admit`` process. It ends when this process ends, or 30 s after a job without a request."""
 
     options: list[str]
     process: subprocess.Popen[str]
@@ -41,7 +41,7 @@ class _Admission:
     """True once the job has ended and was removed."""
 
     def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return the process's next message; {} if it sends none within `timeout_s`, or has ended."""
+        """Return the process's next message; {} if none arrives in `timeout_s`, or the process has ended."""
         stdout = self.process.stdout
         assert stdout is not None
         if timeout_s is not None and not select.select([stdout], [], [], timeout_s)[0]:

@@ -10,8 +10,8 @@ mpirun     ``OMPI_COMM_WORLD_RANK`` ``…_SIZE`` ``…_LOCAL_RANK`` ``…_LOCAL_
 srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``        job, step, restart, port
 =========  ======================================================================  =========================
 
-If several launchers' variables are set, the first launcher of the table counts. Only its own variables
-identify a launch, so that ranks of a launch find each other even if a script starts each of them.
+If several launchers' variables are set, the first launcher of the table counts. Only this launcher's
+variables identify a launch. So the ranks of a launch find each other even if a script starts each rank.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ Output = Callable[[int, bytes, bool], None]
 """Receives the output of workers: rank, bytes, whether they came from stderr.
 
 The bytes are whole lines, one or more; or part of a line that is very long, that returns to its beginning
-(progress bars), or that is unfinished when its worker ends. OSError stops the stream.
+(progress bars), or that is unfinished when its worker ends. If the function raises OSError, it gets no
+more output of this stream.
 """
 
 
@@ -111,7 +112,7 @@ class RunningWorkers(ABC):
     def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
         """Wait for all workers, and end processes that they leave; call `on_tick` about every `tick_s`.
 
-        Returns the first failure, or None. After a failure, the others have `GRACE_S` to end by themselves.
+        Returns the first failure, or None. After a failure, the other workers have `GRACE_S` to end.
         """
         deadline = None
         while len(self.exits) < self._size:

@@ -37,11 +37,10 @@ from hostlib.version import version
 
 LEAST_SECRET: Final = 16
 HERE_S: Final = 60.0
-"""Longest wait for ranks of this machine."""
+"""Longest wait, in seconds, for the other ranks if all ranks are on this machine."""
 _ANSWER_BYTES: Final = 1 << 24
 _CANNOT_SEAL: Final = "cannot seal"
-"""Answer that the first rank sends if it has no secret to seal an answer with, so that the other ranks do not
-wait."""
+"""Message of the first rank if it has no secret to seal its message with; so the other ranks do not wait."""
 
 
 class Channel(Protocol):

@@ -31,8 +31,8 @@ This module checks every message before use: length and depth of a line before i
 A `MessageError` names the fault, and never contains the token.
 
 A machine that loses its power, or its cable, closes no connection: without probes of the kernel
-(`notice_its_end`) a connection to it stays open forever. Probes do not show whether the process there still
-works, because its kernel answers them.
+(`notice_its_end`) a connection to that machine stays open forever. Probes do not show whether the process
+there still works, because the machine's kernel answers them.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 PROTOCOL: Final = 3
-"""Version of all these messages, the same at both ends; a message without one is of protocol 1."""
+"""Version of all these messages, the same at both ends; a message without a version is of version 1."""
 FROM_WORKER_BYTES: Final = 16 * 1024
-"""Longest line of a worker: a report of `MAX_NUMBERS` numbers fits."""
+"""Maximum bytes of a line from a worker: enough for a report of `MAX_NUMBERS` numbers."""
 TO_WORKER_BYTES: Final = 1024 * 1024
-"""Longest line to a worker: the reasons why a thousand ranks are gone fit."""
+"""Maximum bytes of a line to a worker: enough for the reasons why a thousand ranks are gone."""
 MAX_NUMBERS: Final = 128
 """Maximum number of numbers in a report."""
 MAX_KEY: Final = 100
@@ -186,7 +186,7 @@ class GroupAnswer:
 
 
 def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRequest | Waited:
-    """Return the message, from a worker that has joined, that a JSON object holds. Raises MessageError."""
+    """Return the message in a JSON object from a worker that has joined. Raises MessageError."""
     if "group" in message:
         return GroupRequest.parse(message)
     if "waited" in message:

@@ -1,4 +1,4 @@
-"""Authenticated connections: a process that connects to a server (`Door`) proves that it knows its secret.
+"""Authenticated connections: a process proves to a server (`Door`) that it knows the server's secret.
 
 The server listens at an address, or at a Unix socket in a folder of this user alone
 (`hostlib.meet.private_folder`). Messages are lines of `hostlib.meet`:
@@ -11,7 +11,7 @@ from server  ``{"welcome": true, …}``                   the connection may be 
              ``{"refused": reason}``                    the connection is closed
 ===========  =========================================  ===================================================
 
-A line recorded from an earlier connection is no valid proof. Ranks connect in this way to the first of them
+A line recorded from an earlier connection is no valid proof. Ranks connect in this way to the first rank
 (`FirstRank`), processes to their turn server, and launchers to a fallback server.
 """
 
@@ -36,7 +36,7 @@ from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.meet import PROTOCOL, Lines, MessageError, encode, notice_its_end, other_protocol
 
 STRANGER_S: Final = 10.0
-"""Longest time that a connection stays open without a proof, and longest wait for an answer."""
+"""Seconds for which a connection may stay open without a proof, and longest wait for an answer."""
 STRANGERS: Final = 64
 """Maximum number of connections without a proof, in addition to the expected number."""
 _RETRY_S: Final = 0.02
@@ -171,7 +171,7 @@ class Door:
 def knock(
     place: Place, said: Mapping[str, Any], secret: str, timeout_s: float
 ) -> tuple[socket.socket, Mapping[str, Any]]:
-    """Connect to a server (`Door`); once admitted, return the connection and the fields of its messages.
+    """Connect to a server (`Door`); once admitted, return the connection and the server's fields.
 
     Args:
         place: Where the server listens.
@@ -320,7 +320,7 @@ def _proof(challenge: str, said: Mapping[str, Any], secret: str) -> str:
 
 
 def listen(place: Place, backlog: int) -> socket.socket:
-    """Return a socket that listens; at a path, replace an existing one. Raises OSError."""
+    """Return a socket that listens at `place`; if a file is at that path, replace it. Raises OSError."""
     if not isinstance(place, Path):
         return socket.create_server(place, backlog=backlog)
     listener = socket.socket(socket.AF_UNIX)

@@ -138,7 +138,11 @@ class Rendezvous(Door):
             self._on_group = call
 
     def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
-        """Send the ranks of a group their configurations, in its order, or the reason for the refusal."""
+        """Answer the ranks of a group.
+
+        `configs` has the configurations of these ranks, in the order of `request.ranks`; or it is the reason
+        why the group is refused.
+        """
         with self._change:
             for rank in self._requests.pop(request, set()) - {*self._gone}:
                 answer = (
@@ -246,7 +250,10 @@ class Rendezvous(Door):
             self._on_group(request)
 
     def _refuse_groups_of(self, rank: int, why: str) -> None:
-        """Refuse all requests for groups of which `rank` is a member: it will not request them any more."""
+        """Refuse each incomplete request for a group with `rank`, which will not request the group any more.
+
+        `why` is the reason, such as "has left the job".
+        """
         for request, asked in [*self._requests.items()]:
             if rank in request.ranks and asked != {*request.ranks}:
                 self.answer(request, f"rank {rank} {why}")

@@ -28,7 +28,7 @@ from hostlib.meet.connections import knock
 FAREWELL_S = 1.0
 """Longest wait until the launcher has read a farewell; then it may reuse this worker's resources."""
 ANSWER_S = 5.0
-"""Longest wait for the launcher to name the ranks that have not joined."""
+"""Longest wait, in seconds, for the launcher to name the ranks that have not joined."""
 
 
 class RendezvousPeers(Peers):

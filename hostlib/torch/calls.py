@@ -108,7 +108,7 @@ class SwitchCalls:
         return work
 
     def ended(self, handle: Handle[Result], finish: Callable[[], None], number: int) -> BaseException | None:
-        """Store the result of a call by `finish`; return the error that prevents it, or None."""
+        """Store a call's result by `finish`; return the error of the call or of `finish`, or None."""
         try:
             handle.result()
             finish()
@@ -117,7 +117,7 @@ class SwitchCalls:
         return None
 
     def named(self, error: BaseException, number: int) -> BaseException:
-        """Return the error; for RanksDisagree, a new error that names the ranks and their calls, if known."""
+        """Return `error`; for RanksDisagree, a new error that names the ranks and their calls, if known."""
         if not isinstance(error, RanksDisagree) or (text := self.watch.explain(number)) is None:
             return error
         return RanksDisagree(text, job=error.job, psns=error.psns)

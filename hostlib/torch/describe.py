@@ -69,7 +69,7 @@ def type_names(found: Iterable[torch.Tensor]) -> str:
 
 
 def type_name(tensor: torch.Tensor) -> str:
-    """Return the name of a tensor's type, followed by its layout if the layout is unusual."""
+    """Return the name of a tensor's type; before it the tensor's layout, if that is not the usual one."""
     name = str(tensor.dtype).removeprefix("torch.")
     return name if tensor.layout is torch.strided else f"{str(tensor.layout).removeprefix('torch.')} {name}"
 

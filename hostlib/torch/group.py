@@ -296,7 +296,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return Plan(kind, what)
 
     def _move(self, name: str, kind: Kind, outputs: Any, given: Any, opts: Any) -> Any:
-        """Move tensors through the switch, or by gloo if it cannot; the arguments are as in torch."""
+        """Move tensors through the switch, or by gloo if the switch cannot; the arguments are as in torch."""
         self._check_process()
         arguments = (outputs, opts) if kind == "broadcast" else (outputs, given, opts)
         if isinstance(outputs if kind == "scatter" else given, torch.Tensor):  # a single pair
@@ -379,7 +379,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return work
 
     def _why_failed(self, timed_out: bool) -> JobBroken | None:
-        """Return the known cause of a failed gloo call, or of a long wait for one; None if unknown."""
+        """Return the cause of a failed gloo call, or of a long wait for a call; None if it is unknown."""
         self._gloo_taken.failed |= not timed_out
         if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
@@ -433,7 +433,7 @@ def _fresh(store: dist.Store, rank: int) -> dist.Store:
 
 
 def _beside(store: dist.Store, *, whole: bool) -> StoreTexts:
-    """Return a group's store over another connection: the default group's if possible, else a new one.
+    """Return a group's store over another connection: the default group's connection, or else a new one.
 
     A new connection may take long: torch looks up the names of both its ends in the DNS.
     """

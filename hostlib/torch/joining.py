@@ -229,8 +229,8 @@ def _connection(store: dist.Store) -> socket.socket | None:
 
 
 Place = tuple[tuple[int, ...], int, int, timedelta]
-"""Properties of exchangeable groups: their ranks in the default group (empty: the default group itself), this
-rank in them, their size, and their time-out."""
+"""Properties that a gloo group shares with the groups that it can replace: ranks in the default group (empty:
+the default group itself), this rank in the group, size of the group, and time-out."""
 
 
 @dataclass(slots=True)
@@ -241,10 +241,11 @@ class Inner:
     identity: str
     """Text that is the same at all ranks of the group, and differs for every other group."""
     calls: int = 0
-    """Number of collectives that this rank has called on the group; gloo numbers its collectives."""
+    """Number of collectives that this rank has called on the group: gloo numbers a group's collectives, so
+    all ranks must have called equally many."""
     messages: set[object] = field(default_factory=set)
     """Sends and receives of this rank that have not been waited for: in a reused group they could match later
-    sends and receives. A send ends once it is matched by its receive."""
+    sends and receives. A send ends when its receive is called."""
     failed: bool = False
     """True if a call has failed, which ends the group's connections."""
 
@@ -275,9 +276,9 @@ def take(store: dist.Store, place: Place) -> Inner:
 
 
 def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
-    """Return a new gloo group; on several machines, it listens at the address with a route to the first one.
+    """Return a new gloo group; on several machines, listen at the address on the route to the first machine.
 
-    By default gloo uses the address of this machine's name, which often cannot be reached from others.
+    By default gloo uses the address of this machine's name, which other machines often cannot reach.
     """
     address = "" if "GLOO_SOCKET_IFNAME" in os.environ else _address_towards(os.environ.get("MASTER_ADDR"))
     if not address:
@@ -289,7 +290,7 @@ def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.
 
 
 def _address_towards(first: str | None) -> str:
-    """Return this machine's address on the route to `first`; "" if that is this machine, or unknown."""
+    """Return this machine's address on the route to `first`; "" if unknown, or `first` is this machine."""
     if not first:
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -92,7 +92,10 @@ def _submit(
     label: str,
     finish: Callable[[], None],
 ) -> tuple[Handle[Any], Callable[[], None]]:
-    """Submit a pair of flat tensors; return the handle, and a function that stores the output."""
+    """Submit a collective with the flat input `given`; return its handle, and a function to call at its end.
+
+    The function stores the result in the flat tensor `output`, and calls `finish`.
+    """
     communicator = calls.communicator
     if what.kind == "broadcast":
         if communicator.rank == what.root and output is not given:

@@ -1,9 +1,9 @@
 """Sum a device's tensors on the host: chunks are copied down, summed and copied up at the same time.
 
 A chunk is a collective of its own in host memory. All chunks are submitted at once, so that the order of
-calls is the caller's. Before the library's thread reads a chunk, it waits until the chunk is copied, while
-later chunks are still copied down and earlier ones up. `Copies` is the interface to a device; `COPIES` lists
-the devices.
+calls is the caller's. Before the library's thread reads a chunk, it waits until the chunk is copied.
+Meanwhile later chunks are copied down, and earlier chunks up. `Copies` is the interface to a device; `COPIES`
+lists the devices.
 
 The device converts floats to float32 before the copy down, and back after the copy up.
 """
@@ -101,7 +101,7 @@ class CudaCopies:
             target.copy_(source, non_blocking=True)
 
     def join(self) -> Callable[[], None]:
-        """Record an event; return a function that makes the current stream wait for it."""
+        """Record an event; return a function that makes the current stream wait for the event."""
         event = torch.cuda.Event()
         event.record(self._up)
         return lambda: torch.cuda.current_stream(self._device).wait_event(event)
@@ -136,14 +136,14 @@ class Chunk:
     """Part of a tensor in the memory of the host."""
 
     array: torch.Tensor
-    """Flat tensor; holds the part once `arrived` returns, and the sum at the end."""
+    """Flat tensor; holds the part of the tensor once `arrived` returns, and the part's sum at the end."""
     arrived: Callable[[], None]
     place: torch.Tensor
     """Tensor on the device that receives the sum of the chunk."""
 
 
 class StagedTensor:
-    """A device's tensor, copied to the host in `chunks`; sum each chunk, and call `back` with it."""
+    """A device's tensor, copied to the host in `chunks`. The caller passes each summed chunk to `back`."""
 
     def __init__(self, tensor: torch.Tensor, copies: Copies) -> None:
         """Start to copy the tensor down to the host."""

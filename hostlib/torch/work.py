@@ -126,11 +126,11 @@ class SwitchWork(dist.Work):
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
-        """Record that a part has ended; the first error ends the work. No effect once the work has ended.
+        """Record that a part has ended. The work ends with its last part, or with the first error.
 
         Callbacks of the future run in another thread: they may wait for collectives that the calling thread
-            still has to carry out. `join` is a function that `wait` calls: it makes the caller's later
-        work on the device wait for the result.
+        still has to carry out. `wait` calls `join`, which makes later work of the waiting thread on the
+        device wait for the result.
         """
         with self._lock:
             self._joins += [join] if join else []

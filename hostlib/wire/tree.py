@@ -124,7 +124,10 @@ class Tree:
         raise KeyError(child)
 
     def path(self, rank: int) -> tuple[tuple[int, int], ...]:
-        """Return (node, bitmap) from the rank's own switch up to the root: the path of its contribution."""
+        """Return the path of a rank's contribution, from the rank's own switch up to the root.
+
+        Each item is (node, bitmap): `bitmap` has the bit of the node's child on the path.
+        """
         steps = [self.parent(rank)]
         while steps[-1][0] != wire.ROOT_NODE:
             steps.append(self.parent(-steps[-1][0]))

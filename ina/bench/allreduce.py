@@ -176,7 +176,7 @@ class Data:
                 self._compare(self.array, self._base, 1, 0.0)
 
     def _own(self, rank: int, whole: Array | None = None) -> Array:
-        """Return a rank's shard of the array `whole`; without `whole`, of the input that `fill` scales."""
+        """Return a rank's shard of `whole`; if `whole` is None, of the input before `fill` scales it."""
         part = slice(rank * self.shard.size, (rank + 1) * self.shard.size)
         return self._base[part] if whole is None else whole[part]
 

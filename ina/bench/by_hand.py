@@ -18,7 +18,7 @@ from softswitch.engine.build import build_c
 
 @dataclass(frozen=True, slots=True)
 class HandWorker:
-    """A worker's switch port, MAC address and IP address; the switch sends results to them."""
+    """A worker's switch port, MAC address and IP address, to which the switch sends the worker's results."""
 
     port: int
     mac: str

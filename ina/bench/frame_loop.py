@@ -28,7 +28,13 @@ Frames = Sequence[tuple[bytes, int]]
 
 @dataclass(frozen=True, slots=True)
 class LoopPass:
-    """Result of several passes: packets that entered the pipeline, copies that left it, processor time."""
+    """Result of several passes.
+
+    Attributes:
+        packets: Number of packets that entered the pipeline.
+        copies: Number of copies that left the pipeline.
+        cpu_s: Processor time in seconds.
+    """
 
     packets: int
     copies: int
@@ -89,7 +95,7 @@ class FrameLoop:
 
     @property
     def memory(self) -> tuple[Any, Any, int, int]:
-        """Buffer of the frames, their descriptors (``struct bench_frame``), their count, and number_step."""
+        """Buffer of the frames, descriptors (``struct bench_frame``), number of frames, and `number_step`."""
         return self._frames, self._table, len(self._table), self._run.number_step
 
     def run(self, passes: int, *, one_by_one: bool = False) -> LoopPass:

@@ -1,7 +1,7 @@
 """The embedded switch without aggregation: forwarding in memory, look-ups in large tables, table writes.
 
 The program forwards frames by an exact table of MAC addresses, and IP packets by a ternary table of filters
-and a table of longest prefixes. Frames hit random entries, of which there are too many for the first levels
+and a table of longest prefixes. Frames hit random entries, which together do not fit into the first levels
 of cache. Times are processor times of the thread for a whole packet, from parser to deparser.
 """
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO, Self
 
 _LOOK_S = 0.1
-"""Interval of checks for processes that ended instead of connecting."""
+"""Interval, in seconds, of checks for processes that ended instead of connecting."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ def processor_s(processes: Iterable[int]) -> float:
 
 
 def machine_kind() -> dict[str, object]:
-    """Return the model name of the machine's processors, their number, and its load average."""
+    """Return the processors' model name, the number of processors, and the load average of one minute."""
     cells = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
     models = (value.strip() for key, _, value in cells if key.strip() == "model name")
     model = next(models, os.uname().machine)

@@ -23,7 +23,7 @@ SUPERFRAMES = 24
 """Maximum number of superframes in flight."""
 PAUSE_S = 20e-6
 PATIENCE_S = 5.0
-"""Time without an arrival after which all frames in flight count as lost."""
+"""Seconds without an arrival after which all frames in flight count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class VethPassed:
 
 @dataclass(frozen=True, slots=True)
 class VethBench:
-    """One result for each case: its round with the median number of frames per second."""
+    """Result of each case: the round whose number of frames per second is the median of all rounds."""
 
     cases: tuple[VethPassed, ...]
 

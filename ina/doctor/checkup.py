@@ -177,7 +177,7 @@ def of_silence(
 
 
 def of_speeds(goodputs_bps: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding for each machine whose goodput is far below the median, if there are three or more."""
+    """Yield a finding for each machine whose goodput is far below the median of three or more machines."""
     if len(goodputs_bps) < 3:
         return
     usual = statistics.median(goodputs_bps.values())

@@ -19,7 +19,7 @@ RESTARTS = 5
 CALM_S = 60.0
 """Time of service, in seconds, after which the number of restarts is reset: `RESTARTS` more are allowed."""
 ASK_S = 0.25
-"""Interval of requests for statistics, whose answers also show that the server's process lives."""
+"""Interval, in seconds, of requests for statistics; the answers also show that the server's process lives."""
 
 ANSWER_S = 10.0
 """Maximum time to wait for a job's counters, in seconds; the server's process may have to wait for a CPU."""
@@ -197,7 +197,7 @@ class FallbackProcess:
         return ServerProcess("fallback", TITLE, self._arguments, prefix=self._prefix)
 
     def _watch(self, child: ServerProcess) -> None:
-        """Make `child`, which may still be starting, the present process, and listen to it."""
+        """Make `child`, which may still be starting, the current process; read its messages in a thread."""
         self._child = child
         self._serves = child.started
         self._started_s = time.monotonic()

@@ -11,10 +11,11 @@ Then they send requests, lines of JSON:
                                        sent every `ASK_S`, to show that both ends live
 =====================================  ========================================================
 
-The jobs that a connection has added are removed when it ends, or is silent for `SILENCE_S`. A client may name
-an *owner* when it connects: the owner's jobs stay, and at the next connection of this owner the client gets
-the list of them. If an owner has had no connection for `OWNER_S`, its jobs are removed when another client
-connects. The server itself is a process (`FallbackProcess`), which is restarted if it dies or hangs.
+The jobs that a connection has added are removed when the connection ends, or is silent for `SILENCE_S`. A
+client may name an *owner* when it connects: the owner's jobs stay, and at the next connection of this owner
+the client gets the list of the owner's jobs. If an owner has had no connection for `OWNER_S`, its jobs
+are removed when another client connects. The server itself is a process (`FallbackProcess`), which is
+restarted if it dies or hangs.
 """
 
 from __future__ import annotations

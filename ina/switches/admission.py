@@ -41,7 +41,7 @@ def admitted(
     Raises:
         ControllerError: a switch refused the job; the job is then on no switch.
         ProcessFailed: the fallback server did not start.
-        AddressTaken: another process has the address of one of its hosts.
+        AddressTaken: another process has the address of one of the job's hosts.
     """
     with contextlib.ExitStack() as stack:
         shared = fabric.offers.shared

@@ -26,7 +26,7 @@ from ina.switches.fabric import SwitchFabric
 CLOSE_S: Final = 2.0
 """Maximum time to wait for the end of the thread that `swept` starts, in seconds."""
 SWEEP_S: Final = 5.0
-"""Interval at which `swept` looks for jobs without a holder."""
+"""Interval, in seconds, at which `swept` looks for jobs with an expired lease."""
 
 _log = logging.getLogger(__name__)
 

@@ -410,10 +410,10 @@ def control(switch: EmbeddedSwitch, spec: FabricSpec) -> SwitchSession:
 
 
 def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostAddresses]:
-    """Ask a running switch for its ports, and find the UDP addresses at both ends of each.
+    """Ask a running switch for its ports, and find the UDP addresses at both ends of each port.
 
     Returns the attachment with the usable ports, the addresses at the switch, and the workers' addresses. If
-    neither the switch nor the user gives an address, its UDP port is a base port plus the switch port's
+    neither the switch nor the user gives an address, the UDP port is a base port plus the switch port's
     number. Raises BadRun if the switch has none of the requested ports.
     """
     told = ports_of(attached.address, attached.tls)
@@ -447,7 +447,7 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
 def _start(
     spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
-    """Open the sockets of all ports, so that each port knows its peer; then start all switches at once."""
+    """Open the sockets of all ports, so that each port knows its peer's address; start all switches."""
     switches: dict[str, EmbeddedSwitch] = {}
     shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {

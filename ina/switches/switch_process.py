@@ -14,9 +14,9 @@ from ina.launch.server_process import ServerProcess
 
 ANSWER_S = 5.0
 ASK_S = 0.5
-"""Interval of requests for statistics, whose answers also show that the switch's process lives."""
+"""Interval, in seconds, of requests for statistics; the answers also show that the switch's process lives."""
 PATIENCE_S = 3.0
-"""Time without an answer, in seconds, after which the process is killed: before workers give up."""
+"""Time without an answer, in seconds, after which the process is killed; workers give up only later."""
 
 
 class EmbeddedSwitch(ServerProcess):
@@ -118,7 +118,7 @@ class EmbeddedSwitch(ServerProcess):
         return self._stuck or super().ended()
 
     def _silence(self) -> str | None:
-        """Ask the process for statistics; return a text if it was silent for `PATIENCE_S`, else None."""
+        """Ask the process for statistics; return an error if it was silent for `PATIENCE_S`, else None."""
         if not self._turn.acquire(blocking=False):
             return None  # a request is pending
         try:
