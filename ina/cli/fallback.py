@@ -68,7 +68,7 @@ class FallbackOptions:
         bool,
         Declared(
             "--beside-workers",
-            help="With --transport udp: also sum packets that workers on this machine send to --local. A job "
+            help="With --transport udp: sum also packets that workers on this machine send to --local. A job "
             'names its worker on this machine ("beside": HOST:PORT). --serve sets this if the machine has '
             "workers.",
         ),

@@ -289,8 +289,8 @@ class SwitchOptions:
             max=MAX_LEASE_S,
             metavar="SECONDS",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: if this command is killed, keep its jobs admitted for this many "
-            "seconds.",
+            help="With --switch ADDRESS: keep jobs admitted for this many seconds after this command is "
+            "killed.",
         ),
     ] = 60.0
 

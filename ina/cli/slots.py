@@ -41,7 +41,7 @@ def slots(
         Declared(
             min=0,
             max=65535,
-            help="Instead of a list, serve metrics of the switch's jobs for Prometheus at "
+            help="Serve metrics of the switch's jobs for Prometheus, instead of a list, at "
             "http://127.0.0.1:PORT/metrics until interrupted; 0: any free port, which is printed.",
         ),
     ] = None,

@@ -194,11 +194,11 @@ VERBS = frozenset(
     re.findall(
         r"\S+",
         """
-    Accept Allocate Allow Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect
-    Control Corrupt Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Expect Explain
-    Fill Find Forward Generate Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log
+    Accept Allocate Allow Append Ask Assume Attach Bind Capture Check Choose Compare Compile Compute Connect
+    Control Corrupt Decide Define Delay Deliver Divide Drain Draw Duplicate Encode Examine Exchange Exit Expect Explain
+    Fail Fill Find Forward Generate Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log
     Lose Make Match Measure Meet Minimise Model Name Place Preprocess Present Print Process Put Queue Reach
-    Read Refuse Reload Remove Reorder Replace Report Request Require Restore Retry Round Run Scale Schedule
+    Read Refresh Refuse Reload Remove Reorder Replace Report Request Require Restore Retry Round Run Scale Schedule
     Search Seed Send Serve Set Share Show Simulate Start Stop Submit Sum Take Try Use Wait Watch Write
     """,
     )

@@ -156,7 +156,7 @@ class RouteSettings(common.Drawing):
         Declared(
             min=1,
             max=10_000,
-            help="With policy grid: round its solution to trees at random this many times, and keep the "
+            help="Round the solution of policy grid to trees at random this many times, and keep the "
             "best trees.",
         ),
     ] = 8

@@ -69,7 +69,7 @@ class LiveSettings:
         Declared(
             min=0,
             metavar="ITERATIONS",
-            help="First measure the stage times of jobs without stage times in the file, over this many "
+            help="Measure first the stage times of jobs without stage times in the file, over this many "
             "iterations; 0: do not measure.",
         ),
     ] = 0
