@@ -119,9 +119,9 @@ class AdmitSettings:
         bool,
         Declared(
             "--repeat",
-            help="Without --controller and --given: wait, after the job, up to 30 s for the line 'again' on "
-            "standard input, and admit the next job of these ranks on the same switches. Repeat until no line "
-            "comes.",
+            help="Without --controller and --given: wait up to 30 s after the job for the line 'again' on "
+            "standard input, and admit the next job of these ranks on the same switches. Repeat until no "
+            "line comes.",
         ),
     ] = False
     listen: Annotated[

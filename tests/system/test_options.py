@@ -194,12 +194,13 @@ VERBS = frozenset(
     re.findall(
         r"\S+",
         """
-    Accept Allocate Allow Append Ask Assume Attach Bind Capture Check Choose Compare Compile Compute Connect
-    Control Corrupt Decide Define Delay Deliver Divide Drain Draw Duplicate Encode Examine Exchange Exit Expect Explain
-    Fail Fill Find Forward Generate Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log
-    Lose Make Match Measure Meet Minimise Model Name Place Preprocess Present Print Process Put Queue Reach
-    Read Refresh Refuse Reload Remove Reorder Replace Report Request Require Restore Retry Round Run Scale Schedule
-    Search Seed Send Serve Set Share Show Simulate Start Stop Submit Sum Take Try Use Wait Watch Write
+    Accept Allocate Allow Append Ask Assume Attach Bind Capture Check Choose Compare Compile Compute
+    Connect Control Corrupt Decide Define Delay Deliver Divide Drain Draw Duplicate Encode Examine
+    Exchange Exit Expect Explain Fail Fill Find Forward Generate Give Group Hold Impair Interpret Keep
+    Learn Let Limit List Listen Load Log Lose Make Match Measure Meet Minimise Model Name Place
+    Preprocess Present Print Process Put Queue Reach Read Refresh Refuse Reload Remove Reorder Replace
+    Report Request Require Restore Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show
+    Simulate Start Stop Submit Sum Take Try Use Wait Watch Write
     """,
     )
 )

@@ -138,7 +138,9 @@ def _of_file(path: Path) -> list[dict[str, Any]]:
 
 def jobs(
     *,
-    switch: Annotated[str, Declared(hidden=True, help="Fail, and name the command for a switch.")] = "",
+    switch: Annotated[
+        str, Declared(hidden=True, help="Fail with the name of the command for a switch.")
+    ] = "",
     at: ControllerOptions,
     every: Annotated[bool, Declared("--all", help="List the controller's jobs that are over, too.")] = False,
     state: Annotated[
