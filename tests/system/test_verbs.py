@@ -37,14 +37,11 @@ STEPS = ("ordered", "started", "removed")
 
 
 @contextlib.contextmanager
-def nothing_more(here: Cluster, folder: Path) -> Iterator[Variables]:
-    yield {}
-
-
-@contextlib.contextmanager
 def fallback_servers(here: Cluster, folder: Path) -> Iterator[Variables]:
-    here.serve_fallback()
+    server = here.serve_fallback()
     yield {}
+    server.terminate()  # the next launch's controller starts one of its own there
+    server.communicate()
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,9 @@ class Launch:
         runners: Whether the process of a run is one of this machine, which a test can kill.
     """
 
-    needs: Callable[[Cluster, Path], AbstractContextManager[Variables]] = nothing_more
+    needs: Callable[[Cluster, Path], AbstractContextManager[Variables]] = lambda *_: contextlib.nullcontext(
+        {}
+    )
     options: Callable[[Cluster], list[str]] = lambda here: ["--testbed", here.state.name]
     there: bool = True
     runners: bool = True
