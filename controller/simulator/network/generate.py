@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 from controller.errors import BadSpec
 from controller.policies.scheduling.model import Submission
@@ -80,7 +79,7 @@ def from_trace(
         models: Models to draw from, for jobs whose model's name does not begin with a name in
             `shapes.SHAPES`: they get the layers of one of these models, drawn once per model name.
         seed: Seed of the draws.
-        slack: Each job's deadline is this many times its duration; None: no deadlines.
+        slack: Each job's deadline is this many times its duration; None: the trace's deadline, if any.
 
     Raises BadSpec for an unknown model, or a slack of at most 1.
     """
@@ -100,10 +99,9 @@ def from_trace(
             iterations=max(1, round(spec.iterations)),
             compute_s=spec.iteration_s - (spec.stages_s[-1] if spec.stages_s else 0.0),
             arrival_s=spec.arrival_s,
+            deadline_s=spec.deadline_s if slack is None else slack * spec.duration_s,
             stages_s=spec.stages_s,
         )
-        if slack is not None:
-            job = replace(job, deadline_s=slack * spec.duration_s)
         jobs.append(job)
     return jobs
 

@@ -319,13 +319,14 @@ def test_a_testbeds_topology_is_a_cluster() -> None:
     assert cluster.switch["s2"].rtt_s == pytest.approx(2 * 3 * 2e-6)
 
 
-def test_jobs_of_a_trace_have_layers_and_computing_times() -> None:
-    specs = scheduling.generate(20, Cluster.uniform(4, 4), seed=1)
-    jobs = generate.from_trace(specs, slack=2.0)
+@pytest.mark.parametrize("slack", [2.0, None])
+def test_jobs_of_a_trace_have_layers_computing_times_and_deadlines(slack: float | None) -> None:
+    specs = [replace(spec, deadline_s=7.0) for spec in scheduling.generate(20, Cluster.uniform(4, 4), seed=1)]
+    jobs = generate.from_trace(specs, slack=slack)
     for job, spec in zip(jobs, specs, strict=True):
         assert (job.name, job.workers, job.arrival_s) == (spec.name, spec.gpus, spec.arrival_s)
         assert job.compute_s == pytest.approx(spec.iteration_s - spec.stages_s[-1])
-        assert job.deadline_s == 2 * spec.duration_s
+        assert job.deadline_s == (7.0 if slack is None else slack * spec.duration_s)
     assert {sum(job.layers_bytes) for job in jobs} <= {sum(shapes.layers_bytes(m)) for m in generate.MODELS}
 
 
