@@ -318,7 +318,7 @@ class LiveJobs:
             arrived = []
             while coming and coming[0].at_s <= now_s:
                 arrived.append(structs.replace(coming.popleft(), at_s=now_s))
-            await loop.submit(arrived)
+            await loop.add_jobs(arrived)
             self._tell(on_entry)
             self._check(waits=not coming)
             await loop.changed(min(LOOK_S, max(0.0, coming[0].at_s - now_s)) if coming else LOOK_S)

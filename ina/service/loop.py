@@ -244,7 +244,7 @@ class ServiceLoop:
         """Why the service is not ready; "": it is ready."""
         return self._ready
 
-    async def submit(self, jobs: Sequence[Submitted]) -> None:
+    async def add_jobs(self, jobs: Sequence[Submitted]) -> None:
         """Submit jobs to the core, and store their submission. Raises StoreError."""
         self._ledger.record(jobs)
         await self._tell()

@@ -82,7 +82,7 @@ class Bed:
 
     def submit(self, *jobs: Submitted) -> None:
         """Submit jobs, all at once."""
-        self.wait(self.live.loop.submit(jobs))
+        self.wait(self.live.loop.add_jobs(jobs))
 
     def outcomes(self, names: list[str]) -> dict[str, str]:
         """Wait until these jobs are over, and return how."""
