@@ -236,7 +236,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ streams
 
     def stream(self, requests: Iterable[Any], context: Any) -> Iterator[Any]:
-        """Answer subscriptions, without notifications; the stream stays open until the client ends it."""
+        """Confirm each subscription; send no notifications. The stream is open until the client ends it."""
         ended = threading.Event()
         context.add_callback(ended.set)
         for request in requests:

@@ -11,7 +11,7 @@ from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
 from softswitch.p4runtime.schema import Numbered
 
 NUMBERS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
-"""The types of numbers other than ``bytes``, with their width in bits."""
+"""Width in bits of each number type except ``bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Column(Numbered):
 
     @property
     def bits(self) -> int:
-        """Width in bits of the field, if it is a number."""
+        """Width of the field in bits; meaningful only if the field is a number."""
         return NUMBERS.get(self.type, self.width)
 
 

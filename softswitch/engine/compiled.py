@@ -154,8 +154,8 @@ class _CTable:
     def position(self, entry: ir.ConstEntry) -> int:
         """Return the position of an entry in the shared object.
 
-        Entries are in the order of precedence or, for tables in code, in source order; other tables have no
-        positions: 0.
+        The order of entries is the order of precedence or, for tables in code, source order. Tables of other
+        kinds have no positions: return 0.
         """
         kind = self.layout.kind
         if kind == "ordered":

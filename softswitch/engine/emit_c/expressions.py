@@ -41,7 +41,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A C lvalue of a scalar or varbit; it exists only if `guard` holds."""
+    """A C lvalue of a scalar or varbit; it exists only if the C condition `guard` holds (None: always)."""
 
     type: ir.Type
     text: str
@@ -52,7 +52,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class HeaderPlace:
-    """A C lvalue of a header; it exists only if `guard` holds."""
+    """A C lvalue of a header; it exists only if the C condition `guard` holds (None: always)."""
 
     home: HeaderHome
     guard: str | None = None
