@@ -237,7 +237,7 @@ class CompiledPipeline:
     # ----------------------------------------------------------------- tables
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
         state = self._table(table)
         canonical = state.entries.insert(entry)
         position = state.position(canonical)
@@ -260,11 +260,11 @@ class CompiledPipeline:
         self._control.delete(self._state, state.id, state.layout.pack(found.patterns), position)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries, in the order of their insertion; constant ones first."""
+        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
         return self._table(table).entries.entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
         return self._table(table).entries.find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -344,7 +344,7 @@ class CompiledPipeline:
         return _read_meter(self._meter(name, index))
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; with None, all packets are green."""
+        """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
         _configure_meter(self._meter(name, index), rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
@@ -362,7 +362,7 @@ class CompiledPipeline:
         return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
+        """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
         self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:

@@ -51,7 +51,7 @@ _HEADER = 8
 
 
 def group_number(group: int) -> int:
-    """Return the engine's number for a multicast group of the chip; 0: no group."""
+    """Return the engine's number for the chip's multicast group `group`; 0 if this is `NO_GROUP`."""
     return NO_GROUP - group if group in (0, NO_GROUP) else group
 
 
@@ -114,7 +114,7 @@ def error_numbers(program: ir.Program) -> list[int]:
 
 
 def reads_parser_error(program: ir.Program) -> bool:
-    """Return True if ingress reads ``parser_err``; if not, packets with errors are dropped."""
+    """Return True if ingress reads ``parser_err``. If it does not, packets with parser errors are dropped."""
     looked_at = (
         program.ingress,
         program.ingress_deparser,

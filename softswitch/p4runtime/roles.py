@@ -28,7 +28,7 @@ from softswitch.p4runtime.errors import (
 )
 
 MAX_STREAMS = 64
-"""Maximum number of live controllers of one role; each holds a thread of the server."""
+"""Maximum number of connected controllers of one role; each one occupies a thread of the server."""
 
 
 class StreamStanding(Enum):
@@ -41,7 +41,7 @@ class StreamStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification to `client` of its status; `highest` is the highest election id of a primary so far."""
+    """A notification to `client` about its status; `highest` is the highest election id of a primary so far."""
 
     client: Hashable
     role: str
@@ -237,7 +237,7 @@ def decode_role(role: Any) -> RoleConfig | None:
 
 
 def check_apart(name: str, config: RoleConfig | None, others: dict[str, RoleConfig | None]) -> None:
-    """Raise InvalidArgument if two roles have the same id and one of them claims it exclusively."""
+    """Raise InvalidArgument if role `name` and another role claim the same id, at least one exclusively."""
     for other_name, other in others.items():
         if config is None or other is None or other_name == name:
             continue

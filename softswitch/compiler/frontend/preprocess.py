@@ -43,9 +43,9 @@ def preprocess(
 ) -> str:
     """Return `text`, the content of the file `name`, with includes inserted and macros expanded.
 
-    Included files are searched in `include_dirs`, then among the standard includes; a file in quotes is
-    first searched in the folder of the file that includes it. The result needs no other
-    file. Preprocessing the result again gives the same tokens at the same positions.
+    Included files are searched in `include_dirs`, then among the standard includes; a file in quotes is first
+    searched in the folder of the file that includes it. The result needs no other file. Preprocessing the
+    result again gives the same tokens at the same positions.
 
     Set `preprocessed` for a text from a user who must not read this machine's files: then all directives
     except line markers are errors. `read` is called with each possible path of an included file, in turn,

@@ -1,16 +1,16 @@
 """Lane rolling: finds runs of statements with the same operation on consecutive fields and registers.
 
-P4 has no loops, so a program that handles 256 lanes spells out a lane's operation 256 times. Two
-statements are alike if they differ only in the array elements (`ArrayRef`) that they name. A run is a group
-of statements that is repeated; from one repetition to the next, each array index stays the same or increases
-by one. A run becomes a C loop over arrays, in a C function of its own. The C compiler vectorises this loop.
+P4 has no loops, so a program that handles 256 lanes spells out a lane's operation 256 times. Two statements
+are alike if they differ only in the array elements (`ArrayRef`) that they name. A run is a group of
+statements that is repeated; from one repetition to the next, each array index stays the same or increases by
+one. A run becomes a C loop over arrays, in a C function of its own. The C compiler vectorises this loop.
 
 Deep inside a larger function gcc treats a loop as cold code and does not vectorise it. The loop's inputs and
 outputs are passed by value, in registers. The packet's state is passed only to loops that access it, and
 values that are not read later are not returned.
 
-A large header stays in the frame until its fields are needed (`HeaderHome.where`). A loop over
-the header's lanes can load them directly from the frame; a loop that overwrites all lanes loads none.
+A large header stays in the frame until its fields are needed (`HeaderHome.where`). A loop over the header's
+lanes can load them directly from the frame; a loop that overwrites all lanes loads none.
 """
 
 from __future__ import annotations

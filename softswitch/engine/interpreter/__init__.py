@@ -1,9 +1,9 @@
 """Run a program straight from its IR; `interpreter` returns the interpreter for its architecture.
 
-The interpreter is the oracle for the compiled pipeline, and runs under the C engine for traces and
-where there is no C compiler (`softswitch.engine.interpreted`). Each statement and expression becomes a
-Python function when the program is loaded (`statements`, `expressions`), so that no packet has to walk the
-tree of the IR.
+The interpreter is the test oracle for the compiled pipeline. Under the C engine, it also runs programs that
+are traced, and all programs if there is no C compiler (`softswitch.engine.interpreted`). Each statement and
+expression becomes a Python function when the program is loaded (`statements`, `expressions`), so that no
+packet has to walk the tree of the IR.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Interpreter:
     # ----------------------------------------------------------------- control plane
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
         self._table(table).insert(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
@@ -92,11 +92,11 @@ class Interpreter:
         self._table(table).delete(entry)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries, in the order of their insertion; constant ones first."""
+        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
         return self._table(table).entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
         return self._table(table).find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -139,7 +139,7 @@ class Interpreter:
         return self._meter(name, index).read()
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; with None, all packets are green."""
+        """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
         self._meter(name, index).configure(rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
@@ -159,7 +159,7 @@ class Interpreter:
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
+        """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
         self._table(table).write_last_hit(entry, now_us)
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
