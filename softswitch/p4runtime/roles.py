@@ -41,7 +41,7 @@ class StreamStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification to `client` about its status; `highest` is the highest election id of a primary so far."""
+    """A notification to `client` about its status. `highest`: highest election id of a primary so far."""
 
     client: Hashable
     role: str

@@ -95,7 +95,7 @@ class ProfileState:
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry. `told_us` is the time of the last hit that was reported as idle, or None."""
+    """The idle timeout of an entry. `told_us` is the time of the hit last reported as idle, or None."""
 
     entry: ir.ConstEntry
     timeout_ns: int
