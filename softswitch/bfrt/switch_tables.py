@@ -58,7 +58,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$OctetsTransmittedwithouterror": ("tx_bytes",),
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
-"""The statistics of a chip's port. Each is the sum of these counters of `PortStatistics`."""
+"""For each statistic of a chip's port, the counters of `PortStatistics` whose sum it is."""
 STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
@@ -96,7 +96,7 @@ def ports(switch: Switch) -> list[Rows]:
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
-    """Return the port metadata table of a program's ingress parser; none for a program without one.
+    """Return, in a list, the port metadata table of a program's ingress parser; [] if it has none.
 
     This switch does not store port metadata: they are always zero.
     """

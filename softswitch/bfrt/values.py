@@ -291,7 +291,7 @@ class Stored:
         self.changed(key)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise RequestError if the row of `key` must not be set to `row` or, for None, not be deleted."""
+        """Raise RequestError if setting the row of `key` to `row` (None: deleting it) is not allowed."""
 
     def changed(self, key: tuple[int, ...]) -> None:
         """Update the switch after a row is added, changed or deleted."""

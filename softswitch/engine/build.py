@@ -1,10 +1,10 @@
 """Compile the C text of a program to a shared object, once per content.
 
-The object's name has the hash of all its inputs: the C text, the runtime headers, the
-flags, the processor that ``-march=native`` selects, and the compiler. A new object is written to another
-file and renamed. If several processes need it at the same time, one builds it and the others wait. `cache`
-determines the folder, and whether a file there may be loaded. Without a compiler, an object built by another
-compiler, or supplied with the package, is used (`c_compiler.find`).
+The object's name has the hash of all its inputs: the C text, the runtime headers, the flags, the processor
+that ``-march=native`` selects, and the compiler. A new object is written to a temporary file, which is then
+renamed. If several processes need the same object at the same time, one process builds it and the others
+wait. `cache` determines the folder, and whether a file there may be loaded. Without a compiler, an object
+built by another compiler, or supplied with the package, is used (`c_compiler.find`).
 
 The data-path engine (runtime/engine*.c) is built in the same way.
 

@@ -246,14 +246,14 @@ class CompiledPipeline:
             raise PipelineError(f"no memory for an entry of table {table}")
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
         canonical = state.entries.modify(entry)
         match, action, args = self._words(state, canonical)
         self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
         state = self._table(table)
         position = state.position(state.entries.find(entry))
         found = state.entries.delete(entry)
@@ -312,12 +312,12 @@ class CompiledPipeline:
     # ----------------------------------------------------------------- counters, meters and registers
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of one cell of an indirect counter."""
+        """Return (packets, bytes) of cell `index` of an indirect counter."""
         cells = self._counter(name, index)
         return cells[2 * index], cells[2 * index + 1]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Return packets and bytes of every cell of an indirect counter."""
+        """Return (packets, bytes) of every cell of an indirect counter."""
         size = self.program.counters[name].size
         flat = self._counter(name, 0)[: 2 * size]
         return list(zip(flat[::2], flat[1::2], strict=True))
@@ -366,7 +366,7 @@ class CompiledPipeline:
         self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
         if not self._digests:
             return []
         memory = self._control.digests(self._state)

@@ -74,7 +74,7 @@ class TableEntries:
         return list(self._entries.values())
 
     def ordered(self) -> list[ir.ConstEntry]:
-        """Return all entries by precedence: if two match, the first one wins."""
+        """Return all entries in order of precedence: of two matching entries, the first one wins."""
         if self._ordered is None:
             self._ordered = sorted(self._entries.values(), key=self._precedence)
         return self._ordered
@@ -116,7 +116,7 @@ class TableEntries:
         return canonical
 
     def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Remove the entry with this match and return it."""
+        """Remove the entry with the match of `entry` and return it."""
         self._check_mutable()
         found = self.find(entry)
         if self._ordered is not None:
@@ -222,7 +222,7 @@ class TableEntries:
         return invocation if ref.action == action else ir.Invocation(ref.action, args)
 
     def _precedence(self, entry: ir.ConstEntry) -> int:
-        """Return the sort key of an entry: the winning entry has the smallest."""
+        """Return the sort key of an entry: of two matching entries, the one with the smaller key wins."""
         if self._prioritised:
             return -entry.priority
         return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
@@ -320,7 +320,7 @@ class TableLayout:
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
         """Return, as bytes, the match words of canonical patterns.
 
-        They are the values, followed by masks and ranges if the layout's `kind` needs them.
+        The match words are the values, followed by masks and ranges if the layout's `kind` needs these.
         """
         value = mask = 0
         lows = highs = b""

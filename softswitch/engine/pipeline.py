@@ -135,10 +135,10 @@ class Pipeline(Protocol):
         """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """Return all entries of a table: first the constant ones, then the others in order of insertion."""
@@ -153,10 +153,10 @@ class Pipeline(Protocol):
         """Return the present default action, which runs on a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of one cell of an indirect counter."""
+        """Return (packets, bytes) of cell `index` of an indirect counter."""
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Return packets and bytes of every cell of an indirect counter."""
+        """Return (packets, bytes) of every cell of an indirect counter."""
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter.
@@ -206,7 +206,7 @@ class Pipeline(Protocol):
         """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
 
     def read_register(self, name: str, index: int) -> int:
         """Return one cell of a register."""

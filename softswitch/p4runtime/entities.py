@@ -122,8 +122,8 @@ def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
 class EntityKind:
     """Functions to write and read entities of one kind.
 
-    `before` returns the present state of an update's entity, to restore it later; by default the entity is
-    read.
+    `before` returns the state of the entity before an update, so that the update can be reverted. By default,
+    it is the result of `read`.
     """
 
     write: Callable[[Device, int, Any], None]

@@ -101,7 +101,7 @@ class ArrayInfo(Numbered):
 class ProfileInfo(Numbered):
     """An action profile or selector with at most `size` members.
 
-    The weights of a group's members add up to at most `max_group_size`; 0: to at most `size`.
+    The weights of a group's members add up to at most `max_group_size` or, if it is 0, to at most `size`.
     """
 
     size: int

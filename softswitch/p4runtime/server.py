@@ -100,7 +100,7 @@ _GRACE_S = 2.0
 """Seconds that requests in progress have to finish when the service closes."""
 
 _STATUS_BYTES = 5000
-"""Maximum number of bytes of a batch's errors: clients accept 8 KiB of metadata, and base64 adds a third."""
+"""Maximum size in bytes of a batch's errors: in base64, they must fit in the 8 KiB that clients accept."""
 
 _ERROR_BYTES = 60
 """Size in bytes of one error in a batch's status, without the error's text."""
@@ -145,8 +145,8 @@ class Service:
     """A P4Runtime service for one device, listening until `close`.
 
     `address` is ``host:port`` or ``unix:path``; `port` is the port's number, or None for a Unix socket. If
-    the requested port is 0, both have the number of the port taken. Raises OSError if the address is not
-    available.
+    the requested port is 0, `address` and `port` have the number of the free port that the service took.
+    Raises OSError if the address is not available.
     """
 
     def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:

@@ -156,7 +156,7 @@ def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
 def _read_direct(
     bundle: Bundle, request: Any, kind: str
 ) -> Iterator[tuple[TableSchema, ir.ConstEntry | None, Any]]:
-    """Yield table, entry (None: the default) and key of each direct counter or meter of a request."""
+    """Yield (table, entry or None for the default, key) of each direct counter or meter of a request."""
     wanted = request.table_entry
     if wanted.table_id == 0:
         tables = [t for t in bundle.schema.tables.values() if _direct(t, kind) is not None]

@@ -204,7 +204,7 @@ class _ScriptRun:
 
 
 def compare(expect: Expect, frame: bytes) -> str | None:
-    """Return a packet's difference from the expectation, or None."""
+    """Return, as text, how a packet differs from the expectation; None if it does not differ."""
     wanted, got = expect.digits or "", frame.hex().upper()
     where = f"port {expect.port}: got {_show(frame)}"
     if len(got) < len(wanted):

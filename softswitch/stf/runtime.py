@@ -61,7 +61,7 @@ class RuntimeFileError(Exception):
 def configure(path: Path, program: ir.Program, plane: Plane) -> None:
     """Apply a file with table entries to a switch.
 
-    Raises RuntimeFileError, OSError; the entries before an invalid one stay.
+    Raises RuntimeFileError or OSError. Entries in front of an invalid entry stay applied.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     settings = (_json if path.suffix == ".json" else _commands)(path, text, program)

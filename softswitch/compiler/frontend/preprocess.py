@@ -28,7 +28,7 @@ _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
 _MARKERS = frozenset(["line", "pragma", "warning"])
-"""Directives that are accepted but not executed; line markers such as ``# 7`` are treated alike."""
+"""Directives that are accepted but not executed; line markers such as ``# 7`` are treated the same way."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 

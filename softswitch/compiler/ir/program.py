@@ -334,7 +334,7 @@ class Program:
 
     @property
     def blocks(self) -> Mapping[str, tuple[Stmt, ...]]:
-        """The blocks other than parsers, as statements, by name."""
+        """The statements of each block that is not a parser, by the block's name."""
         return {name: getattr(self, name) for name in BLOCKS}
 
     @property

@@ -176,7 +176,7 @@ def with_parts(
     state: Callable[[ParserState], ParserState],
     keys: Callable[[Table], tuple[Key, ...]],
 ) -> Program:
-    """Return a program with `body` applied to statement lists, `state` to states, `keys` to tables."""
+    """Return a program with statement lists mapped by `body`, parser states by `state`, keys by `keys`."""
     blocks: dict[str, Any] = {name: body(block) for name, block in program.blocks.items()}
     return replace(
         program,

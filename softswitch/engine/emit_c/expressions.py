@@ -1,8 +1,8 @@
 """Expressions of the IR as C text.
 
 A value of width W is a C expression of the unsigned type that computes W bits (32, 64 or 128), with
-all higher bits zero; ``narrow`` marks those that C promotes to int (loads of 8- and 16-bit storage),
-which are cast before arithmetic.
+all higher bits zero. ``narrow`` marks expressions that C promotes to int (loads of 8- and 16-bit storage);
+they are cast before arithmetic.
 """
 
 from __future__ import annotations

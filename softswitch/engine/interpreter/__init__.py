@@ -84,11 +84,11 @@ class Interpreter:
         self._table(table).insert(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
         self._table(table).modify(entry)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
         self._table(table).delete(entry)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
@@ -108,13 +108,13 @@ class Interpreter:
         return self._table(table).default
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of one cell of an indirect counter."""
+        """Return (packets, bytes) of cell `index` of an indirect counter."""
         cells = self.read_counters(name)
         _check_index(name, index, len(cells))
         return cells[index]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Return packets and bytes of every cell of an indirect counter."""
+        """Return (packets, bytes) of every cell of an indirect counter."""
         if name not in self._externs.counters:
             raise NoSuchObject(f"no indirect counter {name!r}")
         return list(self._externs.counters[name])
@@ -163,7 +163,7 @@ class Interpreter:
         self._table(table).write_last_hit(entry, now_us)
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
         taken, self._externs.digests = self._externs.digests, []
         return taken
 

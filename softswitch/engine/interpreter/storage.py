@@ -198,7 +198,7 @@ class PacketState:
 
     @property
     def payload(self) -> bytes:
-        """Return the bytes that the parser did not reach."""
+        """Return the bytes of the frame behind the last byte that the parser consumed."""
         return self.frame[(self.cursor + 7) // 8 :]
 
     def read_bits(self, count: int) -> int:
