@@ -258,7 +258,7 @@ def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dic
 
 
 def _reached_at(switch: Switch) -> dict[str, object]:
-    """Return the addresses to which the far ends of UDP ports and shared memory ports connect, by port."""
+    """Return the UDP ports and the paths of shared memory sockets to which the far ends connect, by port."""
     return {
         "udp_ports": {
             str(number): switch.port_address(number)[1]
@@ -274,7 +274,7 @@ def _reached_at(switch: Switch) -> dict[str, object]:
 
 
 def _watch(asked: SwitchSettings, known: str, service: Service, stop: StopSignal) -> None:
-    """Load the program again whenever its preprocessed text changes, until the switch stops."""
+    """Reload the program whenever its preprocessed text differs from `known`, until the switch stops."""
     assert asked.program is not None
     complaint = ""
     while not stop.wait(WATCH_S):

@@ -60,9 +60,9 @@ def metric_labels(**values: object) -> str:
 
 @contextmanager
 def serve_metrics(text: Callable[[], str], port: int) -> Iterator[int]:
-    """Serve the result of `text` on loopback, and yield the port; 0 takes a free one. Raises OSError.
+    """Serve the result of `text` on loopback, and yield the port; `port` 0 takes a free one. Raises OSError.
 
-    If `text` raises MetricsUnknown, the answer is status 503 with its reason.
+    If `text` raises MetricsUnknown, the answer is status 503 with the exception's message.
     """
 
     class Handler(BaseHTTPRequestHandler):

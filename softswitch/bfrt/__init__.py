@@ -45,7 +45,7 @@ _THREADS = 20
 _ENTITIES_PER_MESSAGE = 512
 _GRACE_S = 2.0
 _SHOWN = 20
-"""Maximum number of errors returned for one batch: more could exceed the clients' limit on answers' sizes."""
+"""Maximum number of errors in the answer to a batch; a longer answer could exceed the clients' size limit."""
 
 
 class BfrtService:
@@ -126,7 +126,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ programs
 
     def set_config(self, request: Any, context: Any) -> Any:
-        """Bind a client to the running program; a program cannot be loaded by this call."""
+        """Bind a client to the running program. This call cannot load a program."""
         if request.action != bfruntime.BIND:
             context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
@@ -236,7 +236,7 @@ class _BfrtServicer:
     # ------------------------------------------------------------------ streams
 
     def stream(self, requests: Iterable[Any], context: Any) -> Iterator[Any]:
-        """Answer subscriptions, without notifications; the stream stays open until the client ends it."""
+        """Confirm each subscription; send no notifications. The stream is open until the client ends it."""
         ended = threading.Event()
         context.add_callback(ended.set)
         for request in requests:
@@ -270,7 +270,7 @@ def _code(error: RequestError) -> Any:
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
     """End a call with status UNKNOWN if an update or read in it was refused.
 
-    The status has the error of each update or read, up to number `_SHOWN`.
+    The status lists the errors of the updates or reads, at most `_SHOWN` of them.
     """
     failed = [outcome for outcome in outcomes if outcome is not None]
     if not failed:

@@ -420,7 +420,7 @@ def _plain(value: int) -> bytes:
 
 
 def _tell_match(field: Any, match: Any, column: Column) -> None:
-    """Fill in a BF Runtime key field from a P4Runtime match; None: the field matches anything."""
+    """Fill in the BF Runtime key field `field` from `match`, a P4Runtime match; None matches any value."""
 
     def padded(data: bytes) -> bytes:
         return bytes_of(int.from_bytes(data, "big"), column)

@@ -3,8 +3,9 @@
 The ports are set when the switch starts, and are always up; clients configure them and read their counters
 as on a chip. Port 4 * (C - 1) + L is lane L of connector C, as in the first pipe of a chip.
 
-A group is a list of nodes, each with or without an exclusion id; a node has a replication id and ports. A
-node can change while groups contain it: each change of a node or group updates the groups in the switch.
+A multicast group is a list of nodes, each with or without an exclusion id. A node has a replication id and
+ports. A node may change while groups contain it: after each change of a node or group, this module updates
+the affected groups in the switch.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$OctetsTransmittedwithouterror": ("tx_bytes",),
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
-"""The statistics of a chip's port. Each is the sum of these counters of `PortStatistics`."""
+"""For each statistic of a chip's port, the counters of `PortStatistics` whose sum it is."""
 STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
@@ -95,7 +96,7 @@ def ports(switch: Switch) -> list[Rows]:
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
-    """Return the port metadata table of a program's ingress parser; none for a program without one.
+    """Return, in a list, the port metadata table of a program's ingress parser; [] if it has none.
 
     This switch does not store port metadata: they are always zero.
     """
@@ -420,7 +421,7 @@ def _numbers(row: Row, name: str) -> list[int]:
 
 
 def _with_exclusions(row: Row) -> list[tuple[int, int | None]]:
-    """Return each node of a group with its exclusion id; None: it is never excluded."""
+    """Return a (node, exclusion id) pair for each node of a group; the id is None without exclusion."""
     nodes = _numbers(row, _NODES)
     valid = _numbers(row, _VALID) or [0] * len(nodes)
     ids = _numbers(row, _XIDS) or [0] * len(nodes)

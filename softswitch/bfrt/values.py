@@ -11,7 +11,7 @@ from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
 from softswitch.p4runtime.schema import Numbered
 
 NUMBERS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
-"""The types of numbers other than ``bytes``, with their width in bits."""
+"""Width in bits of each number type except ``bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Column(Numbered):
 
     @property
     def bits(self) -> int:
-        """Width in bits of the field, if it is a number."""
+        """Width of the field in bits; meaningful only if the field is a number."""
         return NUMBERS.get(self.type, self.width)
 
 
@@ -291,7 +291,7 @@ class Stored:
         self.changed(key)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise RequestError if the row of `key` must not be set to `row` or, for None, not be deleted."""
+        """Raise RequestError if setting the row of `key` to `row` (None: deleting it) is not allowed."""
 
     def changed(self, key: tuple[int, ...]) -> None:
         """Update the switch after a row is added, changed or deleted."""

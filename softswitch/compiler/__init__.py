@@ -47,7 +47,7 @@ Dump = Callable[[str, Callable[[], str]], None]
 
 
 def _no_dump(name: str, render: Callable[[], str]) -> None:
-    """Do nothing: the `dump` of a compilation whose passes are not shown."""
+    """Do nothing: the default `dump`, which shows no passes of the compilation."""
 
 
 def compile_source(

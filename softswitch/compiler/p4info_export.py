@@ -332,7 +332,7 @@ def _direct(cells: Mapping[str, _Cells]) -> dict[str, _Cells]:
 
 
 def _actions(program: ir.Program) -> dict[str, ir.Action]:
-    """Return the actions that the control plane sees, by name: without those whose name has a ``#``."""
+    """Return, by name, the actions that the control plane sees: all actions without a ``#`` in the name."""
     everything = {**program.called_actions, **program.actions}
     return {name: action for name, action in everything.items() if ir.plain_name(name) == name}
 
@@ -389,7 +389,7 @@ def _given_id(annotations: Iterable[ir.Annotation], pos: ir.Position) -> int | N
 
 
 def _max_group_size(profile: ir.ActionProfile) -> int:
-    """Return the value of ``@max_group_size``; 0, without it, means that only `size` limits groups."""
+    """Return the value of ``@max_group_size``, or 0 without it: then only `size` limits the groups."""
     for note in profile.annotations:
         if note.name == "max_group_size":
             if not (note.body.isdecimal() and 0 < int(note.body) < 1 << 31):

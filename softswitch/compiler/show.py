@@ -35,7 +35,7 @@ def _lines(node: Any, shown: _Shown, indent: str = "", label: str = "") -> Itera
 
 
 def _on_a_line(node: Any, shown: _Shown, room: int) -> str | None:
-    """Return the text of a node; None if it takes more than `room` characters and can be split."""
+    """Return a node's text on one line; None if the text exceeds `room` characters and can be split."""
     if not _children(node) or _is_shown(node, shown):
         return "".join(_pieces(node, shown))
     trial, text = dict(shown), ""

@@ -1,10 +1,10 @@
 """Compile the C text of a program to a shared object, once per content.
 
-The object's name has the hash of all its inputs: the C text, the runtime headers, the
-flags, the processor that ``-march=native`` selects, and the compiler. A new object is written to another
-file and renamed. If several processes need it at the same time, one builds it and the others wait. `cache`
-determines the folder, and whether a file there may be loaded. Without a compiler, an object built by another
-compiler, or supplied with the package, is used (`c_compiler.find`).
+The object's name has the hash of all its inputs: the C text, the runtime headers, the flags, the processor
+that ``-march=native`` selects, and the compiler. A new object is written to a temporary file, which is then
+renamed. If several processes need the same object at the same time, one process builds it and the others
+wait. `cache` determines the folder, and whether a file there may be loaded. Without a compiler, an object
+built by another compiler, or supplied with the package, is used (`c_compiler.find`).
 
 The data-path engine (runtime/engine*.c) is built in the same way.
 
@@ -50,10 +50,10 @@ _INSTALL = "install one (Debian: gcc libc6-dev, Fedora: gcc glibc-devel, Alpine:
 _ADVICE = (
     (".h: No such file", "the C library's headers are missing; install them (Debian: libc6-dev)"),
     ("file not found", "the C library's headers are missing; install them (Debian: libc6-dev)"),
-    ("march", "it does not know this processor; set CC to a newer GCC or Clang"),
-    ("unrecognized", "it does not know an option; set CC to a newer GCC or Clang"),
+    ("march", "the compiler does not know this processor; set CC to a newer GCC or Clang"),
+    ("unrecognized", "the compiler does not know an option; set CC to a newer GCC or Clang"),
     ("No space left", "free some space, or set XDG_CACHE_HOME to another directory"),
-    ("cannot execute", "a part of it is missing; install it again (Debian: gcc)"),
+    ("cannot execute", "a part of the compiler is missing; reinstall it (Debian: gcc)"),
 )
 """Pairs of words that may occur in a compiler's first error, and the advice for this case."""
 
@@ -124,15 +124,16 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
 
 @cache
 def _warn_once(hint: str) -> None:
-    """Log a hint, but each hint only once: a switch's engine and its program may both log it."""
+    """Log `hint` once per process; a switch's engine and its program may both ask for the same hint."""
     _log.warning("%s", hint)
 
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[Path]:
-    """Lock this file against other threads and processes; a lock ends with its holder's process.
+    """Hold an exclusive lock on the file `lock`, against other threads and processes.
 
-    Use it for this user's files only: any user who may read a file could keep it locked.
+    The system releases the lock when the holder's process ends. Lock only files of this user: any user who
+    may read a file could keep it locked.
     """
     with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)) as opened:
         os.fchmod(opened.fileno(), 0o600)
@@ -166,7 +167,7 @@ def compile_c(command: list[str], text: str, target: Path) -> None:
 
 
 def _failure(command: list[str], status: int, stderr: str) -> str:
-    """Return a message: the compiler's failure, a remedy if one is known, and the compiler's whole output."""
+    """Return a message with the compiler's first error, a remedy if one is known, and the whole output."""
     first = _first_error(stderr)
     advice = next((of for words, of in _ADVICE if words in first), "")
     if status < 0 and not advice:
@@ -197,7 +198,7 @@ def load(
 
     Args:
         program: The program.
-        backend: ``auto`` compiles, or, without a C compiler, interprets with a warning.
+        backend: ``auto`` compiles the program; without a C compiler, it logs a warning and interprets.
         seed: Seed of the random numbers of ``random``.
         trace: Receives each step of each packet. With it, the program is interpreted, whatever `backend` is.
 
@@ -226,7 +227,7 @@ def find_compiler() -> str:
 
 
 def content_hash(text: str, flags: tuple[str, ...]) -> str:
-    """Return one hash of a C text without its comments, the compiler's flags and the runtime headers."""
+    """Return one hash of three inputs: C text without comments, the compiler's flags, the runtime headers."""
     plain = _COMMENT.sub(lambda found: found[1] or " ", text)
     return hashed(plain, " ".join(flags), _runtime_text())
 

@@ -38,8 +38,10 @@ LEVELS: Final = {
     ),
     "aarch64": (("armv8-a", frozenset[str]()),),
 }
-"""For each machine type, the ``-march`` values of supplied objects, the best one first, and the processor
-flags (``/proc/cpuinfo``) that each needs."""
+"""For each machine type, the (``-march`` value, needed processor flags) of supplied objects, best first.
+
+The flags are those of ``/proc/cpuinfo``.
+"""
 
 
 def find(content: str) -> Path | None:

@@ -1,13 +1,14 @@
 """Several switches in virtual time, and the cables between their memory ports.
 
 The rate, queue and loss of a link are impairments of the sending port. The delay belongs to the cable, as a
-frame must enter the receiving switch at the right time. A frame sent now cannot reach another switch sooner
-than the shortest delay of a cable. So all switches advance by steps of at most this
-delay, one after the other, and exchange their frames in between: each packet enters in the right
-microsecond. Frames that enter at the same microsecond are ordered by the step in which they were sent, then
-by switch in the list, then by port.
+frame must enter the receiving switch at the right time. A frame that is sent now cannot reach another switch
+sooner than after the shortest delay of all cables. So all switches advance, one after the other, by steps of
+at most this delay, and exchange frames between steps: each frame enters in the right microsecond. Frames that
+enter in the same microsecond are ordered by the step in which they were sent, then by the sending switch's
+position in the list, then by port.
 
-Ports without a cable are *ends*: hosts there send and receive. Frames enter nowhere else.
+Ports without a cable are *ends*, where hosts send and receive. Frames enter a switch only from cables and
+ends.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 Survives = Callable[[int], bool]
-"""Called with an entrance for each frame that would enter there; if it returns False, the frame is lost.
+"""A function that is called for each frame about to enter, with the entrance's number; False loses the frame.
 
-`Cabling.ask` selects the entrances.
+It is called only for the entrances selected by `Cabling.ask`.
 """
 
 
@@ -103,7 +104,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 class Cabling:
     """Switches, their cables and ends, run by runtime/engine_cables.c. Times are microseconds.
 
-    An *entrance* is a cable's number or, after all cables' numbers, an end's.
+    Each cable and each end is an *entrance*. Entrances are numbered from 0: first the cables, then the ends.
     """
 
     def __init__(

@@ -1,15 +1,15 @@
 """The folder of compiled programs, and the check of the files in it before they are loaded.
 
-Loading a shared object runs it, so no other user may be able to write to the folder, or to
-replace it: the folder and all its parents belong to this user or root, and are not writable by others, except
-folders with the sticky bit, such as ``/tmp``. The first suitable one of these folders is used:
+Loading a shared object runs code in it, so no other user may be able to write to the folder or replace the
+folder. Therefore, the folder and all its parents must belong to this user or root, and only parents with the
+sticky bit, such as ``/tmp``, may be writable by others. The first suitable one of these folders is used:
 
 1. ``$XDG_CACHE_HOME/ina``, or ``~/.cache/ina``,
 2. ``ina-UID`` in the folder for temporary files,
 3. a folder of this process, removed when the process ends.
 
-Files are sealed: their digest stands at their end, which loaders ignore. A file cut off by a full
-disk or a crash would end the process that loads it; it is not `whole`, and is built again.
+Files are sealed: a digest of the content is appended to the file, where loaders ignore it. Loading a file
+that a full disk or a crash cut off would crash the process. Such a file is not `whole`, and is built again.
 
 The products of a program's text are cached beside the shared objects:
 
@@ -66,7 +66,7 @@ class Folder:
 
     path: Path
     hint: str = ""
-    """The reason for using another folder than expected, with a remedy; empty if it is the expected one."""
+    """The reason why `path` is not the expected folder, with a remedy; empty if `path` is expected."""
 
 
 def find_folder() -> Folder:
@@ -84,7 +84,7 @@ def find_folder() -> Folder:
 
 
 def seal(file: Path) -> None:
-    """Append the digest of a file to it, and remove write permission for others."""
+    """Append the digest of a file's content to the file, and make it accessible to its owner only."""
     digest = _DIGEST(file.read_bytes()).digest()
     with file.open("ab") as end:
         end.write(digest)
@@ -103,7 +103,7 @@ def hashed(*parts: str) -> str:
 def whole(file: Path, *, ours: bool = False) -> bool:
     """Return True if a file exists, was sealed, is unchanged since, and was written by this user or root.
 
-    With `ours`, the file is part of the package and may belong to any user: the package's owner.
+    With `ours`, the file is part of this package and may belong to any user.
     """
     return unsealed(file, ours=ours) is not None
 
@@ -178,7 +178,7 @@ def _executable(folder: Path) -> Path:
 
 
 def _distrust(folder: Path) -> str | None:
-    """Return the reason why other users could add files to a folder or replace it; None: they cannot."""
+    """Return the reason why other users could write to `folder` or replace it; None if they cannot."""
     real = folder.resolve()
     for path in _ways(folder):
         status = path.lstat()
@@ -193,7 +193,7 @@ def _distrust(folder: Path) -> str | None:
 
 
 def _ways(folder: Path) -> Iterator[Path]:
-    """Yield a folder and all its parents, and the target of each link among them with its parents."""
+    """Yield a folder and its parents; for each symbolic link among them, also the target and its parents."""
     path = folder
     for _ in range(_MAX_LINKS):
         yield path

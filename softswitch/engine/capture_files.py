@@ -22,7 +22,7 @@ from softswitch.engine.switch import Switch
 
 _PERIOD_S = 0.05
 _LOOKS = 5
-"""Number of reads of both clocks to find their difference; the quickest pair counts."""
+"""Number of times that both clocks are read to find their difference; the quickest pair of reads counts."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class CaptureTo:
 
 
 class _File:
-    """One port's file; `full` once it takes no more records."""
+    """One port's file; `full` is True once the file takes no more records."""
 
     def __init__(self, path: Path, header: bytes, limit: int) -> None:
         self.path = path

@@ -154,8 +154,8 @@ class _CTable:
     def position(self, entry: ir.ConstEntry) -> int:
         """Return the position of an entry in the shared object.
 
-        Entries are in the order of precedence or, for tables in code, in source order; other tables have no
-        positions: 0.
+        The order of entries is the order of precedence or, for tables in code, source order. Tables of other
+        kinds have no positions: return 0.
         """
         kind = self.layout.kind
         if kind == "ordered":
@@ -237,7 +237,7 @@ class CompiledPipeline:
     # ----------------------------------------------------------------- tables
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
         state = self._table(table)
         canonical = state.entries.insert(entry)
         position = state.position(canonical)
@@ -246,25 +246,25 @@ class CompiledPipeline:
             raise PipelineError(f"no memory for an entry of table {table}")
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
         canonical = state.entries.modify(entry)
         match, action, args = self._words(state, canonical)
         self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
         state = self._table(table)
         position = state.position(state.entries.find(entry))
         found = state.entries.delete(entry)
         self._control.delete(self._state, state.id, state.layout.pack(found.patterns), position)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries, in the order of their insertion; constant ones first."""
+        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
         return self._table(table).entries.entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
         return self._table(table).entries.find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -312,12 +312,12 @@ class CompiledPipeline:
     # ----------------------------------------------------------------- counters, meters and registers
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of one cell of an indirect counter."""
+        """Return (packets, bytes) of cell `index` of an indirect counter."""
         cells = self._counter(name, index)
         return cells[2 * index], cells[2 * index + 1]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Return packets and bytes of every cell of an indirect counter."""
+        """Return (packets, bytes) of every cell of an indirect counter."""
         size = self.program.counters[name].size
         flat = self._counter(name, 0)[: 2 * size]
         return list(zip(flat[::2], flat[1::2], strict=True))
@@ -344,7 +344,7 @@ class CompiledPipeline:
         return _read_meter(self._meter(name, index))
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; with None, all packets are green."""
+        """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
         _configure_meter(self._meter(name, index), rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
@@ -362,11 +362,11 @@ class CompiledPipeline:
         return int(self._part(table, "idle timeout", entry)[0])
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
+        """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
         self._part(table, "idle timeout", entry)[0] = now_us
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
         if not self._digests:
             return []
         memory = self._control.digests(self._state)

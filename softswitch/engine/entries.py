@@ -1,9 +1,10 @@
 """The control-plane side of one table: its entries, and their checks.
 
-Both back ends keep a `TableEntries` per table and update their data plane only afterwards, so they refuse
-the same entries for the same reasons. Stored entries are canonical: each match has one form.
+The compiled pipeline and the interpreter both keep a `TableEntries` for each table, and update their data
+plane only after it accepts a change. So both refuse the same entries for the same reasons. Stored entries are
+canonical: entries with equal matches have equal patterns.
 
-`TableLayout` is the representation of a table in C: for the declarations in C and for packing entries.
+`TableLayout` describes a table in C; it determines the C declarations and the packing of entries.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class TableEntries:
         return list(self._entries.values())
 
     def ordered(self) -> list[ir.ConstEntry]:
-        """Return all entries by precedence: if two match, the first one wins."""
+        """Return all entries in order of precedence: of two matching entries, the first one wins."""
         if self._ordered is None:
             self._ordered = sorted(self._entries.values(), key=self._precedence)
         return self._ordered
@@ -115,7 +116,7 @@ class TableEntries:
         return canonical
 
     def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Remove the entry with this match and return it."""
+        """Remove the entry with the match of `entry` and return it."""
         self._check_mutable()
         found = self.find(entry)
         if self._ordered is not None:
@@ -124,7 +125,7 @@ class TableEntries:
         return found
 
     def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with the match of `entry`, whose other parts are ignored. Raises NoSuchEntry."""
+        """Return the entry with the match of `entry`; ignore the action of `entry`. Raises NoSuchEntry."""
         patterns = self._canonical_patterns(entry.patterns)
         priority = entry.priority if self._prioritised else 0
         found = self._entries.get((patterns, priority))
@@ -221,14 +222,14 @@ class TableEntries:
         return invocation if ref.action == action else ir.Invocation(ref.action, args)
 
     def _precedence(self, entry: ir.ConstEntry) -> int:
-        """Return the sort key of an entry: the winning entry has the smallest."""
+        """Return the sort key of an entry: of two matching entries, the one with the smaller key wins."""
         if self._prioritised:
             return -entry.priority
         return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")
 
 
 def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:
-    """Return True if a quick check finds the pattern canonical; False: check it in full."""
+    """Return True if a quick check finds `pattern` canonical; after False, the full check must decide."""
     kind, value, mask = pattern
     if kind == "exact":
         return match == "exact" and mask == 0 and 0 <= value <= full
@@ -254,7 +255,7 @@ def _show(entry: ir.ConstEntry) -> str:
 
 
 MAX_CODE_ENTRIES = 64
-"""Maximum number of constant entries that become code; a larger table is filled when it is loaded."""
+"""Maximum number of constant entries that become C code; larger tables get entries when they are loaded."""
 
 ARG_WORDS = 2
 """Number of 64-bit words in which Python passes an action argument."""
@@ -265,7 +266,7 @@ RANGE_WORDS = 2
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """One key in the packed key: its bits start at `offset` from the least significant end."""
+    """One key field in the packed key; its lowest bit is bit `offset` of the packed key (0: lowest)."""
 
     key: ir.Key
     offset: int
@@ -319,7 +320,7 @@ class TableLayout:
     def pack(self, patterns: Sequence[ir.Pattern]) -> bytes:
         """Return, as bytes, the match words of canonical patterns.
 
-        They are the values, followed by masks and ranges if the layout's `kind` needs them.
+        The match words are the values, followed by masks and ranges if the layout's `kind` needs these.
         """
         value = mask = 0
         lows = highs = b""

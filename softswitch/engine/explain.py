@@ -14,14 +14,14 @@ _LOOKUPS = {
     "none": "no key: the default action",
     "code": "comparisons in code, in the order of precedence",
     "exact": "hash table",
-    "lpm": "one hash table, tried for each prefix length whose filter passes",
+    "lpm": "one hash table, looked up once for each prefix length whose filter passes",
     "ordered": "tuple space search; linear search for a while after a change",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Registers stored together: a slot has one cell of each, so that a packet accesses them at once."""
+    """Registers stored together: each slot has one cell of each register, all accessed by a packet."""
 
     name: str
     registers: tuple[str, ...]
@@ -36,7 +36,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A table: the way of its look-up, its key's width in bits, and its maximum number of entries."""
+    """A table: its look-up method as text, the width of its key in bits, its maximum number of entries."""
 
     table: str
     lookup: str
@@ -59,7 +59,7 @@ class Explanation:
 
 
 def explain(program: ir.Program, text: str) -> Explanation:
-    """Return the layout of `program`, whose generated C is `text`. Raises Unsupported."""
+    """Return the layout that the C back end chose for `program`; `text` is the C code. Raises Unsupported."""
     groups = tuple(_memory(group) for group in Registers(program).groups)
     loops = text.count("for (size_t i = 0;")
     vectors = text.count("#pragma GCC ivdep")

@@ -28,7 +28,7 @@ class MeterRates:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """A meter's rates (None: all packets are green), and (packets, bytes) by colour so far."""
+    """A meter's rates (None: all packets are green), and the (packets, bytes) seen so far of each colour."""
 
     rates: MeterRates | None = None
     seen: tuple[tuple[int, int], ...] = _NOTHING
@@ -59,7 +59,7 @@ class TokenMeter:
     _peak: _Bucket = field(default_factory=_Bucket)
 
     def configure(self, rates: MeterRates | None) -> None:
-        """Set the rates and fill the buckets; with None, all packets are green."""
+        """Set the rates and fill the buckets; with `rates` None, mark all packets green."""
         self.rates = rates
         if rates is not None:
             self._committed = _Bucket(rates.cir, rates.cburst, rates.cburst)

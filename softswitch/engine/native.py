@@ -39,7 +39,7 @@ PATH_BYTES: Final = 107
 
 
 def make_socket_folder(longest: str) -> Path:
-    """Create a folder whose path is short enough for sockets with names as long as `longest`; return it."""
+    """Create and return a folder whose path leaves room for socket names as long as the name `longest`."""
     folder = Path(tempfile.mkdtemp(prefix="ina-"))
     if len(bytes(folder / longest)) > PATH_BYTES:
         folder.rmdir()

@@ -32,7 +32,7 @@ class CaptureSettings:
     snap: int = 65535
     """Maximum number of bytes of a frame to record."""
     capacity: int = 64 << 20
-    """Maximum number of bytes of records to keep for a port until they are read; further ones are lost."""
+    """Maximum number of bytes of unread records to keep for each port; further records are lost."""
     epoch_ns: int = 0
     """Number that is added to all times in the records: the switch's time 0 in nanoseconds since 1970.
 

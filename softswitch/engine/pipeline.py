@@ -59,7 +59,7 @@ class BadEntry(PipelineError):
 
 
 class EntryExists(PipelineError):
-    """The table already holds an entry with the same match."""
+    """The table already has an entry with the match of the inserted entry."""
 
 
 class NoSuchEntry(PipelineError):
@@ -132,19 +132,19 @@ class Pipeline(Protocol):
     # control plane -----------------------------------------------------------------
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries, in the order of their insertion; constant ones first."""
+        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's default. Raises BadEntry."""
@@ -153,10 +153,10 @@ class Pipeline(Protocol):
         """Return the present default action, which runs on a miss."""
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of one cell of an indirect counter."""
+        """Return (packets, bytes) of cell `index` of an indirect counter."""
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Return packets and bytes of every cell of an indirect counter."""
+        """Return (packets, bytes) of every cell of an indirect counter."""
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
         """Set one cell of an indirect counter.
@@ -189,7 +189,7 @@ class Pipeline(Protocol):
         """Return the rates and counts of one meter of an array."""
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; with None, all packets are green."""
+        """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
         """Return the meter reading of `entry` or, for None, of the default action. Raises NoSuchEntry."""
@@ -203,10 +203,10 @@ class Pipeline(Protocol):
         """Return the time of the entry's last hit in microseconds. The table must have idle timeouts."""
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
+        """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
 
     def read_register(self, name: str, index: int) -> int:
         """Return one cell of a register."""

@@ -1,6 +1,6 @@
 """Connections of switch ports, and their impairments.
 
-``memory``              the calling program delivers and takes the frames, on a clock of its choice
+``memory``              the calling program delivers and takes the frames, and sets the time
 ``cpu``                 a memory port for packet-in and packet-out
 ``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; frames of
                         other senders are dropped. Without PEER the first sender becomes the peer
@@ -55,7 +55,7 @@ class UdpPort:
     peer: int | None = None
     """The UDP port of the far end; None: the first sender becomes the peer."""
     fd: int | None = None
-    """A bound socket to take over, instead of one at `local`; it is closed with the switch."""
+    """File descriptor of a bound socket to use instead of `local`; closing the switch closes the socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class SharedPort:
     """Rings of frames in memory that is shared with another process (``runtime/shared_ring.h``)."""
 
     path: str | None = None
-    """Unix socket to which the other process connects; None: one in a private folder."""
+    """Path of the Unix socket to which the other process connects; None: a socket in a private folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Impairments:
     jitter_s: float = 0.0
     """Additional delay, uniform in 0..jitter_s; frames keep their order."""
     reorder_s: float = 0.001
-    """Additional delay of the frames chosen by `reorder`, uniform in 0..reorder_s; others overtake them."""
+    """Additional delay, uniform in 0..reorder_s, of frames that `reorder` selects; other frames pass them."""
     rate_bps: float = 0.0
     """Rate limit in bits per second; 0: unlimited."""
     burst_bytes: int = 0

@@ -70,7 +70,7 @@ class Locked:
 
 
 class Switch:
-    """A switch, as the module's docstring describes; as a context manager it closes at the end."""
+    """A switch, as the module's docstring describes; a context manager that closes the switch at the end."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Switch:
                 self._groups[group] = list(members)
 
     def multicast_groups(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the members of all multicast groups, as (port, replication id), by group."""
+        """Return, for each multicast group by number, its members as (port, replication id)."""
         with self.locked():
             return {group: list(members) for group, members in self._groups.items()}
 
@@ -193,7 +193,7 @@ class Switch:
             self._engine.set_exclusion(id_, ports)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """Define or replace a session; None removes it. Clones keep `truncate` bytes; 0: all."""
+        """Define a clone session; None removes it. Clones are cut to `truncate` bytes (0: uncut)."""
         _check_number("clone session", session)
         _check_members(members)
         with self.locked():
@@ -203,7 +203,7 @@ class Switch:
                 self._sessions[session] = (list(members), truncate)
 
     def clone_sessions(self) -> dict[int, tuple[list[tuple[int, int]], int]]:
-        """Return the members and the truncation (bytes; 0: none) of all clone sessions, by session."""
+        """Return, for each clone session by number, its members and its truncation in bytes (0: none)."""
         with self.locked():
             return {s: (list(members), truncate) for s, (members, truncate) in self._sessions.items()}
 

@@ -1,6 +1,7 @@
 """Tofino's metadata headers, parser errors and port numbers, for both back ends and the traffic manager.
 
-Times are in nanoseconds, depths in cells of 80 bytes, assuming that all packets of a queue have equal length.
+Times are in nanoseconds. Queue depths are in cells of 80 bytes, computed as if all packets of a queue had
+equal length.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _HEADER = 8
 
 
 def group_number(group: int) -> int:
-    """Return the engine's number for a multicast group of the chip; 0: no group."""
+    """Return the engine's number for the chip's multicast group `group`; 0 if this is `NO_GROUP`."""
     return NO_GROUP - group if group in (0, NO_GROUP) else group
 
 
@@ -68,7 +69,7 @@ def front_bytes(program: ir.Program) -> int:
 def passes_over_front(program: ir.Program) -> bool:
     """Return True if the ingress parser extracts the intrinsic metadata, then skips all bytes to the frame.
 
-    If so, the bytes in front of the frame need not exist: the metadata's values are set directly.
+    If it returns True, the bytes in front of the frame need not exist: the metadata values are set directly.
     """
     match program.states["start"].body:
         case (ir.Extract(header, None), ir.Advance(ir.Const(value=bits)), *_):
@@ -79,7 +80,7 @@ def passes_over_front(program: ir.Program) -> bool:
 def takes_front(program: ir.Program) -> bool:
     """Return True if the egress parser first extracts the intrinsic metadata.
 
-    If so, the metadata's bytes need not exist: the values are set directly.
+    If it returns True, the metadata need not exist as bytes: the values are set directly.
     """
     match program.egress_states["start"].body:
         case (ir.Extract(header, None), *_):
@@ -114,7 +115,7 @@ def error_numbers(program: ir.Program) -> list[int]:
 
 
 def reads_parser_error(program: ir.Program) -> bool:
-    """Return True if ingress reads ``parser_err``; if not, packets with errors are dropped."""
+    """Return True if ingress reads ``parser_err``. If it does not, packets with parser errors are dropped."""
     looked_at = (
         program.ingress,
         program.ingress_deparser,

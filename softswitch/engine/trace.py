@@ -26,7 +26,7 @@ from softswitch.compiler.errors import Position
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step of a packet; the module's docstring lists the kinds. `pos` is its source position, if any."""
+    """One step of a packet. The module's docstring lists the kinds. `pos` is the source position, if any."""
 
     kind: str
     name: str = ""

@@ -154,15 +154,15 @@ def text(path: Elements) -> str:
 
 
 def select(tree: Tree, path: Elements) -> list[tuple[Elements, Node]]:
-    """Return the nodes that a path selects, each with its own path; none if there is no such node.
+    """Return a (path, node) pair for each node that `path` selects; [] if there is no such node.
 
-    Raises BadPath for a key that a list does not have.
+    Raises BadPath if `path` has a key that the list does not have.
     """
     return list(_select(tree, path, ()))
 
 
 def leaves(node: Node, path: Elements) -> Iterator[tuple[Elements, Leaf]]:
-    """Yield a node's leaves, each with its path."""
+    """Yield a (path, leaf) pair for each leaf of `node`, whose own path is `path`."""
     if not isinstance(node, dict):
         yield path, node
         return
@@ -210,7 +210,7 @@ _INTERFACES = "openconfig-interfaces"
 _MODULES = {"id": "openconfig-p4rt"}
 _LEFT_OUT = {1: "state", 2: "config", 3: "config"}
 """Containers to leave out, by the type of data that a Get requests."""
-_READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI can only read them"
+_READ_ONLY = "this switch's ports are set by --port when the switch starts; gNMI can only read them"
 
 
 def handlers(switch: Switch, writes: Callable[[], int]) -> Any:

@@ -1,7 +1,7 @@
 """Members and groups of action profiles, and the table entries that name them.
 
-The data path holds the actions of members and, for groups, one row per (group, slot): see `ir.Table`. When a
-member or group changes, every entry that names it is written again to the data path.
+The data path stores the action of each member and, for groups, one row per (group, slot): see `ir.Table`.
+When a member or group changes, every entry that names the member or group is written again to the data path.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _state(bundle: Bundle, table: TableSchema) -> ProfileState:
 
 
 def _write_set(bundle: Bundle, table: TableSchema, actions: Any) -> tuple[int, int]:
-    """Write the rows of an action set; return the number of its group, and the number of rows."""
+    """Write the rows of an action set to a group; return the group's number and its number of rows."""
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     if not profile.selector:

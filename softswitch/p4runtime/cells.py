@@ -154,7 +154,7 @@ def _known(bundle: Bundle, what: str, id_: int) -> Any:
 
 
 def _written(bundle: Bundle, what: str, kind: int, message: Any) -> Any:
-    """Return the array whose cells an update sets. Raises InvalidArgument unless `kind` is MODIFY."""
+    """Return the array whose cells an update sets. Raises InvalidArgument if `kind` is not MODIFY."""
     array = _known(bundle, what, getattr(message, f"{what}_id"))
     if kind != p4.Update.MODIFY:
         raise InvalidArgument(f"the cells of '{array.name}' always exist: they can only be modified")

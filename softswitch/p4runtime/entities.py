@@ -1,4 +1,4 @@
-"""Apply updates and batches, and read entities, of any kind: `KINDS` maps each kind to its functions.
+"""Apply updates and batches of updates, and read entities. `KINDS` maps each kind of entity to its functions.
 
 This module also handles digests: their entries, and their lists (P4Runtime sections 9.6 and 16.3).
 """
@@ -60,7 +60,7 @@ def acknowledge(bundle: Bundle, message: Any) -> None:
 
 
 def due(bundle: Bundle, now_ns: int) -> Iterator[Any]:
-    """Queue the digests sent by the program, and yield the lists that are due; lock the switch first."""
+    """Queue the digests that the program sent, and yield the lists that are due. Lock the switch first."""
     ids = {digest.name: digest.id for digest in bundle.schema.digests.values()}
     for name, values in bundle.pipeline.take_digests():
         subscription = bundle.digests.get(ids[name])
@@ -110,7 +110,7 @@ def look(bundle: Bundle) -> Iterator[Any]:
 
 
 def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
-    """Return True if an entry has reached its idle timeout, but only once after each hit."""
+    """Return True if an entry has reached its idle timeout; return True only once after each hit."""
     last_us = bundle.pipeline.read_last_hit(table, timeout.entry)
     if 1000 * (now_us - last_us) < timeout.timeout_ns or timeout.told_us == last_us:
         return False
@@ -122,8 +122,8 @@ def _is_over(bundle: Bundle, table: str, timeout: Timeout, now_us: int) -> bool:
 class EntityKind:
     """Functions to write and read entities of one kind.
 
-    `before` returns the present state of an update's entity, to restore it later; by default the entity is
-    read.
+    `before` returns the state of the entity before an update, so that the update can be reverted. By default,
+    it is the result of `read`.
     """
 
     write: Callable[[Device, int, Any], None]
@@ -151,7 +151,7 @@ def _no_externs(bundle: Bundle, request: Any) -> list[Any]:
 
 
 def _entry_of(bundle: Bundle, message: Any) -> list[Any]:
-    """Return a list of the direct counter or meter that a write names, with its present value."""
+    """Return, in a list, the direct counter or meter that a write names, with its value; [] if none."""
     found = tables.before(bundle, message.table_entry)
     whole = type(message)(table_entry=found[0] if found else message.table_entry)
     whole.table_entry.ClearField("action")

@@ -2,11 +2,11 @@
 
     RequestError
     ├── InvalidArgument     the request is malformed, whatever the state of the switch
-    ├── NotFound            it names an entity, device or role that does not exist
-    ├── AlreadyExists       it inserts an entity that already exists
-    ├── PermissionDenied    the sender or the program does not allow it
+    ├── NotFound            the request names an entity, device or role that does not exist
+    ├── AlreadyExists       the request inserts an entity that already exists
+    ├── PermissionDenied    the sender may not write, or the program forbids the write
     ├── ResourceExhausted   a table is full
-    ├── FailedPrecondition  the switch or the stream is not in a state that allows it
+    ├── FailedPrecondition  the switch or the stream is not in a state that allows the request
     ├── OutOfRange          an index beyond the end of a counter, meter or register
     ├── Aborted             an update reverted, or not begun, because another update of its batch failed
     └── Unimplemented       a standard P4Runtime feature that this switch does not support

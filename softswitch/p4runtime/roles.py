@@ -1,8 +1,9 @@
 """Roles of controllers: the election of primaries (P4Runtime section 5), and the roles' permissions.
 
-Only a role's primary may write: the live controller whose election id is the highest ever seen for that role.
-When it leaves, there is no primary until another controller claims the role with an id at least as high. This
-module has no gRPC: a client is any hashable object, and notifications are return values.
+Only a role's primary may write. The primary is the connected controller whose election id is the highest ever
+seen for the role. When the primary leaves, there is no primary until another controller claims the role with
+an election id at least as high. This module has no gRPC: a client is any hashable object, and notifications
+are return values.
 
 Permissions come in Stratum's format (``stratum.P4RoleConfig``). The message type is built here, in a protobuf
 pool of its own, so that it cannot conflict with another definition.
@@ -28,7 +29,7 @@ from softswitch.p4runtime.errors import (
 )
 
 MAX_STREAMS = 64
-"""Maximum number of live controllers of one role; each holds a thread of the server."""
+"""Maximum number of connected controllers of one role; each one occupies a thread of the server."""
 
 
 class StreamStanding(Enum):
@@ -41,7 +42,7 @@ class StreamStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification to `client` of its status; `highest` is the highest election id of a primary so far."""
+    """A notification to `client` about its status. `highest`: highest election id of a primary so far."""
 
     client: Hashable
     role: str
@@ -140,7 +141,7 @@ class Arbitration:
     def _tell_all(self, role_name: str) -> list[Notification]:
         """Return a notification for each client of the role, the primary's last.
 
-        So backups learn that they are not the primary before the new primary knows of its status.
+        So backups learn that they are not the primary before the new primary learns that it is.
         """
         role = self._roles[role_name]
         primary = role.primary()
@@ -179,8 +180,8 @@ class RoleConfig:
     """A role's permissions.
 
     The role may write the objects whose ids are in `exclusive` or `shared`; no other role may write the
-    objects in `exclusive`. If `receives_packets` is True, the role receives PacketIns: all of them or, with a
-    `packet_filter` (id, value), those that have this metadata.
+    objects in `exclusive`. If `receives_packets` is True, the role receives PacketIns: all PacketIns or, with
+    a `packet_filter` (metadata id, value), only those with this value in this metadata field.
     """
 
     exclusive: frozenset[int] = frozenset()
@@ -237,7 +238,7 @@ def decode_role(role: Any) -> RoleConfig | None:
 
 
 def check_apart(name: str, config: RoleConfig | None, others: dict[str, RoleConfig | None]) -> None:
-    """Raise InvalidArgument if two roles have the same id and one of them claims it exclusively."""
+    """Raise InvalidArgument if role `name` and another role claim the same id, at least one exclusively."""
     for other_name, other in others.items():
         if config is None or other is None or other_name == name:
             continue

@@ -68,7 +68,7 @@ class ActionInfo(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class TableSchema(Numbered):
-    """A table: its key in order, and its actions' ids with their scopes ("", table_only, default_only)."""
+    """A table: its key fields in order, and its actions' scopes by id ("", table_only, default_only)."""
 
     fields: tuple[FieldInfo, ...]
     actions: Mapping[int, str]
@@ -101,7 +101,7 @@ class ArrayInfo(Numbered):
 class ProfileInfo(Numbered):
     """An action profile or selector with at most `size` members.
 
-    The weights of a group's members add up to at most `max_group_size`; 0: to at most `size`.
+    The weights of a group's members add up to at most `max_group_size` or, if it is 0, to at most `size`.
     """
 
     size: int
@@ -144,7 +144,7 @@ class Schema:
         raise KeyError(name)
 
     def by_kind(self) -> dict[str, Mapping[int, Object]]:
-        """Return all objects by the name of their kind in error messages, and by id."""
+        """Return, for each kind of object (as error messages name it), the objects by id."""
         return {
             "table": self.tables,
             "action": self.actions,
@@ -313,7 +313,7 @@ def _tables_by_name(schema: Schema) -> dict[str, str]:
 
 
 def _actions_by_name(schema: Schema) -> dict[str, str]:
-    """Describe the actions that tables may run. Other actions are ignored, as compilers differ on them."""
+    """Describe, by name, the actions that tables may run. Compilers differ on others, which are left out."""
     used = {action for table in schema.tables.values() for action in table.actions}
     return {a.name: _widths(a.params) for a in schema.actions.values() if a.id in used}
 

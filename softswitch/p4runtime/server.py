@@ -32,7 +32,7 @@ MAX_MESSAGE = 64 << 20
 """Maximum size of an accepted message in bytes: enough for a batch of half a million entries."""
 
 MAX_UNREAD = 64 << 20
-"""Maximum number of bytes that wait on a stream until its client reads them; further messages are dropped."""
+"""Maximum number of unread bytes of one stream; further messages to its client are dropped."""
 
 
 CODES: Final = {
@@ -100,15 +100,15 @@ _GRACE_S = 2.0
 """Seconds that requests in progress have to finish when the service closes."""
 
 _STATUS_BYTES = 5000
-"""Maximum number of bytes of a batch's errors: clients accept 8 KiB of metadata, and base64 adds a third."""
+"""Maximum size in bytes of a batch's errors: in base64, they must fit in the 8 KiB that clients accept."""
 
 _ERROR_BYTES = 60
-"""Number of bytes of one error of a batch, without its text."""
+"""Size in bytes of one error in a batch's status, without the error's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files for TLS, in PEM format; with `client_ca`, clients must show a certificate of this CA."""
+    """Files for TLS, in PEM format. With `client_ca`, clients must present a certificate of this CA."""
 
     certificate: Path
     key: Path
@@ -145,8 +145,8 @@ class Service:
     """A P4Runtime service for one device, listening until `close`.
 
     `address` is ``host:port`` or ``unix:path``; `port` is the port's number, or None for a Unix socket. If
-    the requested port is 0, both have the number of the port taken. Raises OSError if the address is not
-    available.
+    the requested port is 0, `address` and `port` have the number of the free port that the service took.
+    Raises OSError if the address is not available.
     """
 
     def __init__(self, device: Device, serving: Serving, others: Iterable[Any] = ()) -> None:
@@ -219,7 +219,7 @@ def _decode_stream_message(data: bytes) -> Any:
 
 
 class _Stream:
-    """One StreamChannel: responses queue here until gRPC takes them; None or an error ends the stream."""
+    """One StreamChannel. `responses` wait for gRPC to take them; a None or an error in it ends the stream."""
 
     def __init__(self) -> None:
         self.responses: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -32,7 +32,7 @@ MAX_WAITING = 4096
 
 @dataclass(slots=True)
 class Subscription:
-    """A controller's subscription to one digest, with data not yet sent and lists not yet acknowledged."""
+    """A controller's subscription to one digest, with its unsent data and its unacknowledged lists."""
 
     entry: Any
     waiting: list[Any] = field(default_factory=list)
@@ -80,7 +80,7 @@ Backend = Literal["auto", "compiled", "interpreter"]
 _DIRECTIVE = re.compile(r"^(?:.*\*/)?\s*#\s*(?!line\b|\d)(\w*)", re.MULTILINE)
 
 EntryKey = tuple[str, tuple[ir.Pattern, ...] | None, int]
-"""Table, match and priority; the match of a table's default entry is None."""
+"""(table, match, priority) of an entry; the match of a table's default entry is None."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class ProfileState:
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry; `told_us` is the time of the hit whose timeout was reported, or None."""
+    """The idle timeout of an entry. `told_us` is the time of the hit last reported as idle, or None."""
 
     entry: ir.ConstEntry
     timeout_ns: int
@@ -246,7 +246,7 @@ class Device:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the mutex for a request that may change program or entries; count the request at its end."""
+        """Hold the mutex for a request that may change program or entries; afterwards, increment `writes`."""
         with self.mutex:
             try:
                 yield
@@ -269,7 +269,7 @@ class Device:
 
     @property
     def running(self) -> Bundle | None:
-        """The bundle whose pipeline processes packets, if any."""
+        """The bundle whose pipeline processes packets; None if no program is loaded."""
         return self._running
 
     def is_live(self, bundle: Bundle) -> bool:

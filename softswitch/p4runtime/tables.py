@@ -68,9 +68,9 @@ def read(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def before(bundle: Bundle, message: Any) -> list[Any]:
-    """Return the present entry that a write names, with counter, meter and timeout, in a list.
+    """Return, in a list, the entry that a write names, as it is before the write; [] if there is none.
 
-    The list is empty if there is no such entry.
+    The entry includes its counter, meter and timeout.
     """
     table = translate.table(bundle.schema, message.table_id)
     if message.is_default_action:
@@ -91,7 +91,7 @@ def before(bundle: Bundle, message: Any) -> list[Any]:
 
 
 def encoded(bundle: Bundle, table: TableSchema | str, entry: ir.ConstEntry) -> Any:
-    """Encode an entry as it was written. Counter, meter and time since the last hit are left out."""
+    """Encode an entry as it was written, without its counter, its meter and the time since its last hit."""
     if isinstance(table, str):
         table = next(found for found in bundle.schema.tables.values() if found.name == table)
     key = (table.name, entry.patterns, entry.priority)
@@ -119,7 +119,7 @@ def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the rates of the meter of one table entry; without a config all packets are green."""
     table = _owner(bundle, message, "meter")
     if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct meter exists as long as its entry; it can be modified only")
+        raise InvalidArgument("a direct meter exists as long as its entry; the only update type is MODIFY")
     cells.refuse_counts(message)
     configured = cells.rates(message.config) if message.HasField("config") else None
     bundle.pipeline.configure_direct_meter(table.name, _target(bundle, table, message), configured)
@@ -140,7 +140,7 @@ def write_direct_counter(bundle: Bundle, kind: int, message: Any) -> None:
     """Set the counter of one table entry."""
     table = _owner(bundle, message, "counter")
     if kind != p4.Update.MODIFY:
-        raise InvalidArgument("a direct counter exists as long as its entry; it can be modified only")
+        raise InvalidArgument("a direct counter exists as long as its entry; the only update type is MODIFY")
     entry = _target(bundle, table, message)
     if message.HasField("data"):
         _check_counts(message.data)
@@ -156,7 +156,7 @@ def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
 def _read_direct(
     bundle: Bundle, request: Any, kind: str
 ) -> Iterator[tuple[TableSchema, ir.ConstEntry | None, Any]]:
-    """Yield table, entry (None: the default) and key of each direct counter or meter of a request."""
+    """Yield (table, entry or None for the default, key) of each direct counter or meter of a request."""
     wanted = request.table_entry
     if wanted.table_id == 0:
         tables = [t for t in bundle.schema.tables.values() if _direct(t, kind) is not None]
@@ -289,7 +289,7 @@ def _check_resources(table: TableSchema, message: Any) -> None:
 
 
 def _write_resources(bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, message: Any) -> None:
-    """Set an entry's parts besides its action: counter, meter, idle timeout."""
+    """Set the counter, the meter and the idle timeout of an entry from `message`."""
     if message.HasField("counter_data"):
         _set_counter(bundle, table, entry, message.counter_data)
     if message.HasField("meter_config"):
@@ -398,7 +398,7 @@ def _direct(table: TableSchema, kind: str) -> int | None:
 
 
 def _target(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry | None:
-    """Return the entry of a direct counter or meter; None: the default entry."""
+    """Return the entry that owns the direct counter or meter in `message`; None: the default entry."""
     if message.table_entry.is_default_action:
         return None
     return _existing(bundle, table, message.table_entry)

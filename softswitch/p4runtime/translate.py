@@ -1,8 +1,8 @@
 """Check P4Runtime messages and convert them to the entries and frames of pipelines, and back.
 
 A program that exchanges packets with the controller declares headers ``@controller_header("packet_in")`` and
-``("packet_out")``. On the CPU port they precede the frame; in P4Runtime their fields are metadata.
-A program without such a header exchanges bare frames.
+``("packet_out")``. On the CPU port, these headers precede the frame. In P4Runtime, their fields are metadata
+of the packet. A program without such a header exchanges frames without metadata.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def priority(table: TableSchema, value: int) -> int:
 
 
 def called(schema: Schema, table: TableSchema, action: Any) -> ir.Invocation:
-    """Decode the ``TableAction`` of an entry of `table`, or return the cached result of the same bytes."""
+    """Decode the ``TableAction`` of an entry of `table`; results are cached by the action's bytes."""
     data = action.SerializeToString()
     found = table.decoded.get(data)
     if found is None:

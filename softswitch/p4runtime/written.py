@@ -1,6 +1,6 @@
-"""Report controllers' writes to listeners, and carry them over to the next program.
+"""Report controllers' writes to listeners, and carry written entries and cells over to a new program.
 
-Writes are carried over by the pipeline config action RECONCILE_AND_COMMIT.
+The pipeline config action RECONCILE_AND_COMMIT carries them over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS: Mapping[int, Literal["INSERT", "MODIFY", "DELETE"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A record of a written table entry or, for kind LOAD, of a loaded program, which starts without entries.
+    """A record of a written table entry or, with `kind` LOAD, of a program, which starts without entries.
 
     `match` has the values of the key's exact fields by name, and `params` the values of the action's
     parameters by name. For a deletion, these are the deleted entry's values. `client` is gRPC's name of the
@@ -44,7 +44,7 @@ Journal = Callable[[Written], None]
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return a record for each update, None if it writes no table entry; call this before the updates."""
+    """Return a record of each update (None if it writes no table entry). Call this before the updates."""
     return [_written(bundle, update, client) for update in updates]
 
 

@@ -202,7 +202,7 @@ class Plane(Protocol):
         """Define a multicast group."""
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
-        """Define a clone session; None removes it. Copies have at most `truncate` bytes (0: no limit)."""
+        """Define a clone session; None removes it. Clones are cut to `truncate` bytes (0: uncut)."""
 
 
 class EmbeddedPlane:
@@ -317,7 +317,7 @@ class Control:
         return self._tell(line, lambda: self._plane.read_direct_counter(owner, entry))
 
     def _tell(self, line: int, act: Callable[[], _Result]) -> _Result:
-        """Return the result of `act`; convert its PipelineError to a ScriptError at `line`."""
+        """Call `act` and return its result; convert a PipelineError to a ScriptError at `line`."""
         try:
             return act()
         except PipelineError as error:

@@ -64,7 +64,7 @@ class ScriptReport:
 
 
 class Target(Protocol):
-    """A switch for running a script: packets in and out at its ports, and its control plane."""
+    """A switch that a script can run on: it takes and gives packets at its ports, and has a control plane."""
 
     @property
     def control(self) -> Control:
@@ -74,7 +74,7 @@ class Target(Protocol):
         """Deliver a packet, and process all events that result."""
 
     def left(self) -> Mapping[int, Sequence[bytes]]:
-        """Return all packets that have left so far, by port; ports without packets may be missing."""
+        """Return, by port, all packets that have left so far; ports without packets may be missing."""
 
 
 def run_script(
@@ -204,7 +204,7 @@ class _ScriptRun:
 
 
 def compare(expect: Expect, frame: bytes) -> str | None:
-    """Return a packet's difference from the expectation, or None."""
+    """Return, as text, how a packet differs from the expectation; None if it does not differ."""
     wanted, got = expect.digits or "", frame.hex().upper()
     where = f"port {expect.port}: got {_show(frame)}"
     if len(got) < len(wanted):

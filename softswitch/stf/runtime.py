@@ -41,13 +41,13 @@ SHOWS = re.compile(
 )
 """Commands that only show information: they do nothing here."""
 _FIRST = 1 << 24
-"""Largest priority number of BMv2's own interface, in which the smallest number wins."""
+"""Largest priority number that BMv2's own interface allows; there, the smallest number wins."""
 _MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 
 _Setting = Callable[[Control, Plane], object]
 """Applies one entry of a file to a switch."""
 _Read = Iterator[tuple[str, Callable[[], _Setting]]]
-"""For each entry, its position in the file, and a function that parses it."""
+"""For each entry of a file: its position in the file, and a function that parses the entry."""
 _LINE = 0
 """Line number for the script's classes: unused, as errors of this module name the position in the file."""
 
@@ -61,7 +61,7 @@ class RuntimeFileError(Exception):
 def configure(path: Path, program: ir.Program, plane: Plane) -> None:
     """Apply a file with table entries to a switch.
 
-    Raises RuntimeFileError, OSError; the entries before an invalid one stay.
+    Raises RuntimeFileError or OSError. Entries in front of an invalid entry stay applied.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     settings = (_json if path.suffix == ".json" else _commands)(path, text, program)
@@ -140,7 +140,10 @@ def _operand(key: ir.Key, text: str) -> ScriptOperand | None:
 
 
 def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
-    """Return the operand for a value and its mask (None: any value) or for both ends of a range."""
+    """Return the operand for a range with the ends `first` and `second`, or for a value and its mask.
+
+    Return None for a mask of 0: the key matches any value.
+    """
     if key.match == "range":
         return ScriptOperand(first, 0, 0, high=second)
     return ScriptOperand(first & second, second, 1) if second else None
@@ -149,7 +152,7 @@ def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
 def _given(
     program: ir.Program, table: str, action: str, values: Sequence[object]
 ) -> tuple[tuple[str, int], ...]:
-    """Return the (name, value) pairs of an action's parameters from the values in their order."""
+    """Return the (name, value) pairs of an action's parameters; `values` are in the parameters' order."""
     own = {ir.plain_name(ref.action): ref.action for ref in program.tables[table].actions}
     described = program.actions[own[find("action", action, own, _LINE)]]
     if len(values) != len(described.params):

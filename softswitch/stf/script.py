@@ -38,10 +38,10 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScriptOperand:
-    """A value to match, written with `digits` bits; `mask` has a 1 for each bit that is given, a 0 for ``*``.
+    """A value to match, written with `digits` bits. `mask` has a 1 for each given bit and a 0 for each ``*``.
 
-    A decimal number is exact, and its `digits` are 0. `prefix` is the length of a prefix. With `high`, the
-    operand is the range from `value` to `high`.
+    A decimal number has no ``*``, and its `digits` is 0. `prefix` is the prefix length in bits, if given.
+    With `high`, the operand is the range from `value` to `high`, both included.
     """
 
     value: int
@@ -136,7 +136,7 @@ class CheckCounter(AtLine):
 
 @dataclass(frozen=True, slots=True)
 class ScriptCommand(AtLine):
-    """A command of BMv2's control program, with an object's `name` if it takes one, numbers and rates."""
+    """A command of BMv2's control program; `name` is the object it concerns, "" if it concerns none."""
 
     command: str
     name: str

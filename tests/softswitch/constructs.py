@@ -478,7 +478,7 @@ EXTERNS: Mapping[str, Sequence[Case]] = {
             declarations="extern void mine(in bit<8> x);",
         ),
         no(
-            "extern function … of … parameters: v1model's has others",
+            "extern function … of … parameters: v1model declares it differently",
             "hash(hdr.h.a);",
             declarations="extern void hash(in bit<8> x);",
         ),

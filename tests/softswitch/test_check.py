@@ -204,7 +204,7 @@ STRICTER = [  # what p4c refuses, too
     ),
     (
         {"declarations": "control K(in bit<8> v)(in bit<8> @@w) { apply { } }"},
-        "constructor parameter 'w' is 'in'",
+        "constructor parameter 'w' has the direction 'in'",
     ),
     (
         {"declarations": "parser K(packet_in p, out headers_t h) { state start { transition @@nowhere; } }"},

@@ -110,7 +110,8 @@ def test_nobody_else_can_hold_up_a_build(cache: Path) -> None:
         ("kill -9 $$", "was ended by signal 9: it printed no message: was there too little memory?\n"),
         (
             "echo \"cc1: error: bad value 'native' for '-march=' switch\" >&2; exit 1",
-            "for '-march=' switch: it does not know this processor; set CC to a newer GCC or Clang\n",
+            "for '-march=' switch: the compiler does not know this processor;"
+            " set CC to a newer GCC or Clang\n",
         ),
     ],
 )

@@ -312,9 +312,9 @@ class DeclarationParser(StatementParser):
         for param in params:
             if param.direction:
                 raise CompileError(
-                    f"constructor parameter {param.name!r} is {param.direction!r}",
+                    f"constructor parameter {param.name!r} has the direction {param.direction!r}",
                     param.pos,
-                    "no direction: its value is known at compile time",
+                    "no direction: a constructor parameter is known at compile time",
                 )
         return params
 

@@ -1,8 +1,8 @@
 """Split text into tokens, each with its position in the file that the line markers name.
 
-Line markers are ``#line 7 "file"`` and ``# 7 "file"``: the next line is line 7 of that file. Markers
-that this compiler's preprocessor writes may have a column as well, ``#line 7 "file" 12``: then everything up
-to the next marker is at that line and column (for the expansion of a macro).
+A line marker is ``#line 7 "file"`` or ``# 7 "file"``: the line after the marker is line 7 of ``file``. A
+marker of this compiler's preprocessor may also state a column, as in ``#line 7 "file" 12``. Then all tokens
+up to the next marker have the position line 7, column 12: they are the expansion of a macro at that position.
 """
 
 from __future__ import annotations

@@ -479,7 +479,7 @@ class ExpressionParser(Cursor):
         for element in elements:
             if named and element.name is None:
                 raise CompileError(
-                    "this value has no name, but others in the list have", element.pos, "name = value"
+                    "this value has no name, but other values in the list have", element.pos, "name = value"
                 )
             if ast.is_word(element.value, "_"):
                 raise CompileError("'_' is not a value", element.value.pos, "an expression")

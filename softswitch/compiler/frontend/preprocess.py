@@ -28,7 +28,7 @@ _MAX_INCLUDE_DEPTH = 64
 _MAX_BLANK_LINES = 8
 _NEEDS_ARGUMENT = frozenset(["define", "undef", "include", "if", "elif", "ifdef", "ifndef"])
 _MARKERS = frozenset(["line", "pragma", "warning"])
-"""Directives that are accepted but not executed; line markers such as ``# 7`` are treated alike."""
+"""Directives that are accepted but not executed; line markers such as ``# 7`` are treated the same way."""
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:(line)[ \t]+)?([0-9]+)(?:[ \t]+"([^"]*)")?(?:[ \t]+([0-9]+))?')
 
 
@@ -41,13 +41,15 @@ def preprocess(
     preprocessed: bool = False,
     read: Callable[[Path], str] = read_source,
 ) -> str:
-    """Return `text`, the content of the file `name`, with its includes and without macros.
+    """Return `text`, the content of the file `name`, with includes inserted and macros expanded.
 
-    Included files are searched in `include_dirs`, then among the standard includes; a file in quotes is
-    first searched in the folder of the file that includes it. The result needs no other file
-    and gives the same tokens at the same positions when preprocessed again. For a text from a user who must
-    not read this machine's files, set `preprocessed`: then directives are errors. `read` is called with
-    each possible path of an included file, in turn, and raises OSError for a missing file.
+    Included files are searched in `include_dirs`, then among the standard includes; a file in quotes is first
+    searched in the folder of the file that includes it. The result needs no other file. Preprocessing the
+    result again gives the same tokens at the same positions.
+
+    Set `preprocessed` for a text from a user who must not read this machine's files: then all directives
+    except line markers are errors. `read` is called with each possible path of an included file, in turn,
+    until one call returns the file's text; it raises OSError for a missing file.
 
     Raises CompileError, at the directive, for a missing file, a malformed directive and ``#error``.
     """
@@ -99,9 +101,9 @@ class _Source:
         return source
 
     def position(self, line: int, column: int) -> tuple[Position, bool]:
-        """Return the source position of a place in this file, as its line markers state it.
+        """Return the source position of the place (`line`, `column`) of this file, as line markers state it.
 
-        The second result is True if a marker also states the column, and False if `column` is kept.
+        The second result is True if the position's column comes from a marker, False if it is `column`.
         """
         at = bisect.bisect_left(self.marked, line) - 1
         if at < 0:

@@ -9,7 +9,7 @@ _PREFIX = "crc:"
 
 @dataclass(frozen=True, slots=True)
 class Crc:
-    """A CRC of `width` bits, 8 to 64; `polynomial` without its highest term, bits in normal order."""
+    """A CRC of `width` bits, 8 to 64. `polynomial` omits the highest term; its bits are not reflected."""
 
     width: int
     polynomial: int

@@ -53,9 +53,9 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct type; if `union` is True, a header union, or the stacks for the members of a stack of unions.
+    """A struct type or, if `union` is True, a header union, of which at most one header is valid.
 
-    At most one header of a union is valid.
+    A stack of unions is stored as a struct of stacks, one for each member; its `union` is True, too.
     """
 
     name: str

@@ -140,9 +140,9 @@ class ConstEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DirectCell:
-    """A scalar stored with each entry of a table; `place` holds it while the entry's action runs.
+    """A scalar stored with each entry of a table. `place` holds the scalar while the entry's action runs.
 
-    Default actions see the initial value, and their changes to it are lost.
+    A default action reads the value `initial`, and its changes to the scalar are lost.
     """
 
     place: Expr
@@ -334,7 +334,7 @@ class Program:
 
     @property
     def blocks(self) -> Mapping[str, tuple[Stmt, ...]]:
-        """The blocks other than parsers, as statements, by name."""
+        """The statements of each block that is not a parser, by the block's name."""
         return {name: getattr(self, name) for name in BLOCKS}
 
     @property

@@ -176,7 +176,7 @@ def with_parts(
     state: Callable[[ParserState], ParserState],
     keys: Callable[[Table], tuple[Key, ...]],
 ) -> Program:
-    """Return a program with `body` applied to statement lists, `state` to states, `keys` to tables."""
+    """Return a program with statement lists mapped by `body`, parser states by `state`, keys by `keys`."""
     blocks: dict[str, Any] = {name: body(block) for name, block in program.blocks.items()}
     return replace(
         program,
@@ -279,8 +279,9 @@ def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
 def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str]:
     """Return the scalar variables that `body` may read before it has assigned them.
 
-    `assigned` holds the variables assigned before; variables that `body` assigns on every path are added.
-    Conservative: after a statement that may leave `body`, only variables assigned before it are counted.
+    `assigned` holds the variables that are assigned before `body`. This function adds those that `body` is
+    known to assign on every path: by a statement of `body` itself, in both branches of an `ir.If`, or in an
+    `ir.Inlined` that contains no `ir.Return`.
     """
     exposed: set[str] = set()
     for statement in body:

@@ -443,7 +443,7 @@ def _constructed(
 
 
 def _bodiless(body: Body, param: ast.ParamDecl, type_: t.BlockType) -> Instance:
-    """Return an instance of a control of which only the type is known: its body is empty."""
+    """Return an instance, with an empty body, of a control that is known only by its type `type_`."""
     symbol = body.unit.globals.find(type_.name)
     if not isinstance(symbol, Signature) or not isinstance(symbol.decl, ast.ControlTypeDecl):
         raise Unsupported(f"a {type_.kind} as a constructor parameter of an unused block", param.pos)

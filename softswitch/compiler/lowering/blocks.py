@@ -355,7 +355,7 @@ def apply_instance(body: Body, instance: Instance, expr: ast.CallExpr) -> None:
                 raise Unsupported(
                     f"parameter {formal.name!r} differs between applications of {instance.name!r}",
                     expr.pos,
-                    "the same argument in all of them",
+                    "the same argument in all applications",
                 )
             name = body.unit.variable(f"{instance.name}.{formal.name}", lowered)
             instance.variables[formal.name] = ir.Var(lowered, name, pos=formal.pos)
@@ -385,7 +385,7 @@ def _check_repetition(body: Body, instance: Instance, passed: PassedValues, expr
             raise Unsupported(
                 f"parameter {name!r} differs between applications of {instance.name!r}",
                 expr.pos,
-                "the same argument in all of them",
+                "the same argument in all applications",
             )
     if instance.exits and (passed.copy_outs or body.copy_outs):
         raise Unsupported(

@@ -349,7 +349,10 @@ def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
 
 
 def steady(body: Body, value: Run, pos: ir.Position) -> Run:
-    """Return an l-value with its run-time indices saved in variables: later changes do not affect it."""
+    """Return the l-value `value` with its run-time indices saved in variables.
+
+    Later changes of the indices do not change which element the result denotes.
+    """
     return Run(value.type, _steady(body, value.expr, pos), value.writable, value.why)
 
 

@@ -147,7 +147,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
-    """Return name, type and match kind of each component of a value set; without ``@match``, it is exact."""
+    """Return (name, type, match kind) of each component of a value set; without ``@match``, kind is exact."""
     shape = t.base(element)
     if isinstance(shape, t.StructType):
         found = []
@@ -414,9 +414,10 @@ def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
 
 
 def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> list[int]:
-    """Return the entries' priorities, of which the largest wins. Raises CompileError.
+    """Return the entries' priorities; the largest wins. Raises CompileError.
 
-    They come from ``@priority``, from ``priority =`` or, without these, from the order: the first entry wins.
+    Priorities come from ``@priority``, from ``priority =`` or, without both, from the entries' order: then
+    the first entry wins.
     """
     if any(_annotated(entry) is not None for entry in entries):
         return _annotated_priorities(entries)
@@ -449,7 +450,10 @@ def _annotated(entry: ast.EntryDecl) -> int | None:
 
 
 def _annotated_priorities(entries: Sequence[ast.EntryDecl]) -> list[int]:
-    """Return priorities from ``@priority``; an entry without it has its position, from 1, as its number."""
+    """Return priorities from ``@priority``, of which the smallest wins.
+
+    An entry without the annotation counts as ``@priority`` with its position among the entries, from 1.
+    """
     ranks = []
     for number, entry in enumerate(entries, start=1):
         given = _annotated(entry)

@@ -405,6 +405,6 @@ def _check_method(
 
 
 def _alike(wanted: Sequence[Formal], found: Sequence[Formal], params: Sequence[ast.ParamDecl]) -> bool:
-    """Return True if the parameters `found` are as required; optional ones at the end may be left out."""
+    """Return True if the parameters `found` equal `wanted`, except that optional last ones may be missing."""
     both = [(each.direction, each.type) for each in wanted], [(each.direction, each.type) for each in found]
     return all(map(is_optional, params[len(found) :])) and both[0][: len(found)] == both[1]

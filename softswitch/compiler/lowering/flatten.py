@@ -56,7 +56,7 @@ def _state(state: ir.ParserState) -> ir.ParserState:
 
 
 def _is_virtual(expr: ir.Expr) -> bool:
-    """Return True for a struct or union without storage of its own: its members are stored apart."""
+    """Return True for a struct or union without storage of its own: each member has separate storage."""
     match expr:
         case ir.Member(ir.Struct(), base):
             return isinstance(base.type, ir.Header)

@@ -255,7 +255,9 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.CallExpr
         return body.unit.architecture.call_function(body, prototype, expr, name)
     stages, counts, lower = _FUNCTIONS[name]
     if len(prototype.params) not in counts:
-        message = f"extern function {name!r} of {len(prototype.params)} parameters: v1model's has others"
+        message = (
+            f"extern function {name!r} of {len(prototype.params)} parameters: v1model declares it differently"
+        )
         body.unit.refuse(Unsupported(message, expr.pos, f"{' or '.join(map(str, counts))} parameters"))
         return foreign_call(body, prototype, expr, name, {})
     if stages and body.stage not in stages:

@@ -386,7 +386,10 @@ def _constant_label(body: Body, subject: Run, label: ast.Expr) -> ir.Const | Non
 def _cases(
     body: Body, statement: ast.SwitchStatement, labels: dict[int, ir.Const | None]
 ) -> tuple[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]], ...]:
-    """Return the cases for the IR; each has its own labels and those that fall through to it."""
+    """Return the cases for the IR, as (labels, body).
+
+    The labels of a case include the labels of all cases that fall through to it.
+    """
     cases: list[tuple[tuple[ir.Const, ...], tuple[ir.Stmt, ...]]] = []
     seen: dict[int, ir.Position] = {}
     constants: list[ir.Const] = []

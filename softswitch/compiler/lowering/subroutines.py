@@ -1,9 +1,9 @@
 """Lower actions and functions.
 
 An action whose parameters all come from the control plane becomes one `ir.Action`, which tables and direct
-calls share; a direct call assigns its parameters and runs it. Any other action is lowered again at each call,
-with its arguments passed as in `passing`; for a table that binds its directional parameters, it becomes an
-`ir.Action` of its own.
+calls share; a direct call assigns the action's parameters and runs the action. Any other action is lowered
+again at each call, with arguments passed as in `passing`. For each table that binds directional parameters of
+such an action, the action becomes a separate `ir.Action`.
 
 Functions are lowered in place at each call, since P4 has no recursion.
 """
@@ -119,7 +119,7 @@ def _made(action: DeclaredAction, name: str, params: tuple[ir.Param, ...], body:
 
 
 def register(unit: Unit, lowered: ir.Action, action: DeclaredAction) -> None:
-    """Add an action to the program. Raises CompileError if another has its name."""
+    """Add an action to the program. Raises CompileError if another action has the same name."""
     other = unit.actions.setdefault(lowered.name, lowered)
     if other is not lowered:
         raise CompileError(
@@ -190,8 +190,8 @@ def bound_action(
 ) -> ir.Action:
     """Return an action of the IR that runs `action` with its directional parameters bound to `args`.
 
-    The first one made for `action` has its name; for other arguments (`texts` are their source texts), a
-    number is appended to the name.
+    The first IR action made for `action` has the name of `action`. IR actions for other arguments have a
+    number appended to this name. `texts` are the source texts of `args`.
     """
     unit = table_body.unit
     for bound_texts, name in action.specialised:

@@ -30,7 +30,7 @@ from softswitch.compiler.lowering.values import Local, Object, Run, Scope, Value
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
 _EXACT_TOO = {"atcam_partition_index": "exact"}
-"""Match kinds of Tofino that only select a kind of memory, each with the match kind that it is treated as."""
+"""Tofino's match kinds that only select a kind of memory, and the standard match kind that replaces each."""
 MAX_MEMBERS = 1 << 20
 """Maximum number of members in all groups of one table."""
 DEFAULT_SIZE = 1024
@@ -255,7 +255,10 @@ def _is_true(body: Body, expr: ast.Expr) -> bool:
 
 
 def _in_place(body: Body, prop: ast.Property, table: str, expected: str) -> Object:
-    """Return the object that a property constructs; as in p4c, @name or the table gives its name."""
+    """Return the object that the table property `prop` constructs.
+
+    As in p4c, the object's name comes from ``@name`` or, without it, begins with the name of `table`.
+    """
     named = any(annotation.name == "name" for annotation in prop.annotations)
     return make_in_place(body, prop, "" if named else table, expected)
 

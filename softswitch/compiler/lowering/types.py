@@ -90,7 +90,7 @@ class DistinctType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldsType:
-    """A type with fields; `generic` and `args` are set if it is a specialisation of a generic type."""
+    """A type with fields; for a specialised generic type, `generic` is that type and `args` the arguments."""
 
     name: str
     generic: object = field(default=None, kw_only=True)
@@ -99,7 +99,7 @@ class FieldsType:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderType(FieldsType):
-    """A header; `ir` is the same type in the IR."""
+    """A header type; `ir` is the IR's node for it."""
 
     fields: Mapping[str, Type]
     ir: ir.Header
@@ -107,7 +107,10 @@ class HeaderType(FieldsType):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructType(FieldsType):
-    """A struct; `lists` has the ``@field_list`` numbers by field name, `matches` has the ``@match`` kinds."""
+    """A struct type.
+
+    By field name, `lists` has the numbers of ``@field_list`` and `matches` the match kind of ``@match``.
+    """
 
     fields: Mapping[str, Type]
     ir: ir.Struct
@@ -122,7 +125,7 @@ class StructType(FieldsType):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionType(FieldsType):
-    """A header union; in the IR a struct of its headers (`flatten` keeps all but one invalid)."""
+    """A header union; in the IR, a struct of the union's headers (`flatten` keeps at most one valid)."""
 
     fields: Mapping[str, HeaderType]
     ir: ir.Struct
@@ -146,7 +149,7 @@ class ExternType:
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """The type of a constructor parameter that takes a parser, control or package, as `kind` says."""
+    """The type of a constructor parameter that takes a block; `kind` is parser, control or package."""
 
     kind: str
     name: str

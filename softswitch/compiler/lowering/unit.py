@@ -375,7 +375,7 @@ class DeclaredTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueSet:
-    """A value set: the name of the table of its members, and that table's keys, which are variables."""
+    """A value set: its members are entries of the table `name`, whose `keys` are variables."""
 
     name: str
     keys: tuple[ir.Key, ...]
@@ -412,7 +412,7 @@ def walk(node: object) -> Iterator[object]:
 
 
 def source_text(expr: ast.Expr) -> str | None:
-    """Return the P4Info name of a key that is a path, slice, mask or ``isValid()``; None for others."""
+    """Return the P4Info name of a key that is a path, slice, mask or ``isValid()``; None for other keys."""
     match expr:
         case ast.Name(name):
             return name
@@ -477,7 +477,7 @@ def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.An
 
 
 def spelling(expr: object) -> str:
-    """Return a text of a node without positions: it is equal for nodes that differ only in positions."""
+    """Return a node as text without source positions: nodes that differ only in these have equal texts."""
     match expr:
         case ir.Position():
             return ""

@@ -47,8 +47,8 @@ class Run:
 class GroupValue:
     """A struct, header or tuple that is given as a list of its parts.
 
-    Its type is a `Tuple` or `RecordType` until a context determines the type; `rest` is True if the list
-    ended in ``...``. `places` are the parts' positions in the source, or () if they are not in the source.
+    `type` is a `Tuple` or `RecordType` until a context determines the type. `rest` is True if the list ends
+    in ``...``. `places` are the parts' positions in the source, or () if they are not in the source.
     """
 
     type: t.Type
@@ -64,7 +64,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """``{#}``, or the default value of a header; the type is None until a context determines it."""
+    """``{#}``, or the default value of a header. `type` is None until a context determines the type."""
 
     type: t.HeaderType | None
 
@@ -222,7 +222,7 @@ def parts_of(value: Value, pos: ir.Position) -> tuple[Value, ...]:
 
 
 def stored_parts(value: Run, pos: ir.Position) -> tuple[Run, ...]:
-    """Return the elements or fields of a stored value; they are l-values if the value is one."""
+    """Return the elements or fields of a stored value; they are l-values if `value` is an l-value."""
     shape = t.base(value.type)
     if isinstance(shape, t.StackType):
         element = shape.element
@@ -316,7 +316,7 @@ class Broken(ir.SourceNode):
 
 
 class AlreadySaid(CompileError):
-    """The error for a use of a `Broken` name; it is not reported, as the declaration's error is."""
+    """The error for a use of a `Broken` name. It is not reported, as the declaration's error is."""
 
 
 Symbol = (
@@ -418,7 +418,7 @@ class Scope:
 
 
 def unknown(what: str, name: str, candidates: Iterable[str], pos: ir.Position) -> CompileError:
-    """Return the error for an unknown `name`; `what` is its kind. It lists similar names of `candidates`."""
+    """Return the error for an unknown `name` of kind `what`. It lists similar names of `candidates`."""
     choices = list(dict.fromkeys(candidates))
     near = difflib.get_close_matches(name, choices, n=3)
     if near:
@@ -444,7 +444,7 @@ class Formal(ir.SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class PassedValues:
-    """The values of parameters inside a callee, and the assignments that must follow its body."""
+    """The values of parameters inside a callee, and the copy-out assignments to emit after its body."""
 
     values: Mapping[str, Value]
     copy_outs: tuple[ir.Assign, ...]

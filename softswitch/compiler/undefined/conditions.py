@@ -15,7 +15,7 @@ _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]:
-    """Return the states of the packets of `state` for which `condition` is `holds`; [] if there are none.
+    """Return the states of the packets of `state` whose `condition` is `holds`; [] if there are none.
 
     `state` may be changed: do not use it afterwards.
     """
@@ -51,7 +51,7 @@ def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]
 
 
 def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
-    """Record that ``expr op other`` holds for some value of `other`; return False if it cannot hold."""
+    """Record that ``expr op x`` holds for some x within `other`; return False if it holds for no such x."""
     value = state.value(expr)
     limited: Bounds | None = value
     match op:
@@ -130,9 +130,10 @@ def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
 def not_matching(
     state: PathState, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
 ) -> list[PathState]:
-    """Return the states in which at least one pattern does not match; [] if all are certain to match.
+    """Return the states in which at least one pattern does not match; [] if all patterns certainly match.
 
-    With `split`, there is one state for each pattern that may be the first mismatch, else one state in all.
+    With `split`, return one state for each pattern that may be the first mismatch. Without `split`, return a
+    single state.
     `state` may be changed: do not use it afterwards.
     """
     doubtful = [
@@ -194,7 +195,7 @@ class Finding:
 
 
 class Reader:
-    """A collector of undefined reads on all paths; equal findings are kept once, in `found`."""
+    """A collector of undefined reads on all paths; `found` holds the findings without duplicates."""
 
     def __init__(self) -> None:
         self.found: dict[Finding, None] = {}

@@ -1,9 +1,9 @@
 """Find where a program depends on P4's undefined behaviour, by exploring all its paths.
 
-Each path has a `PathState`; conditions, tables and parser states split it, and constant entries are looked
-up as far as the keys are known. The findings are an upper bound: paths that no packet takes may be explored,
-but no path that a packet can take is omitted. If there are more than `MOST_STATES` paths at one point, paths
-with the same valid headers are merged.
+Each path has a `PathState`. Conditions, tables and parser states split a path into several. Constant entries
+that cannot match the known key values are skipped. The findings are an upper bound: paths that no packet
+takes may be explored, but no path that a packet can take is omitted. If there are more than `MOST_STATES`
+paths at one point, paths with the same valid headers are merged.
 
 Settings of the control plane (entries, default actions) are assumed to be correct for the program: an index
 that depends only on them is in range. Values from packets, registers and port numbers may be anything.
@@ -217,7 +217,7 @@ def _may_fail(e: Exploration, expr: ir.Expr, state: PathState, leaves: Leaves) -
 
 
 def _verify(e: Exploration, s: ir.Verify, states: list[PathState], leaves: Leaves) -> list[PathState]:
-    """Return the paths on which the condition of ``verify`` holds; the others are added to `leaves`."""
+    """Return the paths on which the condition of ``verify`` holds; add the other paths to `leaves`."""
     after = []
     for state in states:
         e.reader.reads(s.condition, state)
@@ -251,7 +251,10 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 
 
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
-    """Apply an extract to the state of one path; return False if the stack is full: then it always fails."""
+    """Apply an extract to the state of one path.
+
+    Return False if the target stack is full, so that the extract fails for all packets of this path.
+    """
     if size is not None:
         e.reader.reads(size, state)
     leaves.stopped.append(state.copy())
@@ -281,13 +284,13 @@ def _is_full(stack: ir.Expr, state: PathState) -> bool:
 
 
 MOST_ROUNDS = 20
-"""Maximum number of rounds of a loop to explore; after them, all values are taken as unknown."""
+"""Maximum number of rounds of a loop to explore. After these rounds, all values count as unknown."""
 
 
 def _body(
     e: Exploration, body: Iterable[ir.Stmt], states: list[PathState], leaves: Leaves
 ) -> list[PathState]:
-    """Return the paths that reach the end of a body; paths that leave it earlier are added to `leaves`."""
+    """Return the paths that reach the end of a body; add paths that leave the body earlier to `leaves`."""
     for statement in body:
         if not states:
             break
@@ -460,7 +463,7 @@ def clear_metadata(program: ir.Program, state: PathState) -> None:
 
 
 def _anything_like(value: Bounds) -> Bounds:
-    """Return bounds for later values of a metadata field: anything from its smallest known value upwards."""
+    """Return bounds for the later values of a metadata field: from the lower bound of `value` to 2**64."""
     return Bounds(value.low, 1 << 64)
 
 

@@ -128,7 +128,7 @@ class _Settler:
         return with_operands(expr, changed)
 
     def _target(self, expr: ir.Expr) -> ir.Expr:
-        """Return a place that is written, with undefined values in its indices replaced."""
+        """Return `expr`, the target of an assignment, with undefined values in its indices replaced."""
         if not self._guards:
             return expr
         if isinstance(expr, ir.Slice):
@@ -243,7 +243,7 @@ def _is_computed(type_: ir.Type) -> TypeGuard[ir.Scalar]:
 
 
 def _below(index: ir.Expr, size: int) -> ir.Expr | None:
-    """Return the condition that an index is in range; None if it always is."""
+    """Return the condition ``index < size``; None if no value of the index's type exceeds the range."""
     assert isinstance(index.type, ir.Bits)
     type_ = ir.Bits(index.type.width)
     if 1 << type_.width <= size:
@@ -253,9 +253,9 @@ def _below(index: ir.Expr, size: int) -> ir.Expr | None:
 
 
 def _written(function: str, count: int) -> str:
-    """Return, as text, the index of the argument that a call of `function` with `count` arguments writes.
+    """Return the number (from 0, as text) of the argument that a call of the extern `function` writes.
 
-    Return "" if the call writes none.
+    `count` is the number of arguments of the call. Return "" if the call writes no argument.
     """
     if function in _TARGETS:
         return "0"

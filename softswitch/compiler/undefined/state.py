@@ -65,12 +65,12 @@ def anything(type_: ir.Type, *, trusted: bool = False) -> Bounds:
 
 
 def constant(value: int) -> Bounds:
-    """Return bounds that contain only `value`, trusted: packets cannot influence it."""
+    """Return bounds that contain only `value`. They are trusted: packets cannot influence the value."""
     return Bounds(value, value, True)
 
 
 def fitted(type_: ir.Type, low: int, high: int, *, trusted: bool) -> Bounds:
-    """Return the bounds `low` to `high` of a result or, if it may wrap around, all values of the type."""
+    """Return the bounds `low` to `high`; if the type cannot hold them all, the bounds of all its values."""
     full = anything(type_, trusted=trusted)
     return Bounds(low, high, trusted) if full.low <= low and high <= full.high else full
 
@@ -208,7 +208,7 @@ class PathState:
         return unknown if parent is None else self.values.get(parent + _NEXT, unknown)
 
     def set_following(self, stack: ir.Expr, index: int | None) -> None:
-        """Set the index of the stack's next element; None: unknown."""
+        """Set the next index of a stack to `index`; None: unknown."""
         parent = self.place(stack)
         if parent is not None:
             self._set(parent + _NEXT, None if index is None else constant(index))
@@ -275,7 +275,7 @@ class PathState:
             self.values[place] = value
 
     def assign(self, target: ir.Expr, value: Bounds | None) -> None:
-        """Record the value that a scalar gets (None: unknown); it is no longer undefined."""
+        """Record that the scalar `target` gets `value` (None: unknown) and is no longer undefined."""
         if isinstance(target, ir.Slice):
             place = self.place(target.base)
             if place is not None:
@@ -287,7 +287,7 @@ class PathState:
             self.unset.pop(place, None)
 
     def unset_at(self, expr: ir.Expr) -> ir.Position | None:
-        """Return the position that made a scalar undefined; None if it is defined."""
+        """Return the source position that made the scalar `expr` undefined; None if the scalar is defined."""
         place = self.place(expr)
         return None if place is None else self.unset.get(place)
 
@@ -314,7 +314,7 @@ class PathState:
             self.drop(header.base)
 
     def forget_fields(self, header: ir.Expr, pos: ir.Position | None) -> None:
-        """Remove all facts about a header's fields; unless `pos` is None, record that they are undefined."""
+        """Remove all facts about a header's fields; with `pos`, record that `pos` made them undefined."""
         place = self.place(header)
         assert isinstance(header.type, ir.Header)
         if place is None:
@@ -459,13 +459,13 @@ class Leaves:
 
 
 class PathSet:
-    """The limit on the number of paths; `steps` counts the statements applied so far, on all paths."""
+    """Limits the number of paths by merging; `steps` counts the statements applied so far on all paths."""
 
     def __init__(self) -> None:
         self.steps = 0
 
     def few(self, states: list[PathState], most: int = MOST_STATES) -> list[PathState]:
-        """Return the distinct states; if there are more than `most`, merge those with equal valid headers."""
+        """Return the distinct states; if they exceed `most`, merge states that have equal valid headers."""
         if len(states) < 2:
             return states
         different = {state.key(): state for state in states}
@@ -481,7 +481,7 @@ class PathSet:
 
 
 def fresh(seen: Seen, state: PathState) -> bool:
-    """Add a state to the seen states; return False if it was among them already."""
+    """Add `state` to `seen`; return False if `seen` contains it already."""
     key = state.key()
     if key in seen:
         return False

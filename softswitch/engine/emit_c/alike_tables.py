@@ -1,8 +1,9 @@
 """Make one decision for consecutive tables that always decide alike, so that their actions can be a loop.
 
-A chip has a table for each register, so a program for a chip spells out lane by lane not only the operation
-on a lane but also its condition. Tables with constant entries and the same keys and patterns decide alike if
-none of their actions changes a key; then one decision, followed by the actions in order, is equivalent.
+A chip has a table for each register. So a program for a chip states, separately for each lane, the operation
+on the lane and the condition of the operation. Tables with constant entries and the same keys and patterns
+decide alike if none of their actions changes a key. One decision, followed by the tables' actions in order,
+is equivalent to such tables.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class _Joiner:
                 return s
 
     def _decision(self, s: ir.Stmt) -> Hashable:
-        """Return the keys and patterns of a table's application, None if it cannot be joined."""
+        """Return the keys and patterns of the table that `s` applies; None if `s` cannot be joined."""
         if not isinstance(s, ir.Apply) or s.hit is not None or s.action is not None:
             return None
         table = self._program.tables[s.table]

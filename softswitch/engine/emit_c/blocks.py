@@ -143,7 +143,7 @@ def open_body(
 
 
 def emit_actions(unit: Translation, locals_: Locals, out: Writer) -> None:
-    """Write one function per action; those that may exit the block return true if they did."""
+    """Write one C function per action. A function whose action may exit the block returns 1 after an exit."""
     for name in unit.program.actions:
         result = "int" if name in unit.leaving_actions else "void"
         out.line(f"static {result} action_{unit.action_names[name]}({PARAMETERS});")
@@ -388,7 +388,7 @@ def _verify(body: BodyWriter, statement: ir.Verify) -> None:
 
 
 def emit_deparser(unit: Translation, locals_: Locals, deparser: str, out: Writer) -> None:
-    """Write ``run_DEPARSER``, which stores the headers at `to` and returns their end."""
+    """Write the C function ``run_DEPARSER``: it stores the headers at ``to`` and returns the end."""
     body_of = unit.program.blocks[deparser]
     _check_room(unit, body_of)
     written = Writer()

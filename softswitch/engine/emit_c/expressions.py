@@ -1,8 +1,8 @@
 """Expressions of the IR as C text.
 
 A value of width W is a C expression of the unsigned type that computes W bits (32, 64 or 128), with
-all higher bits zero; ``narrow`` marks those that C promotes to int (loads of 8- and 16-bit storage),
-which are cast before arithmetic.
+all higher bits zero. ``narrow`` marks expressions that C promotes to int (loads of 8- and 16-bit storage);
+they are cast before arithmetic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A C lvalue of a scalar or varbit; it exists only if `guard` holds."""
+    """A C lvalue of a scalar or varbit; it exists only if the C condition `guard` holds (None: always)."""
 
     type: ir.Type
     text: str
@@ -52,7 +52,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class HeaderPlace:
-    """A C lvalue of a header; it exists only if `guard` holds."""
+    """A C lvalue of a header; it exists only if the C condition `guard` holds (None: always)."""
 
     home: HeaderHome
     guard: str | None = None

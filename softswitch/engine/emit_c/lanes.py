@@ -1,16 +1,16 @@
 """Lane rolling: finds runs of statements with the same operation on consecutive fields and registers.
 
-P4 has no loops, so a program that handles 256 lanes spells out a lane's operation 256 times. Two
-statements are alike if they differ only in the elements of arrays (`ArrayRef`) that they name. A run is
-a group of statements repeated with every such index either the same or one higher each time; it
-becomes a C loop over arrays, which the C compiler vectorises, in a function of its own.
+P4 has no loops, so a program that handles 256 lanes spells out a lane's operation 256 times. Two statements
+are alike if they differ only in the array elements (`ArrayRef`) that they name. A run is a group of
+statements that is repeated; from one repetition to the next, each array index stays the same or increases by
+one. A run becomes a C loop over arrays, in a C function of its own. The C compiler vectorises this loop.
 
 Deep inside a larger function gcc treats a loop as cold code and does not vectorise it. The loop's inputs and
-outputs are passed by value, in registers: the state of the packet is passed only where the loop accesses it,
-and values that are not read later are not returned.
+outputs are passed by value, in registers. The packet's state is passed only to loops that access it, and
+values that are not read later are not returned.
 
-A large header stays in the frame until its fields are needed (`HeaderHome.where`). A loop over
-its lanes can load them directly from the frame; a loop that overwrites them all need not load them.
+A large header stays in the frame until its fields are needed (`HeaderHome.where`). A loop over the header's
+lanes can load them directly from the frame; a loop that overwrites all lanes loads none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_GROUP = 16
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A statement: `key` is its structure without array indices, `elements` the array elements it names."""
+    """A statement's shape: `key` is its structure without array indices, `elements` its array elements."""
 
     key: Hashable
     elements: tuple[ArrayRef, ...]
@@ -226,7 +226,7 @@ def mentioned(body: Sequence[ir.Stmt]) -> Iterator[ir.Expr]:
 def loop_function(
     body: BodyWriter, scalars: Mapping[str, str], assigned: Set[str], passing: Set[str], *, lanes: bool
 ) -> Iterator[None]:
-    """Write the code of the ``with`` block as a function of its own, and its call here.
+    """Write the code that the ``with`` block emits as a separate C function, and emit a call of it here.
 
     Args:
         body: The function that contains the loop.
@@ -300,7 +300,7 @@ def reads(statements: Iterable[ir.Stmt]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """How a run uses the lanes of a large header, each of which it visits once, in order."""
+    """A run's use of a large header: the run visits each lane of the header once, in order."""
 
     home: HeaderHome
     element: ArrayRef
@@ -513,7 +513,7 @@ def _open_loop(body: BodyWriter, *, vectorise: bool) -> None:
 
 
 def _independent(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> bool:
-    """Return True if repetitions may run in any order, apart from their effects on scalars."""
+    """Return True if the repetitions of `run` may be executed in any order, apart from effects on scalars."""
     registers = {
         statement.instance for statement in all_statements(group) if isinstance(statement, ir.Extern)
     }

@@ -1,16 +1,17 @@
 """The layout of all storage in C: headers, per-packet storage, variables, registers.
 
-* Equally wide, byte-aligned, consecutive header fields (at least `RUN`) are one array, and so are
-  registers of one group; so statements over them can become loops.
-* Registers of the same size that are always indexed by the same expression are one array of
+* Consecutive header fields that are byte-aligned and equally wide form an array if there are at least `RUN`
+  of them, and so do registers of one group. So statements over the elements can become loops.
+* Registers with the same number of cells that are always indexed by the same expression form one array of
   structs: a packet that accesses slot i accesses consecutive cache lines.
-* Headers of `LARGE` bytes and more come last in the packet and are not cleared per packet; ``where`` states
-  whether their fields are in storage, still in the frame, or zero.
-* In programs for Tofino, only the accessed fields of headers that mostly pass unchanged become C integers.
+* Headers of `LARGE` bytes and more come last in the packet's struct and are not cleared for each packet.
+  ``where`` states whether a header's fields are in storage, still in the frame, or zero.
+* In programs for Tofino, a header that mostly passes unchanged has C integers only for its accessed fields.
 
-Between the gresses of Tofino a packet is bytes, so every header is parsed and deparsed twice, and few of its
-fields are read each time. Such a header is deparsed as a copy of the bytes from which it was extracted, with
-the possibly assigned fields overwritten. The program may only use its fields, not copy or compare it.
+Between Tofino's ingress and egress a packet is bytes, so every header is parsed and deparsed twice, and few
+of its fields are read each time. Such a header is deparsed as a copy of the bytes from which it was
+extracted, except that fields that may have been assigned are overwritten. This requires that the program uses
+only fields of the header and does not copy or compare the header as a whole.
 """
 
 from __future__ import annotations
@@ -123,14 +124,14 @@ GRESS_STRUCTS = (
     *(META_STRUCT, "ingress_standard_metadata", "ingress_hdr"),
     *("egress_standard_metadata", "egress_hdr"),
 )
-"""The structs of a packet of Tofino, grouped by gress."""
+"""The structs of a Tofino packet: those of ingress, then those of egress."""
 LARGE_STRUCT = "large"
-"""The struct with the large headers of both gresses, after `GRESS_STRUCTS`; it is not cleared per packet."""
+"""The struct with the large headers of ingress and egress, after `GRESS_STRUCTS`; not cleared per packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayRef:
-    """An element of an array of fields or registers: `array` is its C member name."""
+    """An element of an array of fields or registers; `array` is the C member name of the array."""
 
     array: str
     index: int
@@ -256,8 +257,9 @@ def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
 class Raw:
     """A header that is deparsed as the bytes from which it was extracted, except for assigned fields.
 
-    `at` is the C lvalue of P4_IN_FRAME + the extraction's position; 0: not extracted. The slots in `taken`
-    are loaded, and the slots in `given`, in groups of whole bytes, are stored.
+    `at` is a C lvalue that holds P4_IN_FRAME + the header's position in the frame, or 0 if the header was not
+    extracted. Extraction loads the fields in `taken`. Deparsing stores the fields in `given`, in groups of
+    whole bytes.
     """
 
     at: str
@@ -267,7 +269,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class HeaderHome:
-    """A header instance: C lvalues of its fields and validity, and of `where` if it is large."""
+    """A header instance: C lvalues of its fields, of its validity and, for a large header, of its `where`."""
 
     layout: HeaderLayout
     text: str
@@ -324,7 +326,7 @@ class Storage:
 
 
 class Homes:
-    """Finds the C storage (home) of each header, stack and scalar by its path: a root's name, then fields."""
+    """Maps paths (root name, then field names) of headers, stacks and scalars to their C storage (home)."""
 
     def __init__(
         self, program: ir.Program, headers: Mapping[ir.Header, HeaderLayout], *, by_gress: bool
@@ -423,7 +425,7 @@ class Homes:
         return f"{path[1].partition('_')[0]}_{path[0]}"
 
     def _raw(self, path: Path, layout: HeaderLayout) -> Raw | None:
-        """Return the `Raw` of a header; None if the program uses all its fields, or the header as a whole."""
+        """Return the `Raw` of a header; None if the program uses all fields, or the header as a whole."""
         uses = self._uses
         if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
             return None

@@ -50,7 +50,7 @@ class BodyWriter:
     # ----------------------------------------------------------------- structure
 
     def statements(self, body: Sequence[ir.Stmt]) -> None:
-        """Write `body`; runs over lanes become loops, except in parsers, whose expressions may fail."""
+        """Write `body`. Outside parsers, whose expressions may fail, runs over lanes become loops."""
         if self.in_parser:
             self.plain(body)
         else:
@@ -412,7 +412,7 @@ class BodyWriter:
     # ----------------------------------------------------------------- registers
 
     def register(self, name: str, index: ir.Expr) -> tuple[str, str | None]:
-        """Return the C lvalue of a register's cell, and the C condition for its existence (None: exists)."""
+        """Return the C lvalue of a register's cell, and the C condition that it exists (None: always)."""
         cell = self.unit.registers.cells[name]
         member = cell.member
         if cell.array is not None:

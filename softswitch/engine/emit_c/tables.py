@@ -1,9 +1,10 @@
 """Match-action tables as C: entry structs, lookups, descriptions for the control plane.
 
-The data for a packet's look-ups is fetched into the cache while other packets are processed, as memory takes
-longer than all other work on a packet. Most keys are fields of the received packet, known before the packet's
-turn: parsing finds them, and the C compiler keeps only the parts of the parser that lead to a key. If the
-program changes a key, the wrong entry is fetched; no result depends on the fetch.
+The entries for a packet's look-ups are fetched into the cache while other packets are processed, because
+memory access takes longer than all other work on a packet. Most keys are fields of the received packet:
+parsing finds them before the packet's turn. Of this early parser, the C compiler keeps only the parts that
+lead to a key. If the program changes a key, the wrong entry is fetched; the results do not depend on this
+fetch.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def param_names(unit: Translation, action: str) -> dict[str, str]:
 
 
 def emit_apply(unit: Translation, layout: TableLayout, number: int, out: Writer) -> None:
-    """Write the function that applies a table: look up, run the action, report hit and action."""
+    """Write the C function that applies a table: it looks up, runs the action, and returns hit and action."""
     table = layout.table
     name = unit.table_names[table.name]
     out.line(f"/* table {table.name}, {comment(table.pos)} */")
@@ -323,9 +324,9 @@ def _find_call(layout: TableLayout, name: str, number: int) -> str:
 
 
 def _cells(body: BodyWriter, table: ir.Table, template: str) -> Iterator[str]:
-    """Yield `template`, filled in for each cell: its C place, its number in the entry, its initial value.
+    """Yield `template` filled in for each cell: {0} is its C place, {1} its number, {2} its initial value.
 
-    Entries store a cell XOR its initial value, so that cleared memory has the initial values.
+    An entry stores the cell's value XOR the initial value, so that cleared memory means the initial value.
     """
     for number, cell in enumerate(table.cells):
         initial = literal(cell.initial, ir.width_of(cell.place.type))
@@ -352,7 +353,7 @@ def _key_words(body: BodyWriter, layout: TableLayout) -> list[str]:
 
 
 def emit_ahead(unit: Translation, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:
-    """Write the functions ``p4_waits`` and ``p4_ahead``, which prefetch entries, and return their names.
+    """Write the C functions ``p4_waits`` and ``p4_ahead``, which prefetch entries; return both names.
 
     The names are "NULL" if no key is known before a packet's turn.
     """

@@ -33,12 +33,15 @@ RESERVED = (
     *("s", "p", "v", "i", "at", "end", "error", "to", "out", "words", "data", "digest", "max", "length"),
     *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes", "done"),
 )
-"""Names that generated functions use themselves, reserved so that no P4 variable gets one of them."""
+"""Names that generated C functions use for their own variables, and that no P4 variable may get."""
 
 
 PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
-"""Parameters of every block, action and table. They do not overlap: ``restrict`` states this, so that the
-compiler can load the fields of a header together."""
+"""Parameters of the C function of every block, action and table.
+
+``restrict`` states that their structs do not overlap, so that the C compiler can load the fields of a header
+together.
+"""
 
 
 class Names:

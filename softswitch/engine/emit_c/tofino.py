@@ -238,7 +238,7 @@ def _emit_packet_functions(unit: Translation, out: Writer) -> None:
 
 
 def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
-    """Write ``p4_ingress`` and ``p4_egress``; `timed`: whether the program needs the time."""
+    """Write ``p4_ingress`` and ``p4_egress``; `timed` is True if the program needs the time."""
     describe_metadata(unit, out)
     numbers = ", ".join(map(str, error_numbers(unit.program)))
     out.line(f"static const uint16_t parser_errors[] = {{{numbers}}};")
@@ -338,7 +338,7 @@ def _set(unit: Translation, struct: tuple[str, ...], **values: str) -> list[str]
 
 
 def _tell(unit: Translation, gress: str, told: Mapping[str, str]) -> list[str]:
-    """Return assignments to the intrinsic metadata header, which is invalid until it is extracted."""
+    """Return C assignments to fields of the intrinsic metadata header; they do not make the header valid."""
     home = unit.homes.home(("standard_metadata", gress))
     assert isinstance(home, HeaderHome)
     lines = []

@@ -65,8 +65,8 @@ class Registers:
     def _lay_out(self, registers: list[ir.Register], names: Names) -> None:
         """Lay out a group's cells: single cells from wide to narrow, to avoid padding, then arrays.
 
-        A packet reads a slot's single cells before it works on the arrays; by then the processor, which
-        prefetches in the order of addresses, has begun to load the arrays.
+        A packet reads a slot's single cells before the arrays. The processor prefetches in the order of
+        addresses, so it has begun to load the arrays when the packet reaches them.
         """
         shared = _common_prefix([register.name for register in registers]) if len(registers) > 1 else ""
         group = names.unique(f"{shared}slots" if len(registers) > 1 else registers[0].name)
@@ -219,7 +219,7 @@ class Translation:
 
 
 def make_unit(program: ir.Program, architecture: CArchitecture) -> Translation:
-    """Lay out `program` for its architecture and name its parts. Raises Unsupported."""
+    """Lay out `program` for `architecture`, and choose C names for its parts. Raises Unsupported."""
     header_names = Names()
     headers = {
         header: lay_out_header(

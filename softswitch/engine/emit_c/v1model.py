@@ -28,7 +28,7 @@ OPTIONS = """\
 /* Also do not join two counts into a vector to raise both at once. */
 #define P4_APART(place) __asm__("" : "+m"(place))
 """
-"""Options that speed up v1model's programs and slow down Tofino's, whose packets are C locals."""
+"""C options that make v1model programs faster. They slow down Tofino programs, whose packets are C locals."""
 
 
 ROOT = "standard_metadata"
@@ -37,7 +37,7 @@ _OURS = frozenset(("ingress_port", "egress_spec", "mcast_grp", "priority"))
 
 
 def told_fields(program: ir.Program) -> frozenset[str]:
-    """Return the fields of standard metadata that a program, or its back end, may read."""
+    """Return the names of the standard metadata fields that `program` or the back end may read."""
     return _mentioned(program) | _OURS
 
 
@@ -315,7 +315,10 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
 
 
 def _emit_field_lists(unit: Translation, out: Writer) -> None:
-    """Write ``keep_fields`` and ``restore_fields``; they use a struct, as both packets may be the same."""
+    """Write ``keep_fields`` and ``restore_fields``.
+
+    The fields pass through a struct, as the packet kept from and the packet restored to may be the same one.
+    """
     kept = {
         number: [_scalar_home(unit, path) for path in paths]
         for number, paths in unit.program.field_lists.items()
@@ -351,7 +354,7 @@ def _emit_field_lists(unit: Translation, out: Writer) -> None:
 
 
 def _scalar_home(unit: Translation, path: tuple[str, ...]) -> tuple[str, ir.Scalar]:
-    """Return the C lvalue of metadata in a field list, and its type."""
+    """Return the C lvalue and the type of the metadata scalar at `path`, a member of a field list."""
     try:
         home = unit.homes.home(path)
     except KeyError:

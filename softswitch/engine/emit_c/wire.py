@@ -46,7 +46,7 @@ class WireCell:
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """A cell, or two one-byte cells that form a 16-bit word. Its bytes have the opposite order in storage."""
+    """A cell, or two one-byte cells that form a 16-bit word. Its bytes are in reverse order in storage."""
 
     cells: tuple[WireCell, ...]
 
@@ -75,7 +75,7 @@ class ReorderWindow:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """For each byte, the index of the byte from which it comes; the same for loading and storing."""
+        """For each byte of the result, the index of its source byte; equal for loading and storing."""
         order = list(range(self.size))
         for block in self.blocks:
             begin = block.at - self.blocks[0].at
@@ -148,7 +148,7 @@ def _follows(before: CellBlock, block: CellBlock) -> bool:
 def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]:
     """Yield the reordering steps of a stretch, from begin to end: windows, or single blocks.
 
-    A window may begin before the end of the previous one, in order to end with the stretch.
+    The last window ends where the stretch ends, so it may overlap the window before it.
     """
     end = stretch[-1].at + stretch[-1].size
     first = 0
@@ -278,7 +278,7 @@ def _store_cells(layout: HeaderLayout, out: Writer) -> None:
 
 
 def _windows(layout: HeaderLayout) -> Iterator[ReorderWindow | CellBlock | FieldSlot]:
-    """Yield the loads or stores of a header, from its first byte to its last one."""
+    """Yield the parts of a header to load or store, from its first byte to its last one."""
     whole = {stretch[0]: stretch for stretch in stretches(layout)}
     for item in items(layout):
         if isinstance(item, FieldSlot):
@@ -482,8 +482,9 @@ def checksum_terms(parts: Sequence[BitPart], position: int = 0) -> list[str]:
 
     `parts` begin at bit `position` of the summed data.
 
-    A 16-bit word counts the same at any position in a larger number, because 2**16 is 1 modulo
-    2**16 - 1; so each value is added unchanged, shifted to its end in its word.
+    The checksum is a sum modulo 2**16 - 1. As 2**16 is 1 modulo 2**16 - 1, a 16-bit word adds the same at any
+    position in a larger number. So a value is added as a whole, shifted only so that its last bit has its
+    place within a 16-bit word.
     """
     terms = []
     for part in parts:

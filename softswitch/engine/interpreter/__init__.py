@@ -1,9 +1,9 @@
 """Run a program straight from its IR; `interpreter` returns the interpreter for its architecture.
 
-The interpreter is the oracle for the compiled pipeline, and runs under the C engine for traces and
-where there is no C compiler (`softswitch.engine.interpreted`). Each statement and expression becomes a
-Python function when the program is loaded (`statements`, `expressions`), so that no packet has to walk the
-tree of the IR.
+The interpreter is the test oracle for the compiled pipeline. Under the C engine, it also runs programs that
+are traced, and all programs if there is no C compiler (`softswitch.engine.interpreted`). Each statement and
+expression becomes a Python function when the program is loaded (`statements`, `expressions`), so that no
+packet has to walk the tree of the IR.
 """
 
 from __future__ import annotations
@@ -80,23 +80,23 @@ class Interpreter:
     # ----------------------------------------------------------------- control plane
 
     def insert(self, table: str, entry: ir.ConstEntry) -> None:
-        """Add an entry. Raises EntryExists, TableFull or BadEntry; then nothing has changed."""
+        """Add an entry. Raises EntryExists, TableFull or BadEntry, and then changes nothing."""
         self._table(table).insert(entry)
 
     def modify(self, table: str, entry: ir.ConstEntry) -> None:
-        """Replace the action of the entry with this match (and priority). Raises NoSuchEntry or BadEntry."""
+        """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
         self._table(table).modify(entry)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with this match (and priority). Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
         self._table(table).delete(entry)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
-        """Return all entries, in the order of their insertion; constant ones first."""
+        """Return all entries of a table: first the constant ones, then the others in order of insertion."""
         return self._table(table).entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with this match (and priority), with its action. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
         return self._table(table).find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -108,13 +108,13 @@ class Interpreter:
         return self._table(table).default
 
     def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        """Return packets and bytes of one cell of an indirect counter."""
+        """Return (packets, bytes) of cell `index` of an indirect counter."""
         cells = self.read_counters(name)
         _check_index(name, index, len(cells))
         return cells[index]
 
     def read_counters(self, name: str) -> list[tuple[int, int]]:
-        """Return packets and bytes of every cell of an indirect counter."""
+        """Return (packets, bytes) of every cell of an indirect counter."""
         if name not in self._externs.counters:
             raise NoSuchObject(f"no indirect counter {name!r}")
         return list(self._externs.counters[name])
@@ -139,7 +139,7 @@ class Interpreter:
         return self._meter(name, index).read()
 
     def configure_meter(self, name: str, index: int, rates: MeterRates | None) -> None:
-        """Set the rates of one meter of an array; with None, all packets are green."""
+        """Set the rates of meter `index` of an array; with `rates` None, it marks all packets green."""
         self._meter(name, index).configure(rates)
 
     def read_direct_meter(self, table: str, entry: ir.ConstEntry | None) -> MeterReading:
@@ -159,11 +159,11 @@ class Interpreter:
         return self._table(table).read_last_hit(entry)
 
     def write_last_hit(self, table: str, entry: ir.ConstEntry, now_us: int) -> None:
-        """Record a hit of the entry at `now_us`, from which its idle time is then counted."""
+        """Record `now_us` as the time of the entry's last hit, from which its idle time counts."""
         self._table(table).write_last_hit(entry, now_us)
 
     def take_digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Remove and return the waiting digests: names and values, in the order of the program's calls."""
+        """Remove and return the waiting digests as (name, values), in the order of the program's calls."""
         taken, self._externs.digests = self._externs.digests, []
         return taken
 

@@ -19,7 +19,7 @@ from softswitch.engine.trace import Event, Trace
 
 
 def crc16(data: bytes) -> int:
-    """Return CRC-16/ARC: polynomial 0x8005, reflected, starting from 0."""
+    """Return the CRC-16/ARC of `data`: polynomial 0x8005, reflected, initial value 0."""
     remainder = 0
     for byte in data:
         remainder ^= byte
@@ -75,7 +75,7 @@ MAX_DIGESTS = 4096
 
 
 class ExternState:
-    """State of externs that is kept between packets: registers, counters, random numbers."""
+    """The externs' state that persists between packets: registers, counters, random numbers."""
 
     def __init__(self, program: ir.Program, seed: int, trace: Trace | None = None) -> None:
         self.trace = trace

@@ -40,7 +40,7 @@ def current_width(header: ir.Header, value: HeaderValue) -> int:
 
 
 def compile_extract(statement: ir.Extract) -> Effect:
-    """Return a function that does ``packet.extract``; if it raises ParserError, the packet is unchanged."""
+    """Return a function that performs an extract. If it raises ParserError, the packet is unchanged."""
     header_type = statement.header.type
     assert isinstance(header_type, ir.Header)
     locate = compile_expression(statement.header)

@@ -106,7 +106,7 @@ def overwrite(target: Aggregate, source: Aggregate) -> None:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Return True if P4's ``==`` does: two invalid headers are equal, whatever their fields' values."""
+    """Return the result of P4's ``==``: two invalid headers are equal, whatever values their fields have."""
     match left, right:
         case HeaderValue(), HeaderValue():
             if not left.valid or not right.valid:
@@ -198,7 +198,7 @@ class PacketState:
 
     @property
     def payload(self) -> bytes:
-        """Return the bytes that the parser did not reach."""
+        """Return the bytes of the frame behind the last byte that the parser consumed."""
         return self.frame[(self.cursor + 7) // 8 :]
 
     def read_bits(self, count: int) -> int:
@@ -243,7 +243,7 @@ class TableState(TableEntries):
         return best
 
     def count(self, entry: ir.ConstEntry | None, length: int, now_us: int) -> None:
-        """Count a packet of `length` bytes that hit `entry`; None: a packet that missed."""
+        """Count a packet of `length` bytes that hit `entry` (None: that missed)."""
         packets, bytes_ = self._counts[entry]
         self._counts[entry] = (packets + 1, bytes_ + length)
         self._last_hits[entry] = now_us
@@ -266,7 +266,7 @@ class TableState(TableEntries):
         return inserted
 
     def modify(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Replace the action of the entry with this match; its position, counter and meter stay."""
+        """Replace the action of the entry with the match of `entry`; the position, counter and meter stay."""
         old, new = self.find(entry), super().modify(entry)
         for known in (self._counts, self._last_hits, self._meters, self.cells):
             if old in known:
@@ -281,7 +281,7 @@ class TableState(TableEntries):
         return deleted
 
     def owner(self, part: str, entry: ir.ConstEntry | None) -> ir.ConstEntry | None:
-        """Return the table's entry with the match of `entry`; for None, the default action, return None.
+        """Return the table's entry with the match of `entry`; None for None, the default action.
 
         Raises NoSuchObject if the table's entries lack `part` (see `has_part`), or NoSuchEntry.
         """

@@ -202,7 +202,7 @@ def _direct_meter(making: Making) -> Object:
 
 
 def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
-    """Return a function that makes a filter, with the registers `cells_of` unless the filter is direct."""
+    """Return a function that makes a filter; an indirect filter gets the registers that `cells_of` lists."""
 
     def make(making: Making) -> Object:
         results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]

@@ -228,7 +228,7 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
 def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tuple[ir.DirectCell, ...]:
     """Return the cells of a direct register, one for each scalar of its type.
 
-    While an action runs, the register's variable holds them.
+    While an action runs, the variable named by the register's `colour` holds the cells' values.
     """
     cell = _direct(register, type_, register.pos)
     places = [leaf.expr for leaf in leaves(cell, register.pos) if isinstance(leaf, Run)]

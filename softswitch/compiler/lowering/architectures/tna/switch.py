@@ -175,7 +175,7 @@ def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
             raise Unsupported(
                 f"pipeline {number} of the switch has other blocks than pipeline 0",
                 arg.pos,
-                "the same pipeline in all pipes; or a program for each",
+                "the same pipeline in all pipes; or a separate program for each pipe",
             )
     if len(pipelines) > 1:
         remark("the pipes of the switch share their tables and registers", main.args[1].pos)
