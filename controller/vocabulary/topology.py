@@ -1,6 +1,6 @@
 """Topologies as plain data: switches, servers and the links between them.
 
-A topology says nothing about the jobs on it, so that the same one serves a simulation in virtual time,
+A topology says nothing about the jobs on it, so that the same topology serves a simulation in virtual time,
 network namespaces, Mininet, and the policies that place jobs and divide memory.
 """
 
@@ -183,7 +183,7 @@ class Server:
     mac: str = ""
     """MAC address at the switch's port; "": by its position (`Topology.mac`)."""
     interface: str = ""
-    """Name of the network interface at that port, on the server itself; "": not given."""
+    """Name of the server's network interface that is linked to the switch; "": not given."""
     address: str = ""
     """Address at which other machines reach its processes; "": `ip`."""
     fallback_port: int = 0
@@ -326,7 +326,7 @@ class Topology:
 
     @cached_property
     def neighbours(self) -> Mapping[str, Mapping[str, int]]:
-        """For every node the nodes it is linked to, with the number of the link.
+        """For each node: the nodes to which it is linked, each with the number of the link.
 
         Raises BadSpec if two nodes have several links: policies assume one.
         """

@@ -246,7 +246,7 @@ class Station:
         *,
         ring: Callable[[], None] | None = None,
     ) -> None:
-        """Make a host that collects the packets that arrive within `Network.coalesce_us` (0: each at once).
+        """Make a host that collects the packets that arrive within `Network.coalesce_us`; 0: no collecting.
 
         `ring` is called before `serve` when `serve` is due, but not when packets arrive.
         """
