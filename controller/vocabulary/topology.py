@@ -179,9 +179,11 @@ class Server:
     rack: str = ""
     """Its rack, for schedulers that see no network; "": not given."""
     ip: str = ""
-    """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
+    """IPv4 address of the server's interface to the switch; "": derived from the server's position
+    (`Topology.ip`)."""
     mac: str = ""
-    """MAC address at the switch's port; "": by its position (`Topology.mac`)."""
+    """MAC address of the server's interface to the switch; "": derived from the server's position
+    (`Topology.mac`)."""
     interface: str = ""
     """Name of the server's network interface that is linked to the switch; "": not given."""
     address: str = ""
@@ -362,7 +364,7 @@ class Topology:
         return {self.root: None, **self._up(self.root)}
 
     def towards(self, root: str) -> Mapping[str, str]:
-        """Return, for every other switch, its neighbour on a shortest path to `root`.
+        """Return, for every other switch, the next switch on a shortest path to `root`.
 
         Between equally short paths the earlier link decides.
         """
@@ -402,7 +404,8 @@ class Topology:
         return found
 
     def _up(self, root: str) -> dict[str, str]:
-        """Return every other node's neighbour on its way to `root`, nearest nodes first."""
+        """Return, for every other node, the next node on its path to `root`; nodes nearest to `root`
+        first."""
         found: dict[str, str] = {}
         waiting = deque([root])
         while waiting:

@@ -100,7 +100,7 @@ class Network:
         """Time from which on links have no impairment but delay."""
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
-        """Number of packets by what happened to them: lost, duplicated, held back and so on."""
+        """Number of packets by their fate: lost, duplicated, held back and so on."""
         self._events: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
 
     # ------------------------------------------------------------------ time
