@@ -404,8 +404,7 @@ class Topology:
         return found
 
     def _up(self, root: str) -> dict[str, str]:
-        """Return, for every other node, the next node on its path to `root`; nodes nearest to `root`
-        first."""
+        """Return, for every other node, the next node on its path to `root`, nearest nodes first."""
         found: dict[str, str] = {}
         waiting = deque([root])
         while waiting:
