@@ -59,8 +59,8 @@ def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: in
             same.append((run, row))
     if left or lacking:
         raise ValueError(
-            f"{len(published)} rows are published, and the experiment has {len(runs)} runs, with other"
-            " labels: make the page again"
+            f"{len(published)} rows are published, and the experiment has {len(runs)} runs, whose"
+            " labels do not match the rows: make the page again"
         )
     shortest = sorted(same, key=lambda pair: pair[0].elements)[:count]
     differences = []

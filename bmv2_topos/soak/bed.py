@@ -177,7 +177,7 @@ class BuiltBed:
             self.fleet.rewrite(name, changed)
 
     def admit(self, plan: JobPlan, generation: int) -> None:
-        """Admit a job to the switches of its tree, as the given generation."""
+        """Admit a job to the switches of its tree, with this generation."""
         request = SlotRequest(
             self.bed.placements[plan.number - 1],
             window=plan.window,

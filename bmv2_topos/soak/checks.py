@@ -13,7 +13,7 @@ from controller.switches.model import OUTCOMES
 from hostlib.wire.encodings import ENCODINGS
 
 # ---------------------------------------------------------------------------
-# Coverage of a campaign: kinds of schedules, faults, outcomes and repairs that a long one must have seen.
+# Coverage: kinds of schedules, faults, outcomes and repairs that a long campaign must have seen.
 
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {

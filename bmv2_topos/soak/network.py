@@ -18,7 +18,7 @@ from hostlib import wire
 from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT, packet_dtype
 
 # ---------------------------------------------------------------------------
-# Frames that a switch must refuse, each made from one that it accepted.
+# Frames that a switch must refuse, each made from a frame that the switch accepted.
 
 
 _HEADER = wire.FRAME_PREFIX_BYTES

@@ -1,7 +1,7 @@
 """Reads capture files, pcapng and classic pcap, of our switches and of tcpdump, tshark or Wireshark.
 
 Other files are refused. A file that ends within a record, because it is still being written or was cut off,
-is read up to there, and a warning is logged.
+is read up to that record, and a warning is logged.
 """
 
 from __future__ import annotations

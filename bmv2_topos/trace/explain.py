@@ -358,7 +358,7 @@ class _Job:
         return max(ended, key=lambda one: one.end_ns, default=None)
 
     def _computing(self, sums: Sequence[Sum], now: Sum, start: int, at: int) -> Iterator[Piece]:
-        """Yield the first pieces of the path: computing, and the extra time that it took at this rank."""
+        """Yield the path's first pieces: the usual computing time, and the rank's extra computing time."""
         took = {one.rank: one.ready_ns - self.free[one.rank] for one in sums if one.layer == now.layer}
         own = took.pop(now.rank)
         late = min(max(0, own - int(statistics.median(took.values()))), at - start) if took else 0

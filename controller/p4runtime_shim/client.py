@@ -24,16 +24,17 @@ from p4src.messages import p4runtime_pb2 as p4
 # Mastership of one switch: a lock between controllers that do not know each other.
 #
 # A switch takes writes only from its primary controller, the one with the highest election id it has seen.
-# Our controllers are primary just while they write. A controller asks first who is primary, with no
-# election id; if there is none, it claims one more than the highest. Two that claim at once claim the same
-# number, and the switch ends the later one's stream: that one asks again. So a claim never takes the switch
-# from a primary that is still there, and a controller that dies releases it. A claim may arrive late, when
-# other controllers have been primary meanwhile: the switch accepts it, but another controller that saw those
-# leave claims a higher id. So the late claim does not count, and its controller claims again.
+# Our controllers are primary only while they write. A controller first asks who is primary, without an
+# election id. If no controller is primary, it claims the highest id so far plus one. If two controllers claim
+# at once, they claim the same id, and the switch ends the stream of the later one, which then asks again. So
+# a claim never takes the switch from a primary that is still connected, and a controller that dies releases
+# the switch. A claim may arrive late, after other controllers have been primary and have left. The switch
+# accepts the late claim, but a controller that saw the others leave claims a higher id. So the late claim has
+# no effect, and its controller claims again.
 #
-# If a controller has claimed the highest possible id, P4Runtime admits no lower one until the switch
-# restarts. Then all claim that id: they still take turns, but the switch cannot distinguish a late write of
-# the last primary, under way when its stream ended, from a write of the next one.
+# If a controller has claimed the highest possible id, P4Runtime admits no lower id until the switch restarts.
+# Then all controllers claim the highest id. They still take turns, but the switch cannot distinguish a late
+# write of the last primary, under way when its stream ended, from a write of the next primary.
 #
 # BMv2 promotes the next controller itself, and treats a missing election id as 0: a controller that
 # asks may become primary at once, which also works.
@@ -113,7 +114,7 @@ def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> Arb
         timeout_s: Time to wait for another controller to release the switch, and for answers.
 
     Raises NotPrimary if another controller stays primary for `timeout_s`, Unreachable if the switch does not
-    answer, SwitchError if it refuses the stream.
+    answer, SwitchError if the switch refuses the stream.
     """
     deadline = time.monotonic() + timeout_s
     while True:

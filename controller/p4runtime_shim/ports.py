@@ -60,7 +60,7 @@ class SwitchReport:
 
     Attributes:
         ports: Its ports by number.
-        revision: The version of its program and entries; None: it reports none.
+        revision: The version of its program and entries; None: the switch reports no version.
         packets: Number of packets that its ports have received; None: not reported.
     """
 

@@ -320,7 +320,7 @@ class Fleet:
             name: _UnchangedSwitch(wanted.get(name, ()), each, revisions.get(name))
             for name, each in observed.items()
         }
-        # A switch needs no action if desired jobs and rows are the same as when it needed none.
+        # A switch needs no action if its desired jobs and rows are unchanged since it last needed no action.
         resting = {name for name, each in found.items() if _same(self._unchanged.get(name), each)}
         resting -= {action.switch for action in done}
         wanted = {name: jobs for name, jobs in wanted.items() if name not in resting}
@@ -341,7 +341,7 @@ class Fleet:
         touched = {action.switch for action in decision.actions}
         with self._turns(touched) as now:
             if any(observed[name] != each for name, each in now.items()):
-                decision = reconcile(wanted, observed | now, may_remove=may_remove)  # others have written
+                decision = reconcile(wanted, observed | now, may_remove=may_remove)  # others' writes
             waiting = list(decision.waiting)
             here = [action for action in decision.actions if action.switch in touched]
             waiting += (

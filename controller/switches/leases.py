@@ -32,7 +32,8 @@ from controller.switches.model import Admission, Registration
 from controller.switches.target import TableEntry
 
 # ---------------------------------------------------------------------------
-# Who holds a job, or owns a switch: named so that others can tell whether that process has ended.
+# Names of processes that hold a job or own a switch: other processes can tell whether a named process has
+# ended.
 #
 # The owner of a switch is the only controller that decides which jobs without leases are there. It marks
 # the switch by a row that no packet matches, with its description of itself as the row's metadata: any
@@ -113,7 +114,7 @@ def is_running(number: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        pass  # it is another user's
+        pass  # another user's process
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return True

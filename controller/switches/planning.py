@@ -221,7 +221,7 @@ def check_mode(part: Part, info: SwitchInfo) -> None:
     if part.mode != info.mode:
         raise ProgramMismatch(
             f"the job is {part.mode}, and {info.title} is for {info.mode} jobs: on one switch either all jobs"
-            " have private regions or all share"
+            " have private regions or all jobs share slots"
         )
     if part.preempt:
         info.require(Feature.PREEMPTION)

@@ -167,7 +167,8 @@ class SwitchSession:
         """Act for this owner from now on: mark the switch as the owner's, if its program can hold a mark.
 
         Raises SwitchError. Without `take_over`, raises OtherOwner if the switch has the mark of another
-        owner, or of another process of this owner, that is not gone (`_is_left`).
+        owner, or the mark of another process of this owner, unless that owner or process is gone
+        (`_is_left`).
         """
         self.owner, self._owned = owner, False
         with self._turn(self._turn_timeout_s, take_over=take_over):
@@ -224,7 +225,7 @@ class SwitchSession:
     # ------------------------------------------------------------------ program
 
     def load(self, bundle: ProgramBundle, *, replace: bool = False, similar: bool = False) -> bool:
-        """Make the switch run this program; return False if it did already.
+        """Make the switch run this program; return False if it already ran the program.
 
         Args:
             bundle: the program.
@@ -238,7 +239,7 @@ class SwitchSession:
         def refuse(running: ProgramInfo, entries: int) -> None:
             self._refuse_to_replace(running, entries, bundle, replace)
 
-        self._program = self._info = None  # another controller may have loaded another one
+        self._program = self._info = None  # another controller may have loaded another program
         if self._target.runs(bundle):
             return False
         if similar and not replace and self._covers(bundle):
@@ -262,7 +263,7 @@ class SwitchSession:
     def _covers(self, bundle: ProgramBundle) -> bool:
         try:
             return self.info().covers(bundle.offers())
-        except ProgramMismatch:  # it runs none, too
+        except ProgramMismatch:  # the switch may also run no program
             return False
 
     def _refuse_to_replace(
@@ -450,7 +451,8 @@ class SwitchSession:
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Write entries of `controller.switches.forwarding`; replace entries that have the same match.
 
-        Raises SwitchError; UnknownName; ValueError for a wrong value. Entries before the failing one stay.
+        Raises SwitchError; UnknownName; ValueError for a wrong value. Entries that were written before the
+        failing entry stay.
         """
         with self.turn():
             for entry in entries:

@@ -86,7 +86,7 @@ class Tree:
 
 
 FLOAT_BYTES = 4
-"""Bytes of a gradient's element: float32."""
+"""Bytes of one element of a gradient, which is a float32."""
 
 
 def float32_bytes(elements: Iterable[int]) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ LIKE = {
     "schedule tune": "schedule simulate",
     "advise": "cluster simulate",
 }
-"""By command, another command that uses the same keys."""
+"""For some commands: another command that uses the same keys."""
 COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", MACHINES, *ALLOCATION, *SCHEDULE)))
 
 
@@ -332,8 +332,8 @@ LINK: Mapping[str, FileKey] = {
 ENDS: Mapping[str, FileKey] = {
     "a": FileKey(name, "one end", "required", _NETWORK),
     "b": FileKey(name, "the other end", "required", _NETWORK),
-    "a_port": FileKey(_PORT, "port at `a`, if that is a switch", "the first free one", _PORTS),
-    "b_port": FileKey(_PORT, "port at `b`, if that is a switch", "the first free one", _PORTS),
+    "a_port": FileKey(_PORT, "port at `a`, if `a` is a switch", "the first free port", _PORTS),
+    "b_port": FileKey(_PORT, "port at `b`, if `b` is a switch", "the first free port", _PORTS),
 }
 SWITCH: Mapping[str, FileKey] = {
     "name": FileKey(name, "unique among switches and servers", "required", _NETWORK),

@@ -1,6 +1,6 @@
 """Topologies as plain data: switches, servers and the links between them.
 
-A topology says nothing about the jobs on it, so that the same one serves a simulation in virtual time,
+A topology says nothing about the jobs on it, so that the same topology serves a simulation in virtual time,
 network namespaces, Mininet, and the policies that place jobs and divide memory.
 """
 
@@ -179,11 +179,13 @@ class Server:
     rack: str = ""
     """Its rack, for schedulers that see no network; "": not given."""
     ip: str = ""
-    """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
+    """IPv4 address of the server's interface to the switch; "": derived from the server's position
+    (`Topology.ip`)."""
     mac: str = ""
-    """MAC address at the switch's port; "": by its position (`Topology.mac`)."""
+    """MAC address of the server's interface to the switch; "": derived from the server's position
+    (`Topology.mac`)."""
     interface: str = ""
-    """Name of the network interface at that port, on the server itself; "": not given."""
+    """Name of the server's network interface that is linked to the switch; "": not given."""
     address: str = ""
     """Address at which other machines reach its processes; "": `ip`."""
     fallback_port: int = 0
@@ -326,7 +328,7 @@ class Topology:
 
     @cached_property
     def neighbours(self) -> Mapping[str, Mapping[str, int]]:
-        """For every node the nodes it is linked to, with the number of the link.
+        """For each node: the nodes to which it is linked, each with the number of the link.
 
         Raises BadSpec if two nodes have several links: policies assume one.
         """
@@ -362,7 +364,7 @@ class Topology:
         return {self.root: None, **self._up(self.root)}
 
     def towards(self, root: str) -> Mapping[str, str]:
-        """Return, for every other switch, its neighbour on a shortest path to `root`.
+        """Return, for every other switch, the next switch on a shortest path to `root`.
 
         Between equally short paths the earlier link decides.
         """
@@ -402,7 +404,7 @@ class Topology:
         return found
 
     def _up(self, root: str) -> dict[str, str]:
-        """Return every other node's neighbour on its way to `root`, nearest nodes first."""
+        """Return, for every other node, the next node on its path to `root`, nearest nodes first."""
         found: dict[str, str] = {}
         waiting = deque([root])
         while waiting:

@@ -111,7 +111,7 @@ class _Bmv2:
 
     The switch reads a packet once all other open inputs have a later packet. So every input but one holds its
     next packet, or is closed if no packet follows. The exception is the input of the last packet: filling it
-    makes the switch read exactly one packet, the next one of the script.
+    makes the switch read exactly one packet, the next packet of the script.
     """
 
     def __init__(self, switch: FileSwitch, control: Control, arrivals: Sequence[tuple[int, bytes]]) -> None:

@@ -148,7 +148,7 @@ def _shaping(testbed: str, switch: str, port: int, link: Link) -> Iterator[Comma
 def _queue(testbed: str, node: str, port: int, link: Link) -> Command:
     """Return the ``tc`` command that makes the queue at an end of a link.
 
-    If the end has a rate limit (HTB), the queue is its child.
+    If the end has a rate limit (HTB), the queue is a child of the rate limit.
     """
     place = ("parent", "1:1", "handle", "2:") if link.rate_bps else ("root", "handle", "2:")
     held = link.queue_packets + (WIRE_PACKETS if link.delay_s >= LEAST_DELAY_S else 0)

@@ -17,7 +17,7 @@ from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.switches.model import INA_UDP_PORT
 
 _LAST_PORT = 65535
-_UDP_DESTINATION = 36  # in a frame with plain Ethernet and IPv4 headers, which all in here have
+_UDP_DESTINATION = 36  # offset in a frame; all frames have plain Ethernet and IPv4 headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Network:
         """Time from which on links have no impairment but delay."""
         self.trace: Trace | None = None
         self.counts: Counter[str] = Counter()
-        """Number of packets by what happened to them: lost, duplicated, held back and so on."""
+        """Number of packets by their fate: lost, duplicated, held back and so on."""
         self._events: EventQueue[tuple[Callable[..., None], tuple[Any, ...]]] = EventQueue()
 
     # ------------------------------------------------------------------ time
@@ -246,7 +246,7 @@ class Station:
         *,
         ring: Callable[[], None] | None = None,
     ) -> None:
-        """Make a host that collects the packets that arrive within `Network.coalesce_us` (0: each at once).
+        """Make a host that collects the packets that arrive within `Network.coalesce_us`; 0: no collecting.
 
         `ring` is called before `serve` when `serve` is due, but not when packets arrive.
         """
