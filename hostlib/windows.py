@@ -165,7 +165,7 @@ def _of_c(name: str, path: Path, function: str) -> Control:
     except OSError as error:
         raise ConfigError(f"congestion {name}: {error}") from error
     except AttributeError as error:
-        raise ConfigError(f"congestion {name}: there is no function {function!r} in it") from error
+        raise ConfigError(f"congestion {name}: there is no function {function!r} in the file") from error
     found.restype = ctypes.c_int
     found.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p]
     return Control(name, lambda: _InC(name, found), _digest(path, function))

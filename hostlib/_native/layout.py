@@ -73,7 +73,10 @@ def require_fields(library: ctypes.CDLL, table: str, wanted: Iterable[Field]) ->
 
 
 def require_constants(library: ctypes.CDLL, wanted: Mapping[str, int], *prefixes: str) -> None:
-    """Compare `wanted`, and all constants in C with one of the prefixes. Raises NativeMissing."""
+    """Check that constants in C have the values `wanted`, by name.
+
+    Every constant in C whose name begins with one of `prefixes` must be in `wanted`. Raises NativeMissing.
+    """
     found = exported_constants(library)
     names = [*wanted, *(name for name in found if name.startswith(prefixes) and name not in wanted)]
     for name in names:

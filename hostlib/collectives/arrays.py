@@ -1,7 +1,7 @@
 """Convert users' arrays to the flat float32 or int32 memory that the core reads and writes, and back.
 
 Users may pass whatever NumPy can read: lists, numbers, subclasses of arrays, and tensors of other libraries
-whose memory it can reach (torch's on the CPU) through ``__array__`` and ``__dlpack__``. No such library is
+whose memory NumPy can reach (torch's on the CPU) through ``__array__`` and ``__dlpack__``. No such library is
 imported here.
 """
 

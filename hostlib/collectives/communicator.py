@@ -407,9 +407,9 @@ class Communicator(MovingCalls):
         """Return whether to carry out the oldest call alone, because all ranks wait for it.
 
         A vote decides this. If several votes in a row found that all ranks wait, the next calls need no vote:
-        all ranks are assumed to wait for them, too. The more such votes, the more calls. All ranks know the
-        votes, and so decide alike. If a rank does not wait for such a call, the only loss is that the call is
-        not fused with later calls.
+        all ranks are assumed to wait for them, too. Each such vote about doubles the number of these calls,
+        up to `_MOST_UNASKED`. All ranks know the votes, and so decide alike. If a rank does not wait for such
+        a call, the only loss is that the call is not fused with later calls.
         """
         if self._unasked:
             self._unasked -= 1

@@ -52,7 +52,8 @@ _LOGGED: Final = {
 class SwitchEngine(Engine):
     """Sums in the switch.
 
-    Any thread may call, one at a time; `statistics` and `progress` at any time.
+    Any thread may call these methods, but only one thread at a time. `statistics` and `progress` may be
+    called at any time.
     """
 
     def __init__(self, config: JobConfig, peers: Peers) -> None:

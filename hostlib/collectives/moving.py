@@ -97,7 +97,7 @@ class MovingCalls(ABC):
         """Return this rank's shard of the sum (or average) of `array` over all ranks.
 
         The shard of rank r is the r-th of `size` equal parts of the first dimension. An `allreduce` of this
-        part alone would return the same bits. `out` may be this rank's part of `array`. For the other
+        shard alone would return the same bits. `out` may be this rank's part of `array`. For the other
         arguments and the errors see `Communicator.allreduce`.
         """
         return self.scatter(array, op, CallOptions(out, name, nonfinite, layer, priority, numbers))

@@ -26,7 +26,7 @@ class Page:
     """The latest calls of a rank, as it shows them to other ranks."""
 
     first: int
-    """Number of the first of these calls."""
+    """Number of the first call in `calls`."""
     calls: Sequence[str]
     """Descriptions of the calls, in order; ranks must agree on them."""
 

@@ -107,9 +107,9 @@ class Congestion(Protocol):
     - `hears_losses` is True: `Round.lost` counts results that replace lost packets, instead of reports of
       queues on the path of results.
     - `packet_bytes` is set, before `start`, to the bytes of a packet with lanes on the wire.
-    - `hears_waiting` is False: it does not use `Round.waiting`. Only then are exponents foreseen, because
-      packets with foreseen exponents have no field to report waiting.
-    - `in_c`: constant addresses of its function and its state, if the compiled core can call it.
+    - `hears_waiting` is False: the control does not use `Round.waiting`. Only then are exponents foreseen,
+      because packets with foreseen exponents have no field to report waiting.
+    - `in_c`: constant addresses of the control's C function and state, if the compiled core can call it.
     """
 
     @property
@@ -197,8 +197,8 @@ class Aimd:
 
     ATP starts with 200 packets. In slow start every result adds an MTU to the window, up to a threshold.
     Above the threshold, every window of results adds an MTU. A mark, or a loss, halves the window and sets
-    the threshold to the new window. ATP's MTU of 1500 bytes is five of its 306-byte packets; here it is
-    `step_packets`, whatever their size.
+    the threshold to the new window. ATP's MTU of 1500 bytes is five of its 306-byte packets; here the step is
+    `step_packets`, whatever the size of packets.
 
     Differences: a loss halves the window only if every rank can know of it. So a loss, too, is reported as a
     mark, on the second resend of a packet (`hostlib.core.window`). A loss that is repaired sooner is mostly

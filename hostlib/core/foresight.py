@@ -62,7 +62,7 @@ class Foresight:
     def learn(self, series: Sequence[Series], found: bytes, *, all_fit: bool) -> None:
         """Store the exponents `found` in a sum of these series.
 
-        `all_fit` is True if all of them fitted the foreseen exponents.
+        `all_fit` is True if all packets fitted the foreseen exponents.
         """
         at = 0
         for each in series:

@@ -29,8 +29,8 @@ class SlotHold:
         """Update the estimate with a collective.
 
         Args:
-            results: its number of results; ignored unless more than `in_flight`.
-            time_s: time from its first result to its last.
+            results: number of the collective's results; ignored unless it is more than `in_flight`.
+            time_s: time from the collective's first result to the last one, in seconds.
             in_flight: number of packets that were allowed in flight.
         """
         if results <= in_flight:
@@ -55,11 +55,11 @@ class Pace:
         """Update the estimate with a collective, and return new limits of time-outs.
 
         Args:
-            results: its number of results.
-            time_s: time from its first result to its last.
+            results: number of the collective's results.
+            time_s: time from the collective's first result to the last one, in seconds.
 
         Returns:
-            The limits; None (no change) unless there were more results than a window.
+            The limits; None (no change) unless there were more results than packets in a window.
         """
         if results <= self._window:
             return None

@@ -49,10 +49,10 @@ def priority_of(
     """Return the priority of a tensor, `LOWEST` to `HIGHEST`.
 
     Args:
-        layer: (position, number of layers): the position of its layer, counted from the front, 0 for the
-            first layer; and the number of layers.
-        communication_share: share of its job's time in collectives, 0 to 1.
-        remaining_s: seconds until its job ends.
+        layer: (position, number of layers): the position of the tensor's layer, counted from the front, 0 for
+            the first layer; and the number of layers.
+        communication_share: share of the time that the tensor's job spends in collectives, 0 to 1.
+        remaining_s: seconds until the tensor's job ends.
 
     Each of these may be None if it is unknown.
 

@@ -569,7 +569,7 @@ class CoreState:
         Args:
             found: Array for the exponents in results; None: they are not stored.
             foreseen: Exponents by which values are scaled; None: the exponents in results.
-            picked: With foreseen exponents, the numbers of the only packets to send; None: all.
+            picked: Numbers of the packets to send, if exponents are foreseen; None: send all packets.
         """
         self.found, self.foreseen, self.picked = found, foreseen, picked
         struct = self.struct

@@ -73,7 +73,7 @@ class Records:
             os.posix_fadvise(self._file, offset, size, os.POSIX_FADV_DONTNEED)
             read = os.preadv(self._file, [buffer], offset)
         if read != size:
-            raise SystemExit(f"{read} of {size} bytes could be read at {offset}")
+            raise SystemExit(f"{read} of {size} bytes could be read; the read began at byte {offset}")
         return np.frombuffer(buffer, np.uint8).reshape(number, self._record)
 
 

@@ -132,8 +132,8 @@ class Coordinator:
         self._joined: list[int] = []
         self._gone: dict[int, str] = {}
         self._removed: dict[int, set[int]] = {}
-        """By the number of a process set: ranks that have removed it. An entry ends when all ranks of the set
-        have."""
+        """By the number of a process set: ranks that have removed it. An entry is deleted when all ranks of
+        the set have removed the set."""
 
     def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
         """Add a process set, to which its ranks may have submitted already."""

@@ -294,7 +294,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Parameter]:
 def _names(
     optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, Parameter]] | None
 ) -> dict[Parameter, str]:
-    """Return the names of parameters. Raises ValueError if they do not fit this optimizer."""
+    """Return the name of each parameter. Raises ValueError if a name is missing or not unique."""
     if named is None:
         return {}
     pairs = list(named)

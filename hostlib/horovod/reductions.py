@@ -198,7 +198,7 @@ def _switch(how: How) -> InaProcessGroup | None:
 def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
     """Contribute zeros to an announced reduction, after this rank has called `join`."""
     reduction = announced.reduction
-    assert reduction is not None, f"{announced.name} has zeros, which only a reduction has"
+    assert reduction is not None, f"{announced.name} is no reduction, so it takes no zeros"
     data = [
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros

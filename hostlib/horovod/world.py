@@ -428,10 +428,9 @@ def _first_text(text: str) -> str:
 
 
 def _stall_limits() -> tuple[float, float]:
-    """Return the seconds after which a collective counts as stalled, and after which it ends the job.
+    """Return the seconds after which rank 0 warns of a stalled collective, and after which it ends the job.
 
-    0 means never. As in Horovod, stalls do not end the job if there is no check for stalls, nor before the
-    warning.
+    0 means never. As in Horovod, the job does not end without an earlier warning.
     """
     checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
     stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0

@@ -24,8 +24,8 @@ VARIABLE: Final = "INA_GROUP"
 def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
     """Return the timer of this process's stages.
 
-    In a group (the environment variable ``INA_GROUP``) its stages wait for their turns; else they begin at
-    once. `rank` is the worker's number in its job (`hostlib.rank`).
+    In a group (the environment variable ``INA_GROUP``) the timer's stages wait for their turns. Otherwise
+    they begin at once. `rank` is the worker's number in its job (`hostlib.rank`).
 
     Raises GroupError if the variable is invalid, GroupBroken if the group cannot be joined.
     """

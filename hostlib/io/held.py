@@ -103,7 +103,7 @@ class HeldAddress:
     def strangers(self) -> int:
         """Return the number of datagrams so far that senders other than the switch have sent.
 
-        Call this at intervals: if the socket is full, datagrams that it drops count, too, from any sender.
+        Call this at intervals: datagrams that a full socket drops count, too, from any sender.
         """
         for _ in range(_MOST_READ):
             try:

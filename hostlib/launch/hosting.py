@@ -126,8 +126,8 @@ def _started(options: list[str]) -> dict[str, Any]:
 def finish() -> None:
     """Wait, for `FINISH_S` at most, until the jobs that this process admitted are removed.
 
-    Launchers such as Ray kill a rank's child processes when it ends; without this wait its job would then
-    stay until its lease ends.
+    Launchers such as Ray kill a rank's child processes when the rank ends. Without this wait the rank's job
+    would then stay on the switches until the job's lease ends.
     """
     deadline = time.monotonic() + FINISH_S
     for admission in _running:

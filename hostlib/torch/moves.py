@@ -48,7 +48,7 @@ def why_no_move(
             "the switch moves dense tensors only",
         ),
         (scatters and operation not in ("sum", "avg"), f"the switch has no {operation}"),
-        (scatters and bool(unknown), f"the switch does not add {unknown} for one rank"),
+        (scatters and bool(unknown), f"the switch does not add {unknown} in a reduce-scatter"),
         (not _fits(kind, outputs, given, calls.communicator.size), "the tensors' sizes do not fit"),
     )
     return next((reason for holds, reason in reasons if holds), None)

@@ -2,7 +2,8 @@
 
 The first process that needs the server starts ``python -m ina.fallback.testbed TESTBED HOST`` in the host's
 namespace: a `FallbackService` at a Unix socket in the testbed's folder. The server ends when it has neither
-connections nor jobs, or with the testbed. Processes lock it while they connect to it, start it or end it.
+connections nor jobs, or with the testbed. A process holds the server's lock while it connects to the server,
+starts it or ends it.
 """
 
 from __future__ import annotations

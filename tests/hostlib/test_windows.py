@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_shared_object_without_the_function_is_refused(in_c: Callable[[str], str]) -> None:
-    with pytest.raises(ina.ConfigError, match="there is no function 'other' in it"):
+    with pytest.raises(ina.ConfigError, match="there is no function 'other' in the file"):
         windows.find(in_c("other"))
 
 
