@@ -63,7 +63,7 @@ class Tiresias:
         )
 
     def _settled_on(self, cluster: Cluster) -> FreeGpus:
-        """Return the free GPUs of a cluster; jobs on GPUs that are gone keep their place in their queues."""
+        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs, which stay in their queues."""
         slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
             if cluster.unavailable.isdisjoint(group.gpus):
@@ -102,7 +102,7 @@ class Tiresias:
         return slots.allocate(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:
-        """Return the time at which the first running job reaches its queue's limit; None: no job will."""
+        """Return the time when the next running job reaches its queue's limit; None: no job will."""
         first_s = math.inf
         for order, group in self._groups.items():
             level = self._level[order]

@@ -23,7 +23,7 @@ from controller.vocabulary import Cluster
 COLUMNS = ("name", "arrival_s", "duration_s", "gpus")
 OPTIONAL = ("model", "user", "vc", "opportunistic", "estimate_s", "restart_s", "deadline_s", "iteration_s")
 OLD = {"job_id": "name", "submit_s": "arrival_s", "priority": "opportunistic"}
-"""Columns of earlier versions, and their present names."""
+"""Present names of columns that earlier versions named differently, by the earlier name."""
 STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
 KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 
