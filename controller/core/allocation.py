@@ -125,7 +125,7 @@ class Allocation:
     """
 
     def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
-        """Create an allocation without jobs; `servers` are the servers as the scheduler sees them."""
+        """Create an allocation without jobs; `servers` has the servers as the scheduler sees them."""
         self.allocator = allocator
         self.changes = 0
         self.watchers: list[AllocationWatcher] = []
@@ -198,7 +198,7 @@ class Allocation:
         return self._jobs[name]
 
     def placed(self, name: str) -> Job | None:
-        """Return a job with its servers and its tree; None if it has no servers."""
+        """Return a job with its servers and its tree; None if the job has no servers."""
         return self.allocator.placed.get(name)
 
     def measure(

@@ -1,4 +1,4 @@
-"""Servers, trees and slots for jobs that start and end, chosen by placement, routing and memory policies."""
+"""Allocate servers, trees and slots to jobs that start, by placement, routing and memory policies."""
 
 from __future__ import annotations
 

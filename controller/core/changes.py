@@ -192,7 +192,7 @@ def _ways(before: Topology, after: Topology, server: str) -> Iterator[tuple[str,
 
 
 def _ports(before: Topology, after: Topology, ends: frozenset[str]) -> Iterator[str]:
-    """Yield a description of each end of a link whose port differs; both topologies have the link."""
+    """Yield a sentence about each end of a link at which the port differs; both topologies have the link."""
     for end in sorted(ends):
         if end in before.switch and end in after.switch:
             (other,) = ends - {end}

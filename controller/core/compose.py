@@ -1,4 +1,4 @@
-"""The parts of a core (its scheduler and its allocation), made from the names of its policies."""
+"""Make the parts of a core (its scheduler and its allocation) from the names of its policies."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Core:
         self.log = log
         self.allocation = allocation
         self.finished_jobs: list[FinishedJob] = []
-        """Jobs that are over, in order of their ends."""
+        """Jobs that are over, in the order in which they ended."""
         self.refused: dict[str, str] = {}
         """Reason for each refused submission, by the job's name."""
         self.decisions = 0
@@ -589,7 +589,7 @@ class Core:
         return ask
 
     def _ask(self, now_s: float) -> None:
-        """Ask the scheduling policy, and apply its decision."""
+        """Ask the scheduling policy for a decision, and apply the decision."""
         if self._lossy:
             self._see_losses()
         kept = self._keep() if self._once else []

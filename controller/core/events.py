@@ -32,7 +32,7 @@ class _EventBase(
 
 
 class Submitted(_EventBase, frozen=True):
-    """A job was submitted. `job` describes how it uses the network; None: the cluster has no network."""
+    """A job was submitted. `job` describes the job's use of the network; None: the cluster has no network."""
 
     spec: Submission
     job: Job | None = None

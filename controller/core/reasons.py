@@ -1,4 +1,4 @@
-"""Log entries for the changes of a decision: what changed, why, and by which numbers."""
+"""Log entries for decisions: what changed, why, and the numbers that led to the change."""
 
 from __future__ import annotations
 

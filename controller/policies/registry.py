@@ -154,7 +154,7 @@ FAMILIES: Mapping[str, Family] = _ByName(
         "sharing": "scheduling.sharing.family:FAMILY",
     }
 )
-"""The families, by the part before the colon of their policies' names."""
+"""The families of policies, by family name: the part of a policy's name before the colon."""
 
 
 def family(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Placement policies to compare others with: random, balanced, packed, local, even (Optimus, EuroSys'18).
+"""Simple placement policies for comparisons: random, balanced, packed, local, even (Optimus, EuroSys'18).
 
-Each is a function of the problem and the job; all are O(servers · log servers), and `gpu_balance` adds
-O(workers · log servers).
+Each policy is a function of the problem and the job. All policies take O(servers · log servers);
+`gpu_balance` also takes O(workers · log servers).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def least_fragmentation(problem: PlacementProblem, job: Job) -> list[str] | None
 
 
 def locality_first(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Place the job on one server if it fits there, else in one rack, else in few racks."""
+    """Place the job on one server if one has room, else in one rack if one has room, else in few racks."""
     return _local(problem, problem.room(job), job.workers)
 
 

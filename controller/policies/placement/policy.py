@@ -40,7 +40,7 @@ from controller.vocabulary.errors import kind, plural
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A cluster with its running jobs; `rng` is the source of random choices."""
+    """A cluster with the running jobs, for which a policy places a job; `rng` is the source of randomness."""
 
     topology: Topology
     running: tuple[Job, ...]

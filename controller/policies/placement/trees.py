@@ -1,4 +1,4 @@
-"""Trees of placed jobs: shortest paths from their servers to a root."""
+"""Aggregation trees of placed jobs: shortest paths from the jobs' servers to a root."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class FlowNode(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFlows:
-    """Trees of all jobs as arrays over nodes: first all nodes of job 0, then all of job 1, and so on."""
+    """Trees of all jobs, as arrays over `FlowNode`s in order of job number."""
 
     jobs: int
     link_bps: Floats

@@ -18,8 +18,8 @@ RESOURCES = ("storage", "cpu", "gpu", "network")
 class Submission:
     """A job as a scheduler sees it: its arrival, number of GPUs and run time alone.
 
-    Policies and the engine use only this part of a `Job`. Fields mean what the `Job` fields of their names
-    mean.
+    Policies and the engine use only this part of a `Job`. A field has the
+    meaning of the `Job` field with its name.
 
     Attributes:
         name: Unique among jobs.

@@ -152,7 +152,7 @@ class FreeGpuCounts:
             self._free[cluster.node_of[gpu]] -= 1
 
     def allocate(self, gpus: int) -> bool:
-        """Reserve `gpus` GPUs, consolidated; return whether they fit."""
+        """Reserve `gpus` GPUs, consolidated; return whether enough are free."""
         free = self._free
         if gpus > self.free:
             return False

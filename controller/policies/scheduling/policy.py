@@ -193,7 +193,7 @@ class JobState:
         self.version += 1
 
     def finish(self, now_s: float, *, completed: bool = True) -> None:
-        """End the job; `completed` says whether all of its work is done."""
+        """End the job; `completed` says whether all work of the job is done."""
         if self.group is not None:
             self.settle(now_s)
         self.completed = completed
@@ -235,7 +235,7 @@ class JobState:
 
 
 class ReportedJob(JobState):
-    """A job whose workers report their progress; between two reports its speed is assumed to be constant."""
+    """A job whose workers report progress; between two reports the job's speed is assumed to be constant."""
 
     __slots__ = ()
 

@@ -76,7 +76,7 @@ class Tiresias:
         return [(level, job) for level, job in chosen if job.order in self._groups]
 
     def _sink(self, now_s: float) -> None:
-        """Move jobs that have reached their queue's limit into the next queue."""
+        """Move each job whose service has reached the limit of its queue into the next queue."""
         for order in sorted(self._groups):
             job = self._groups[order].jobs[0]
             level = self._level[order]

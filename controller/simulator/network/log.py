@@ -36,7 +36,7 @@ class NetworkLog:
 
 
 class GrantWatch:
-    """Watcher of an allocation, for jobs that lose the slots granted by their first division of memory."""
+    """Watcher of an allocation: finds jobs that lose the slots granted in their first division of memory."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()

@@ -45,7 +45,7 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
 
 
 def _bare(column: str) -> str:
-    """Return the name of a column without its unit, in lower case."""
+    """Return a column's name in lower case, without a unit at its end."""
     return re.sub(r"[\W_]+(s|sec|seconds|ms|min|h)?[\W_]*$", "", column.lower())
 
 
@@ -75,7 +75,7 @@ def _job(row: TraceRow) -> Submission:
 
 
 def write(path: Path, specs: Iterable[Submission]) -> None:
-    """Write jobs in this format, so that `read` returns them again."""
+    """Write jobs in the neutral format; `read` returns equal jobs."""
     specs = list(specs)
     with_stages = any(len(spec.stages_s) == len(STAGES) for spec in specs)
     columns = [*COLUMNS, *OPTIONAL, *(STAGES if with_stages else ())]

@@ -225,7 +225,7 @@ def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
 
 
 def _measured(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the steps per second of a job type alone on `gpus` GPUs; 0: it was not measured."""
+    """Return the steps per second of a job type alone on `gpus` GPUs; 0: not measured."""
     entry = table.get(f"('{kind}', {gpus})")
     speed = entry.get("null") if isinstance(entry, dict) else None
     return float(speed) if isinstance(speed, int | float) and 0 < speed <= LARGEST else 0.0

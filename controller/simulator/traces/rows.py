@@ -1,4 +1,4 @@
-"""Read a table of jobs: typed cells, and errors that name file, line and column."""
+"""Read a table of jobs, with typed cells, and with errors that name file, line and column."""
 
 from __future__ import annotations
 

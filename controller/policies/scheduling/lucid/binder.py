@@ -1,4 +1,4 @@
-"""Lucid's binder and the queue and nodes of its profiler (Lucid, 3.2 and 3.3).
+"""Lucid's binder, and the queue and the nodes of Lucid's profiler (Lucid, 3.2 and 3.3).
 
 - `may_join`, `choose`, `strategy`: which two jobs may share GPUs (lazy packing with a dynamic strategy);
 - `LucidOptions`, `ProfileQueue`: which job the non-intrusive profiler measures next, for how long, and on

@@ -98,7 +98,7 @@ AHEAD = 5
 
 
 class OnlineLucid:
-    """A `LucidPolicy` whose estimates, sharing and profiler use models that are trained as time passes.
+    """A `LucidPolicy` with models that are trained while jobs run: of durations and of arrivals.
 
     Args:
         options: Options of Lucid.

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 Features = tuple[float, ...]
-"""A job's n sensitivities, then its n impacts."""
+"""A job's n sensitivities followed by its n impacts, for n reference jobs."""
 
 
 @dataclass(frozen=True, slots=True)

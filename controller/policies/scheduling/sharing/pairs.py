@@ -163,9 +163,9 @@ class MadeUpPairs:
     """Our own model of the interference of pairs, for generated jobs; it is not based on measurements.
 
     Two jobs with independent phases use resource r at once with a probability that is the product of their
-    fractions f of r. Then one job waits. So the speed of job j beside job k is ``1 / (1 + s_j i_k Σ_r c_r
-    f_jr f_kr)``, with `CONTENTION` c, j's sensitivity s and k's impact i. Two jobs that only compute run at
-    half speed. Two jobs that together need more than a GPU's memory have speed 0.
+    fractions f of r. Then one job waits. So job j beside job k has the speed
+    ``1 / (1 + s_j i_k Σ_r c_r f_jr f_kr)``, with `CONTENTION` c, j's sensitivity s and k's impact i. Two jobs
+    that only compute run at half speed. Two jobs that together need more than a GPU's memory have speed 0.
     """
 
     def __init__(self, demands: Mapping[str, KindDemand]) -> None:

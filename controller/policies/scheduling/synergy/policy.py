@@ -25,7 +25,7 @@ from controller.policies.scheduling.synergy.demand import (
 from controller.vocabulary import Cluster
 
 DemandOf = Callable[[Submission], Demand]
-"""Function that returns a job's demand; equal jobs have the same demand."""
+"""Function that returns the demand of a submitted job; jobs with equal properties have equal demands."""
 
 
 class ShareSpeed:
