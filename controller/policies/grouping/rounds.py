@@ -26,7 +26,7 @@ Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pair
 
 
 FEW = 32
-"""Largest number of groups in one call whose gammas are kept for later calls."""
+"""Maximum number of groups in a call for which gammas are kept for later calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class FlowState:
 
     @property
     def load_bps(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Load of each link's two directions, bits per second, shape (2 * links,): link n has 2n and 2n + 1."""
+        """Load of each direction of each link, bits per second, shape (2 * links,), two entries per link."""
         return self.steady.load_bps[: 2 * len(self.topology.links)]
 
     def resource(self, number: int) -> str:

@@ -162,7 +162,7 @@ class DeadlineUrgency:
 
 
 def due_s(job: JobState) -> float:
-    """Return the time of a job's deadline, in seconds from the trace's start; infinite: it has none."""
+    """Return the time of a job's deadline, in seconds on the core's clock; infinite: it has none."""
     return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
 
 
