@@ -7,7 +7,7 @@ A `Core` is a pure object. *Events* (`events`) go in, in order of time: a job wa
 progress, ended, or is past its deadline; a server, a switch or a link failed or came back; the time is now
 `at_s` (`Tick`). A *desired state* (`desired`) comes out: the runs, their GPUs and servers, the trees and
 slots of jobs that use the network, the stage at which each job starts its rounds, the waiting jobs, and the
-time of the next tick. The core has no clock, threads, processes or files: its driver has these.
+time of the next tick. The core has no clock, threads, processes or files: the program around it has.
 
 Deciding is a composition, in this order:
 
@@ -18,16 +18,17 @@ Deciding is a composition, in this order:
    (`allocation`, `allocator`). A job for which no servers have room waits, although its GPUs count as
    used; a job that can no longer meet its deadline is ended. Without a network the core skips this step.
 
-The core decides only on a `Tick`; it records all other events and asks for a tick. Jobs that end leave their
-groups at once, and their partners continue. While servers are down (`Outages`), their GPUs are unavailable
-and the jobs that ran there wait again. Jobs whose trees use a failed switch or link are rerouted if possible.
+The core decides only on a `Tick`; it records all other events and requests a tick. Jobs that end leave their
+groups at once, and the other jobs of the groups continue. While servers are down (`Outages`), their GPUs are
+unavailable and the jobs that ran there wait again. Jobs whose trees use a failed switch or link are rerouted
+if possible.
 
-The core predicts the jobs' progress by a speed model. Real jobs report it (`Rules.reported`); a simulator
-runs them as predicted, and reports their speeds where they compete for the network.
+The core predicts the jobs' progress by a speed model. Real jobs report their progress (`Rules.reported`). In
+a simulator, jobs progress as predicted; the simulator only reports the speeds of jobs that use the network.
 
-The `Log` has the reason for every decision, with the numbers that led to it. Policies keep state and are
-deterministic, and so is the core: **the same events give the same decisions**. That is how a service
-restarts: it stores the events, as plain data, and replays them into a fresh core.
+The `Log` has the reason for every decision, with the numbers that led to it. The core and its
+policies keep state and are deterministic: **equal events give equal decisions**. A service uses this to
+restart: it stores the events, as plain data, and replays them into a new core.
 
 The simulator (`controller.simulator.engine`), ``ina cluster simulate``, ``ina schedule simulate`` and
 ``ina schedule live`` all drive this object; `compose` makes its parts from the names of its policies.

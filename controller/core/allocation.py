@@ -1,8 +1,9 @@
 """Servers, trees and slots of the jobs that the scheduler runs: placement, routing and memory, in that order.
 
-The scheduler decides which jobs run on how many GPUs. The placement policy decides on which servers, unless
-the settings leave that to the scheduler. A job for which no servers have room waits, and keeps its share of
-GPUs meanwhile. Memory is divided again whenever jobs start, end or move, and periodically.
+The scheduler decides which jobs run on how many GPUs. The placement policy chooses the servers, unless
+the placement setting is `SCHEDULER`: then the scheduler chooses them, too. A job for which no servers have
+room waits, and its GPUs still count as used. Memory is divided again whenever jobs start, end or move, and
+periodically.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Outages:
         self.switches: dict[str, str] = {}
         """Reason for each failed switch."""
         self.links: dict[tuple[str, str], str] = {}
-        """Reason for each failed link, by its ends in the order of the cluster's description."""
+        """Reason for each failed link. The key is the pair of nodes `(link.a, link.b)`, as in the cluster's
+        description."""
         self._cluster = cluster
         self._allocator = allocator
         self.own_places = own_places
@@ -123,7 +125,7 @@ class Allocation:
     """
 
     def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
-        """Create an allocation without jobs; `servers` are the servers as the scheduler sees them."""
+        """Create an allocation without jobs; `servers` has the servers as the scheduler sees them."""
         self.allocator = allocator
         self.changes = 0
         self.watchers: list[AllocationWatcher] = []
@@ -175,7 +177,7 @@ class Allocation:
 
     @property
     def next_s(self) -> float:
-        """Time at which memory has to be divided if no other event comes before; infinite: never."""
+        """Time of the next division of memory, if jobs do not change before, in seconds; infinite: none."""
         return self._due_s if self.allocator.crossing else math.inf
 
     def divide_next(self, now_s: float) -> None:
@@ -188,7 +190,7 @@ class Allocation:
 
     @property
     def topology(self) -> Topology:
-        """The part of the cluster that is up, with links at goodput: their rates less packet headers."""
+        """The part of the cluster that is up; its link rates count payload only, without headers."""
         return self.allocator.topology
 
     def job(self, name: str) -> Job:
@@ -196,19 +198,20 @@ class Allocation:
         return self._jobs[name]
 
     def placed(self, name: str) -> Job | None:
-        """Return a job with its servers and its tree; None if it has no servers."""
+        """Return a job with its servers and its tree; None if the job has no servers."""
         return self.allocator.placed.get(name)
 
     def measure(
         self, name: str, compute_s: float | None, model_bytes: int | None, hold_s: float | None
     ) -> None:
-        """Replace network properties of a job by measured ones; the next division of memory uses them.
+        """Replace network properties of a job by measured values, for the next division of memory.
 
         Args:
             name: The job's name.
-            compute_s: Seconds of an iteration's computing, without overlap with sending; None: unchanged.
-            model_bytes: Bytes of its gradient; None: unchanged.
-            hold_s: Seconds for which a slot is held; None: unchanged.
+            compute_s: Computing time of an iteration, without overlap with sending, in seconds; None:
+                unchanged.
+            model_bytes: Size of the job's gradient, in bytes; None: unchanged.
+            hold_s: Time for which a packet of the job holds a slot, in seconds; None: unchanged.
         """
         job = self._jobs[name]
         if compute_s is not None:
@@ -229,11 +232,11 @@ class Allocation:
         return sorted(found)
 
     def forget(self, name: str) -> None:
-        """Forget a job that is over; its servers and slots are free at the next `update`."""
+        """Forget a job that is over. The next `update` frees the job's servers and slots."""
         self._jobs.pop(name, None)
 
     def has_servers(self, name: str) -> bool:
-        """Return whether a running job has servers; without servers, it waits until there is room."""
+        """Return whether a running job has servers. A job without servers waits until servers have room."""
         return name in self._of
 
     def state(self, name: str) -> JobState:
@@ -275,16 +278,16 @@ class Allocation:
     def update(
         self, now_s: float, groups: Sequence[Group], moved: Collection[JobState]
     ) -> tuple[list[JobState], list[JobState]]:
-        """Place the jobs that have started, and divide memory if it is time.
+        """Place the jobs that have started; divide memory if jobs have changed or the interval has passed.
 
         Args:
             now_s: The time.
-            groups: All groups that run.
-            moved: The jobs that have started, stopped or got another group since the last call.
+            groups: All running groups.
+            moved: The jobs that have started, stopped or moved to another group since the last call.
 
         Returns:
-            The jobs to end, because they can no longer meet their deadlines; and the jobs that may have got
-            or lost servers, in order of arrival.
+            Two lists: the jobs to end, because they can no longer meet their deadlines; and the jobs that
+            may have gained or lost servers, in order of arrival.
         """
         changed, self._moved = self._moved | self._release_places(moved), False
         self._lacking = {name: job for name, job in self._lacking.items() if job.group is not None}
@@ -330,7 +333,7 @@ class Allocation:
         return lost
 
     def withdraw(self, name: str) -> None:
-        """Remove the servers, tree and slots of a job whose workers are gone; `update` places it again."""
+        """Remove the servers, tree and slots of a job that lost its workers; `update` places it again."""
         if name not in self._of:
             return
         self._moved |= self.allocator.crosses(name)
@@ -338,7 +341,7 @@ class Allocation:
         self._drop(name)
 
     def release(self, moved: Iterable[JobState]) -> None:
-        """Release the servers of the jobs in `moved`, except of jobs that still run on the same GPUs."""
+        """Release the servers of the jobs in `moved` that no longer run on the GPUs that they had."""
         self._moved |= self._release_places(moved)
 
     def _release_places(self, moved: Iterable[JobState]) -> bool:

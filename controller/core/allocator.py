@@ -1,4 +1,4 @@
-"""Servers, trees and slots for jobs that start and end, chosen by placement, routing and memory policies."""
+"""Allocate servers, trees and slots to jobs that start, by placement, routing and memory policies."""
 
 from __future__ import annotations
 
@@ -95,10 +95,12 @@ def goodput(topology: Topology, frame_bytes: int) -> Topology:
 
 
 def allocate(topology: Topology, jobs: Sequence[Job], settings: AllocationSettings) -> Allocator:
-    """Place and route jobs that start at the same time, as a core does; `Allocator.divide` gives them slots.
+    """Place and route jobs that start at the same time, as a core does.
 
-    Jobs with given servers get these, if they are free. The placement policy places other jobs, if there is
-    room. Raises BadSpec for unknown policies and for impossible results of policies.
+    Jobs with given servers are placed on these servers if they have room. The placement policy places other
+    jobs, if there is room. The jobs get no slots yet: `Allocator.divide` divides the slots.
+
+    Raises BadSpec for unknown policies and for impossible results of policies.
     """
     if settings.placement == SCHEDULER:
         raise BadSpec(f"placement {SCHEDULER!r}: there is no scheduler here; want a placement policy")
@@ -114,7 +116,7 @@ class Allocator:
         self, topology: Topology, policies: AllocationPolicies, settings: AllocationSettings
     ) -> None:
         self.whole = goodput(topology, settings.frame_bytes)
-        """The whole cluster, also the parts that are down, with links at goodput."""
+        """The whole cluster, also the parts that are down, with link rates reduced to goodput."""
         self._up: Topology | None = self.whole
         self._policies = policies
         self._settings = settings
@@ -130,14 +132,14 @@ class Allocator:
         self.problem: memory.MemoryProblem | None = None
         self.division: memory.MemoryDivision | None = None
         self.late: dict[str, float] = {}
-        """Jobs that cannot meet their deadlines by the last division, but are not ended: by job, the time at
-        which the job would end if it ran alone, in seconds."""
+        """Jobs that could not meet their deadlines at the last division of memory, but are not ended. The
+        value is the time, in seconds, at which the job would end if it ran alone."""
         self.rerouted: list[str] = []
         """Names of the jobs that got another tree in the last `set_outages`."""
         self._count_anew()
 
     def decide_by(self, policies: AllocationPolicies, settings: AllocationSettings) -> None:
-        """Replace the policies from now on; placed jobs stay where they are."""
+        """Replace the policies and settings for later decisions; placed jobs stay where they are."""
         self._policies, self._settings = policies, settings
 
     def change(self, topology: Topology) -> None:
@@ -149,7 +151,10 @@ class Allocator:
 
     @property
     def topology(self) -> Topology:
-        """The part of the cluster that is up, with links at goodput; the whole cluster if nothing is up."""
+        """The part of the cluster that is up; the whole cluster if nothing is up.
+
+        Link rates are reduced to goodput.
+        """
         return self._up or self.whole
 
     def start(self, batch: Sequence[Job]) -> set[str]:
@@ -181,7 +186,7 @@ class Allocator:
         return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
-        """Return the jobs of `batch` whose given servers have room for them, with their trees."""
+        """Return the jobs of `batch` that fit on their given servers, each with servers and a tree."""
         there = list(running)
         free = dict(placement.PlacementProblem(self.topology, tuple(running), self._rng).free)
         for job in batch:
@@ -237,13 +242,13 @@ class Allocator:
         self._there[name] = job if job.aggregate == sums else replace(job, aggregate=sums)
 
     def _take(self, job: Job | None, sign: int) -> None:
-        """Count the GPUs of `job` as taken if `sign` is +1, or as free again if it is -1; ignore None."""
+        """Count the GPUs of `job` as taken (`sign` +1) or as free again (`sign` -1); do nothing for None."""
         if job is not None:
             for server in job.servers:
                 self._free[server] -= sign * job.gpus_per_worker
 
     def _count_anew(self) -> None:
-        """Count all placed jobs' GPUs and traffic again, in the cluster as it is now."""
+        """Count the GPUs and the traffic of all placed jobs again, in the part of the cluster that is up."""
         self._there, self._apart = {}, set()
         self._free = {server.name: server.gpus for server in self.topology.servers}
         for job in self.placed.values():
@@ -251,7 +256,7 @@ class Allocator:
 
     @property
     def owners(self) -> list[Job]:
-        """The placed jobs whose GPUs are counted as taken: all placed jobs except guests (see `add`)."""
+        """The placed jobs, without guests: the GPUs of guests are not counted as taken (see `add`)."""
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
@@ -271,12 +276,12 @@ class Allocator:
     ) -> dict[str, str]:
         """Set which servers, switches and links are down; jobs that start from now on avoid them.
 
-        `servers` has the reason for each server. Jobs whose trees use a switch or a link that is down get
-        other trees (`rerouted`).
+        `servers` has the reason for each server that is down. Jobs whose trees use a switch or a link that is
+        down get other trees; `rerouted` names these jobs.
 
         Returns:
-            The reason, by job, for each job that cannot continue where it is: one of its servers is down, or
-            no path connects them.
+            The reason, by job, for each job that has to be interrupted: one of its servers is down, or no
+            path connects its servers.
         """
         down, cut = servers.keys(), {*links}
         dark = {*switches}
@@ -299,11 +304,12 @@ class Allocator:
         return lost
 
     def _stands(self, job: Job, before: Topology) -> bool:
-        """Return whether a job can keep its tree: the tree, and the path to its fallback server, must be up.
+        """Return whether a job can keep its tree.
 
-        The job's table entries determine the first link of this path, so that this link must stay the same.
-        Ordinary forwarding finds the rest of the path. `before` is the part of the cluster that was up until
-        now.
+        All links of the tree must be up. The tree's root must still reach the job's fallback server, and the
+        first link on the path there must be the same as in `before`: the job's table entries contain that
+        link. Ordinary forwarding finds the other links of the path. `before` is the part of the cluster that
+        was up until now.
         """
         assert self._up is not None
         assert job.tree is not None
@@ -316,7 +322,7 @@ class Allocator:
         return job.fallback in up.server and _leaves(up, job) == _leaves(before, job)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
-        """Give a job another tree over its servers, as if the jobs in `stranded` had no trees."""
+        """Give a job another tree over its servers, chosen as if the jobs in `stranded` used no network."""
         there = [each for each in self._reached() if each.name not in stranded]
         free = replace(job, fallback=None, tree=None)
         self._keep(self._routed([self._settled(free, job.servers, there)])[0])
@@ -327,7 +333,7 @@ class Allocator:
         return name in self._crossing
 
     def stop(self, name: str) -> None:
-        """Remove a job with its servers, tree and slots."""
+        """Remove a job, and release its servers, tree and slots."""
         self.placed.pop(name, None)
         self._take(self._there.pop(name, None), -1)
         self._apart.discard(name)
@@ -351,19 +357,19 @@ class Allocator:
 
     @property
     def state(self) -> FlowState:
-        """The steady state of the placed jobs: their rates and bottlenecks, as if all slots were free."""
+        """Steady rates and bottlenecks of the placed jobs, as if all jobs could use all slots."""
         return steady_state(self.topology, list(self.placed.values()))
 
     @property
     def crossing(self) -> list[Job]:
-        """The jobs that use the network, in the order in which they started."""
+        """The jobs that use the network, in order of their starts."""
         return list(self._crossing.values())
 
     def measure(self, job: Job) -> None:
-        """Copy the properties of `job` that can be measured to the placed job of the same name.
+        """Replace the properties that can be measured of the placed job that has the name of `job`.
 
-        These are the compute time, overlap, skew, layer sizes and slot hold time. A job that is not placed is
-        ignored.
+        `job` has the new values: compute time, overlap, skew, layer sizes and slot hold time. Other
+        properties do not change. A job that is not placed is ignored.
         """
         for known in (self.placed, self._crossing):
             if job.name in known:
@@ -381,7 +387,7 @@ class Allocator:
     def divide(self, now_s: float, left: Mapping[str, float] | None = None) -> list[str]:
         """Divide the switches' slots among the jobs again; return the names of the jobs that the policy ends.
 
-        `left` is the number of iterations left, by job; None: each job has all of its iterations left.
+        `left` maps each job's name to its remaining iterations; None: no job has completed an iteration.
         """
         self.late = {}
         jobs = tuple(
@@ -396,7 +402,7 @@ class Allocator:
         return [job.name for job in jobs if standing[job.name] is memory.SlotStatus.ENDED]
 
     def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
-        """Return the regions that can stay: their switches are up, and have enough slots for them."""
+        """Return the regions whose switch is up and has enough slots for the region, by switch."""
         known = self.topology.switch
         return {
             switch: region
@@ -405,11 +411,11 @@ class Allocator:
         }
 
     def _with_progress(self, job: Job, now_s: float, left: float) -> Job:
-        """Return the job with the iterations left and the deadline that the memory policy gets.
+        """Return the job as the memory policy sees it: with `left` iterations and an adjusted deadline.
 
-        This deadline is earlier than the job's own by a safety margin. If the job can meet its deadline only
-        without the margin, the policy gets the job's own deadline. The policy gets no deadline if it has
-        passed, or if the job cannot meet it and goes on anyway (`Job.on_late`).
+        The adjusted deadline is earlier than the job's own deadline by a safety margin. If the job can meet
+        its own deadline but not the earlier one, the policy sees the own deadline. The policy sees no
+        deadline if it has passed, or if the job cannot meet it and continues anyway (`Job.on_late`).
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
         deadline_s = None if due_s is None or due_s <= now_s else due_s - arrival_s
@@ -428,7 +434,10 @@ class Allocator:
         return replace(told, deadline_s=None)
 
     def flows(self) -> JobFlows:
-        """Return the flows of the jobs in `crossing`, in that order, with the rates that slots allow."""
+        """Return the flows of the jobs in `crossing`, in the order of `crossing`.
+
+        The number of a job's slots limits the rate of its flow.
+        """
         jobs, limits = self.crossing, []
         numbers: dict[tuple[str, Region], int] = {}
         bits: list[float] = []
@@ -455,7 +464,7 @@ class Allocator:
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: Job) -> float:
-        """Return the seconds that each tensor of a job takes beside its transmission: a round trip."""
+        """Return the time of a tensor besides its transmission, in seconds: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)
 

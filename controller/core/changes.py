@@ -1,9 +1,10 @@
-"""Differences between descriptions of a cluster, and why placed jobs have to move because of them. No I/O.
+"""Differences between two descriptions of a cluster, and which of them force placed jobs to move. No I/O.
 
 A job keeps its place if a change does not affect it. A change that removes a switch or a link of its tree is
 treated as a failure: the job gets another tree if there is one
-(`controller.core.allocator.Allocator.set_outages`). This module collects the changes by which a job loses its
-place: a server left or has another switch or address, a port has another number, memory has another size.
+(`controller.core.allocator.Allocator.set_outages`). This module collects the changes that
+force a job to leave its place: a server has left or has another switch or address, a port of a link has
+another number, or the memory of a switch has another size.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from controller.vocabulary.documents import shown
 from controller.vocabulary.errors import plural
 
 _REACHED = ("ip", "mac", "interface", "address")
-"""Properties of a server on which its workers and the table entries of its switch depend."""
+"""Properties of a server that its workers, and the table entries of its switch, depend on."""
 _MEMORY = ("slots", "lanes")
-"""Properties of a switch on which the jobs that are summed there depend."""
+"""Properties of a switch that the jobs summed at the switch depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class Changes:
     Attributes:
         notes: One sentence about each difference.
         servers: By server, why jobs' workers cannot stay there.
-        fallbacks: By server, why the fallback server there can no longer serve its jobs unchanged.
+        fallbacks: By server, why jobs cannot continue to use the fallback server there.
         switches: By switch, why jobs cannot keep their slots there.
-        links: By the two ends of a link, why jobs cannot go on over it.
+        links: By the two ends of a link, why jobs cannot continue to use the link.
     """
 
     notes: tuple[str, ...]
@@ -41,7 +42,7 @@ class Changes:
     links: Mapping[frozenset[str], str]
 
     def why_moved(self, job: Job, after: Topology) -> str:
-        """Return why a placed job has to leave its place; "" if it can stay.
+        """Return why a placed job has to leave its place; "" if the job can stay.
 
         A job that only needs another tree can stay.
 
@@ -73,9 +74,9 @@ def first_hop(topology: Topology, root: str, server: str) -> str:
 
 
 def compare(before: Topology, after: Topology) -> Changes:
-    """Return the differences between two descriptions of a cluster, whose nodes are identified by name.
+    """Return the differences between two descriptions of a cluster.
 
-    O(switches + servers + links).
+    Nodes with equal names are the same node. O(switches + servers + links).
 
     >>> from controller.vocabulary import fabrics
     >>> compare(fabrics.star(3), fabrics.star(2)).notes
@@ -134,10 +135,11 @@ def compare(before: Topology, after: Topology) -> Changes:
 
 
 def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
-    """Return the servers of `after` as schedulers see them, with the GPU numbers that they have in `before`.
+    """Return the servers of `after` in an order that keeps the GPU numbers of `before`.
 
-    Running jobs hold GPUs by number. So servers that have left stay in the list, with GPUs that are
-    unavailable (`controller.core.allocation`), and new servers come last. A single large server that stands
+    A GPU's number is its position among the GPUs of all servers, and running jobs refer to GPUs by number.
+    So servers that have left stay in the list, with GPUs that are unavailable (`controller.core.allocation`),
+    and new servers come last. A single large server that stands
     for all servers (`controller.core.compose.servers_of`) never gets smaller.
 
     Raises BadSpec for a server whose number of GPUs has changed.
@@ -165,10 +167,10 @@ def _new(topology: Topology, kind: str, name: str) -> str:
 
 
 def _differing(before: Server | Switch | Link, after: Server | Switch | Link) -> Iterator[tuple[str, str]]:
-    """Yield the properties that differ, with a description of each.
+    """Yield each property that differs, with a sentence about it.
 
-    Ends, ports and addresses are left out: where they are not given, they depend on the position in the
-    description (`_ways` and `_ports` compare them).
+    Does not compare ends, ports and addresses, because their defaults depend on the position in the
+    description; `_ways` and `_ports` compare them.
     """
     for each in fields(before):
         if each.name in ("a", "b", "a_port", "b_port", "ip", "mac"):
@@ -190,7 +192,7 @@ def _ways(before: Topology, after: Topology, server: str) -> Iterator[tuple[str,
 
 
 def _ports(before: Topology, after: Topology, ends: frozenset[str]) -> Iterator[str]:
-    """Yield a description of each end of a link whose port differs; both topologies have the link."""
+    """Yield a sentence about each end of a link at which the port differs; both topologies have the link."""
     for end in sorted(ends):
         if end in before.switch and end in after.switch:
             (other,) = ends - {end}

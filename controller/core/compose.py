@@ -1,4 +1,4 @@
-"""The parts of a core (its scheduler and its allocation), made from the names of its policies."""
+"""Make the parts of a core (its scheduler and its allocation) from the names of its policies."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LEAST_S = 1e-6
 
 
 def submission_of(job: Job, topology: Topology) -> Submission:
-    """Return a job as schedulers see it: with the speed that it has when it runs alone on the fastest links.
+    """Return a job as schedulers see it, with the time of an iteration alone on the cluster's fastest links.
 
-    Raises BadSpec if even the empty cluster has no room for its workers.
+    Raises BadSpec if even the empty cluster has no room for the job's workers.
     """
     if not _has_room(job, topology):
         raise BadSpec(
@@ -61,7 +61,7 @@ def _fits_one_server(job: Job, topology: Topology) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicies:
-    """The policies of one core with a network; they keep state, so that no two cores may share them."""
+    """The policies of one core with a network. Policies keep state: make new ones for each core."""
 
     servers: Cluster
     setup: Setup

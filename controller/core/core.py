@@ -53,7 +53,7 @@ Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
 
 class FinishedJob(NamedTuple):
-    """A job that is over. `missed`: the core ended it because it could no longer meet its deadline."""
+    """A job that is over. Outcome `missed`: the core ended the job, which could not meet its deadline."""
 
     job: JobState
     outcome: Outcome
@@ -88,7 +88,7 @@ class Rules:
 
 
 class Core:
-    """Decides for one cluster: asks a scheduling policy and, if there is a network, an allocation.
+    """Decides which jobs of one cluster run, and where, with a scheduling policy and an allocation.
 
     Args:
         cluster: The servers as the policy sees them.
@@ -114,13 +114,13 @@ class Core:
         self.log = log
         self.allocation = allocation
         self.finished_jobs: list[FinishedJob] = []
-        """Jobs that are over, in order of their ends."""
+        """Jobs that are over, in the order in which they ended."""
         self.refused: dict[str, str] = {}
         """Reason for each refused submission, by the job's name."""
         self.decisions = 0
         """How often the scheduling policy was asked for a decision."""
         self.policy_failure = ""
-        """Why the policy failed to decide when it was last asked, or "" (`Rules.tolerates_failures`)."""
+        """Why the policy's last decision failed; "" if it succeeded (`Rules.tolerates_failures`)."""
         self._whole = self._cluster = cluster
         self._described = None if allocation is None else cluster.topology
         self._policy = setup.policy
@@ -130,9 +130,9 @@ class Core:
         self.now_s = 0.0
         """The time of the last event."""
         self.jobs: dict[str, JobState] = {}
-        """The unfinished jobs by name, in order of arrival; read only."""
+        """The waiting and running jobs by name, in order of arrival; read only."""
         self.running = RunningGroups(setup.speed, reported=self._rules.reported, foreseen=foreseen)
-        """The running groups, as the policy decided, without the jobs that have ended since; read only."""
+        """The running groups of the last decision, without jobs that have ended since then; read only."""
         allocator = None if allocation is None else allocation.allocator
         own_places = allocation is None or allocation.own_places
         self._outages = Outages(cluster, allocator, own_places=own_places)
@@ -157,7 +157,7 @@ class Core:
 
     @property
     def next_s(self) -> float:
-        """Time at which the core needs a `Tick` if no other event comes before; infinite: it needs none."""
+        """Time by which the core needs a `Tick`, in seconds; infinite: no `Tick` until another event."""
         if self.allocation is None:
             return self._ask_s
         if self._changed:
@@ -166,7 +166,7 @@ class Core:
 
     @property
     def servers(self) -> Cluster:
-        """All servers as the policy sees them, including servers that are down or have left."""
+        """All servers with their GPU numbers, including servers that are down or have left the cluster."""
         return self._whole
 
     @property
@@ -187,8 +187,8 @@ class Core:
     def handle(self, event: Event) -> None:
         """Process an event; on a `Tick`, decide.
 
-        Raises BadDecision for an impossible decision of a policy, and BadSpec for impossible events: about
-        jobs that do not exist, or servers, switches and links that the cluster does not have.
+        Raises BadDecision for an impossible decision of a policy, and BadSpec for an event that names an
+        unknown job, server, switch or link.
         """
         now_s = self.now_s = event.at_s
         match event:
@@ -288,11 +288,11 @@ class Core:
         self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
 
     def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
-        """Replace the cluster from now on; return its differences from the previous one.
+        """Replace the cluster; return the differences between the old and the new one.
 
         Unaffected jobs continue where they are. Jobs that cannot keep their places return to the queue. Jobs
-        whose trees have lost a switch or a link get other trees. Jobs for which there is no room at all fail;
-        they can be retried.
+        whose trees have lost a switch or a link get other trees. Jobs that do not fit even the empty
+        cluster fail, and can be retried.
 
         Args:
             topology: Servers, switches and links.
@@ -328,7 +328,7 @@ class Core:
         return changes
 
     def _fail_without_room(self) -> None:
-        """Fail the jobs that need more GPUs than the cluster has, or a server or switch that it lacks."""
+        """Fail the jobs that need more GPUs than the cluster has, or name an unknown server or switch."""
         for name, job in list(self.jobs.items()):
             try:
                 self.check_fits(name)
@@ -359,9 +359,9 @@ class Core:
         self._ask_at(self.now_s)
 
     def forget(self, names: Collection[str]) -> None:
-        """Forget jobs that are over or were refused; their names may be used again. O(jobs that are over).
+        """Forget jobs that are over or were refused; new jobs may use their names. O(jobs that are over).
 
-        Raises BadSpec for a job that is not over.
+        Raises BadSpec for a job that still waits or runs.
         """
         if unfinished := self.jobs.keys() & set(names):
             raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are over can be forgotten")
@@ -452,9 +452,9 @@ class Core:
         Args:
             now_s: The time.
             name: The job's name.
-            failure: Why it failed; "": it completed.
+            failure: Why the job failed; "": it completed.
             final: Whether a failed job must not be retried.
-            done_s: When its workers ended; None: now.
+            done_s: Time at which the job's workers ended, in seconds; None: now.
         """
         self.now_s = now_s
         job = self._job(name)
@@ -488,7 +488,7 @@ class Core:
     def _close(
         self, job: JobState, outcome: Outcome, reason: str, now_s: float, done_s: float | None = None
     ) -> None:
-        """Mark a job as over: from `done_s` on if its workers ended at that time, else from now on."""
+        """Mark a job as over. It ended at `done_s`, when its workers ended; None: it ends now."""
         name = job.spec.name
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
@@ -512,14 +512,17 @@ class Core:
             self.log.note(now_s, kind, (name,), text, waited_s=waited_s, ran_s=ran_s)
 
     def _late_s(self, job: JobState) -> float:
-        """Return how many seconds after its deadline a job ended; 0: it met its deadline, or had none."""
+        """Return the time by which a job ended after its deadline, in seconds.
+
+        Returns 0 if the job met its deadline or had none.
+        """
         described = self._submissions[job.spec.name].job
         if described is None or described.due_s is None or job.finish_s is None:
             return 0.0
         return max(0.0, job.finish_s - described.due_s)
 
     def _put_back(self, job: JobState, now_s: float, kind: Kind, reason: str) -> None:
-        """Put a job whose workers are gone back into the queue."""
+        """Return a job to the queue, because its workers are gone; log `reason`."""
         self._leave(job, now_s)
         if job.group is not None:
             job.halt(now_s)
@@ -568,9 +571,10 @@ class Core:
     # ------------------------------------------------------------------ decisions
 
     def tick(self, now_s: float) -> bool:
-        """Process a `Tick`; return whether the scheduling policy was asked for a decision.
+        """Process a `Tick`; return whether a decision of the scheduling policy was due.
 
-        The policy is asked if a decision is due. The allocation is updated if the running jobs have changed.
+        The allocation is updated if a decision was due, the running jobs have changed, or a division of
+        memory is due.
         """
         self.now_s = now_s
         ask = now_s >= self._ask_s
@@ -585,7 +589,7 @@ class Core:
         return ask
 
     def _ask(self, now_s: float) -> None:
-        """Ask the scheduling policy, and apply its decision."""
+        """Ask the scheduling policy for a decision, and apply the decision."""
         if self._lossy:
             self._see_losses()
         kept = self._keep() if self._once else []
@@ -639,9 +643,10 @@ class Core:
             self._note("note", tuple(self.jobs), f"{self._policy.name} cannot decide: {why}")
 
     def _keep(self) -> list[Group]:
-        """Return the groups of running jobs that cannot be started again; the policy does not decide on them.
+        """Return the groups of running jobs that cannot be started again.
 
-        The policy sees such a job as finished once the job runs, and as just arrived if it has to wait again.
+        The policy does not decide about these jobs. The policy sees such a job as finished once the job runs,
+        and as newly arrived if the job has to wait again.
         """
         groups = [group for group in self.running.groups if self._stays(group.jobs[0])]
         kept = {group.jobs[0].spec.name: group.jobs[0] for group in groups}
@@ -657,21 +662,21 @@ class Core:
         return groups
 
     def _stays(self, job: JobState) -> bool:
-        """Return whether a job runs on its servers, and could not be started again once stopped."""
+        """Return whether a running job must not be stopped: it has servers, and can be started only once."""
         return job.spec.once and (self.allocation is None or self.allocation.has_servers(job.spec.name))
 
     def _without(self, kept: Sequence[Group]) -> Cluster:
-        """Return the servers as the policy sees them: without the GPUs of these groups."""
+        """Return the cluster without the GPUs of the `kept` groups, as the policy sees it."""
         gone = self._cluster.unavailable.union(*(group.gpus for group in kept))
         if self._rest.servers is not self._whole.servers or self._rest.unavailable != gone:
             self._rest = self._whole.without(gone)
         return self._rest
 
     def _alone(self, groups: Sequence[Group]) -> list[Group]:
-        """Return the groups, without the jobs that must not share GPUs although the policy lets them share.
+        """Remove jobs that cannot be started again from groups in which they would share GPUs.
 
-        Jobs that cannot be started again must not share GPUs with other jobs. If all jobs on a GPU are such
-        jobs, the first one stays: if all of them waited, none would ever start.
+        The removed jobs wait. If none of the jobs on a GPU can be started again, the first one stays: if all
+        of them waited, none would ever start. Returns the remaining groups.
         """
         found, alone = [], set[JobState]()
         for group in groups:
@@ -690,9 +695,9 @@ class Core:
         return found
 
     def _on_available_gpus(self, groups: list[Group], gone: frozenset[int]) -> list[Group]:
-        """Return the groups whose GPUs are all available; log that the jobs of the other groups wait.
+        """Return the groups whose GPUs are all available; log that jobs on unavailable GPUs wait.
 
-        A policy that keeps its own list of GPUs may choose unavailable GPUs.
+        A policy that keeps its own list of GPUs may choose unavailable GPUs. `gone` has these GPUs' numbers.
         """
         for group in groups:
             for job in group.jobs if not gone.isdisjoint(group.gpus) else ():
@@ -713,7 +718,7 @@ class Core:
         return found
 
     def _follow(self, now_s: float) -> None:
-        """Give running jobs servers, trees and slots; end the jobs that the memory policy ends."""
+        """Update the allocation of the running jobs, and end the jobs that the memory policy ends."""
         allocation = self.allocation
         assert allocation is not None
         self._changed = False
@@ -758,7 +763,7 @@ class Core:
             self._ask_s = slot_s
 
     def _slot_s(self, at_s: float) -> float:
-        """Return the time of a decision that is asked for at `at_s`: the next multiple of the interval."""
+        """Return the time of the first decision at or after `at_s`: a multiple of the decision interval."""
         step_s = self._interval_s
         return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
 

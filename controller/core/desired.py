@@ -15,11 +15,12 @@ class Run:
     """Jobs that start and stop together, on the same GPUs: a fused group, or one job.
 
     Attributes:
-        number: Unique; a run that is started again gets a new number.
+        number: Unique number; jobs that are started again get a run with a new number.
         jobs: Names of the jobs that have not ended.
-        gpus: Numbers of the GPUs; each job uses all of them.
-        offsets: For each job, the stage at which it starts a round, if the jobs take turns.
-        reason: Why it runs.
+        gpus: Numbers of the run's GPUs; each of its jobs uses all of these GPUs.
+        offsets: For each job, the number of the stage at which it starts its rounds; 0 if the jobs take no
+            turns.
+        reason: Why the run was started.
     """
 
     number: int
@@ -35,11 +36,11 @@ class Place:
 
     Attributes:
         servers: The server of each worker.
-        tree: The switches that sum its gradients; None: the job uses no network, or the cluster has none.
+        tree: The aggregation tree of its gradients; None: the job uses no network, or the cluster has none.
         fallback: The server that sums packets without a slot; None: none.
         regions: By switch, the job's region of slots there; switches without one are left out.
-        standing: Whether these slots are its own or shared; None: it has no slots yet, or uses no network.
-        in_flight: Maximum number of packets in flight, set by the memory policy; 0: the job's window.
+        standing: Whether the job's slots are granted or shared; None: it has no slots, or uses no network.
+        in_flight: Maximum number of the job's packets in flight; 0: only the job's window limits them.
     """
 
     servers: tuple[str, ...]
@@ -55,7 +56,7 @@ class Desired:
     """The desired state from `at_s` on.
 
     Attributes:
-        at_s: Time from which it holds.
+        at_s: Time from which this state is desired, in seconds.
         runs: All runs.
         places: The place of each running job, by name.
         waiting: The jobs that wait, in order of arrival.

@@ -32,16 +32,17 @@ class _EventBase(
 
 
 class Submitted(_EventBase, frozen=True):
-    """A job was submitted. `job` describes how it uses the network; None: the cluster has no network."""
+    """A job was submitted. `job` describes the job's use of the network; None: the cluster has no network."""
 
     spec: Submission
     job: Job | None = None
 
 
 class Progressed(_EventBase, frozen=True):
-    """A report on a running job: it has completed `done` iterations, takes `iteration_s` for each, or both.
+    """A report on a running job's progress.
 
-    A value of None is not known. `iteration_s` is infinite if the job cannot continue.
+    `done` is the number of completed iterations. `iteration_s` is the time for one iteration, in seconds;
+    infinite: the job cannot continue. None: not reported.
     """
 
     job: str
@@ -50,10 +51,11 @@ class Progressed(_EventBase, frozen=True):
 
 
 class Measured(_EventBase, frozen=True):
-    """Measurements of a running job: computing time and gradient bytes of an iteration; None: not measured.
+    """Measurements of a running job.
 
-    `hold_s` is the time for which one of the job's packets holds a slot. From now on the division of memory
-    uses these measurements instead of the job's description.
+    `compute_s` is the computing time of an iteration, in seconds; `model_bytes` the size of its gradient;
+    `hold_s` the time for which one of the job's packets holds a slot, in seconds. None: not measured. The
+    next divisions of memory use the measured values instead of those in the job's description.
     """
 
     job: str
@@ -77,33 +79,33 @@ class Ended(_EventBase, frozen=True):
 
 
 class Overdue(_EventBase, frozen=True):
-    """The deadline of a waiting or running job has passed: the job is ended or goes on (`Job.on_late`)."""
+    """The deadline of a waiting or running job has passed: `Job.on_late` says whether the job is ended."""
 
     job: str
 
 
 class Cancelled(_EventBase, frozen=True):
-    """A job was cancelled by its owner, whether it ran or not."""
+    """The owner cancelled a waiting or running job."""
 
     job: str
     reason: str = "by its owner"
 
 
 class Interrupted(_EventBase, frozen=True):
-    """A job lost its workers without having failed: it returns to the queue."""
+    """A job lost its workers without a failure of its own: the job returns to the queue."""
 
     job: str
     reason: str
 
 
 class Retried(_EventBase, frozen=True):
-    """A failed job restarts from its last checkpoint: it returns to the queue like a new job."""
+    """A failed job returns to the queue, and will restart from its last checkpoint."""
 
     job: str
 
 
 class ServerGone(_EventBase, frozen=True):
-    """A server is down: its jobs are interrupted, and its GPUs are unavailable until it is back."""
+    """A server is down: its jobs are interrupted, and its GPUs are unavailable until `ServerBack`."""
 
     server: str
     reason: str = "down"
@@ -116,7 +118,7 @@ class ServerBack(_EventBase, frozen=True):
 
 
 class SwitchGone(_EventBase, frozen=True):
-    """A switch is down: jobs whose trees use it get other trees, or are interrupted if there is none."""
+    """A switch is down: jobs whose trees use the switch get other trees, or else are interrupted."""
 
     switch: str
     reason: str = "down"
@@ -129,7 +131,7 @@ class SwitchBack(_EventBase, frozen=True):
 
 
 class LinkGone(_EventBase, frozen=True):
-    """A link is down: jobs whose trees use it get other trees, or are interrupted if there is none."""
+    """A link is down: jobs whose trees use the link get other trees, or else are interrupted."""
 
     a: str
     b: str
@@ -174,7 +176,7 @@ Event = (
 
 
 def plain(event: Event) -> dict[str, Any]:
-    """Return the event as numbers, strings, lists and dicts, without fields that have their defaults.
+    """Return the event as a dict of plain values, without fields that have their default values.
 
     >>> plain(Ended(3.0, "a"))
     {'kind': 'ended', 'at_s': 3.0, 'job': 'a'}

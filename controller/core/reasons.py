@@ -1,4 +1,4 @@
-"""Log entries for the changes of a decision: what changed, why, and by which numbers."""
+"""Log entries for decisions: what changed, why, and the numbers that led to the change."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Kind = (
     | Literal["ended", "failed", "retried", "cancelled", "interrupted", "missed", "late", "gone", "back"]
     | Literal["measured"]
 )
-"""Kinds of log entries. ``missed``: the job was ended because its deadline has passed or cannot be met any
-more. ``late``: the job cannot meet its deadline, but continues as a best-effort job. ``placed``: the job got
-servers and a tree. ``memory``: the job got different slots. ``gone`` and ``back``: a server, a switch or a
-link failed or can be used again."""
+"""Kinds of log entries. ``missed``: the core ended the job, because its deadline has passed or can no longer
+be met. ``late``: the job cannot meet its deadline, but continues without one. ``placed``: the job got
+servers and a tree. ``memory``: the job got different slots. ``gone``: a server, a switch or a link failed.
+``back``: it can be used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Log:
             event: The kind of event or decision.
             jobs: Names of the jobs concerned.
             text: The reason, in words.
-            **numbers: The numbers that led to it.
+            **numbers: The numbers that led to the decision, by name.
         """
         self.last += 1
         self.counts[event] += 1
@@ -83,12 +83,12 @@ class Log:
         self.entries.append(LogEntry(at_s, event, jobs, text, numbers))
 
     def after(self, number: int) -> list[tuple[int, LogEntry]]:
-        """Return the kept entries whose numbers are higher than `number`, each with its number."""
+        """Return the kept entries after entry `number`, in order, as pairs of number and entry."""
         begin = bisect_right(self._numbers, number)
         return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
 
     def keep(self, jobs: Container[str], most: int) -> None:
-        """Forget all entries but the latest `most` of those that name one of `jobs`, or no job at all."""
+        """Forget entries that name jobs, but none of `jobs`; of the other entries keep the latest `most`."""
         kept = [
             (number, entry)
             for number, entry in zip(self._numbers, self.entries, strict=True)
@@ -116,11 +116,12 @@ def log_changes(
     Args:
         log: The log to write to.
         now_s: Time of the decision.
-        before: The runs before it.
-        after: The runs after it.
+        before: The runs before the decision.
+        after: The runs after the decision.
         jobs: The unfinished jobs, by name.
-        policy: Name of the scheduling policy, for runs that give no reason of their own.
-        servers: The servers of the GPU numbers; None: GPUs are only counted, and servers are chosen later.
+        policy: Name of the scheduling policy, named as the reason of runs that have no `reason`.
+        servers: The servers to which the GPU numbers refer; None: entries give only the number of GPUs,
+            because servers are chosen later.
     """
     had, has = ({run.number for run in runs} for runs in (before, after))
     stops = {run.jobs: run for run in before if run.number not in has}
@@ -145,7 +146,7 @@ def log_changes(
 
 
 def log_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], cluster: Cluster) -> None:
-    """Log that a job waits, and how many GPUs are free meanwhile.
+    """Log that a job waits, with the number of GPUs that it needs and the number of free GPUs.
 
     Args:
         log: The log to write to.
@@ -168,11 +169,11 @@ def log_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], 
 
 
 def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
-    """Return a sentence that says how far a job was when its deadline passed.
+    """Return a sentence about a job's progress at the time when its deadline passed.
 
     Args:
         described: The job as submitted.
-        job: Its state; None: the core does not know the job yet.
+        job: The job's state; None: the core does not know the job yet.
         now_s: The time.
     """
     told, left = described.iterations, None if job is None else job.iterations_left(now_s)
@@ -188,17 +189,17 @@ def overdue_text(described: Job, job: JobState | None, now_s: float) -> str:
 
 
 def late_text(job: Job, estimate_s: float) -> str:
-    """Return a sentence that says why a job that continues is late.
+    """Return a sentence that says why a job cannot meet its deadline, and that it continues.
 
-    `estimate_s` is the time at which the job would end if it ran alone.
+    `estimate_s` is the time at which the job would end if it ran alone, in seconds.
     """
     return f"{_too_late(job, estimate_s)}; it goes on as best effort"
 
 
 def _too_late(job: Job, estimate_s: float) -> str:
-    """Return a text with a job's deadline and the time at which it would end if it ran alone.
+    """Return a text with a job's deadline and the time at which the job would end if it ran alone.
 
-    Both times are counted from the job's arrival; `estimate_s` is on the clock of the core.
+    The text counts both times from the job's arrival. `estimate_s` counts from the core's time 0, in seconds.
     """
     return (
         f"can no longer meet its deadline, {job.deadline_s:.6g} s after its arrival:"
@@ -216,7 +217,7 @@ def place_text(job: Job) -> str:
 
 
 def slots_text(problem: MemoryProblem, division: MemoryDivision, name: str) -> str:
-    """Return a sentence that says why a division gave a job its slots, or ended it, with the numbers used."""
+    """Return a sentence that says why `division` gave job `name` its slots, or why it ended the job."""
     return division_texts(problem, division, (name,))[name]
 
 
@@ -277,7 +278,7 @@ def _meets(division: MemoryDivision, a: str, b: str) -> bool:
 
 
 class AllocationLogger:
-    """Logs servers, trees and slots as they are assigned: a watcher of an `Allocation`."""
+    """Watcher of an `Allocation` that logs the servers, trees and slots that jobs get."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -306,7 +307,7 @@ class AllocationLogger:
 
 
 def _gpus(run: Run, servers: Cluster | None) -> str:
-    """Return a text that names the GPUs of a run by server, or only counts them if `servers` is None."""
+    """Return a text with a run's GPU numbers on each server, or, without `servers`, its number of GPUs."""
     if servers is None:
         return plural(len(run.gpus), "GPU")
     node_of, found = servers.node_of, dict[int, list[int]]()

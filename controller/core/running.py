@@ -1,7 +1,7 @@
 """The running groups and their jobs, and how a decision changes them.
 
 Jobs of a fused group start and stop together; other jobs start and stop independently. A job continues
-undisturbed if the policy returns its group again, as the same object or with the same content.
+without a restart if the policy's next decision contains the job's group again: that object, or an equal one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from controller.policies.scheduling.policy import Group, JobState, SpeedModel
 
 
 def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[JobState]]:
-    """Return groups with at most `sharing` jobs on each GPU, and the jobs left out.
+    """Remove jobs from groups until no GPU has more than `sharing` jobs.
 
-    Jobs that run already have precedence. Groups that lose no member are returned unchanged.
+    Jobs that do not run yet are removed first. Returns the remaining groups, of which those without removed
+    jobs are unchanged, and the removed jobs.
     """
     jobs_on: dict[int, int] = {}
     kept: dict[int, Group] = {}
@@ -66,7 +67,7 @@ class RunningGroups:
 
     Args:
         speed: Predicts how fast jobs run.
-        reported: Jobs report their progress: their reported speed takes precedence over the predicted one.
+        reported: Whether jobs report their speed; a reported speed replaces the predicted speed.
         foreseen: Called with each job whose predicted end has changed.
     """
 
@@ -87,18 +88,18 @@ class RunningGroups:
         self._epoch = 0
         self._starts = 0
         self.moved: set[JobState] = set()
-        """Jobs that have started, stopped or changed their group since the core cleared this set."""
+        """Jobs that have started, stopped or moved to another group since the core last cleared this set."""
         self._of: dict[JobState, tuple[int, int]] = {}  # number of the last start, and stage where it begins
 
     def change_to(
         self, groups: list[Group], now_s: float, reset: Sequence[JobState] = (), policy: str = ""
     ) -> None:
-        """Run these groups from now on, and no others.
+        """Run `groups` from now on, and stop all other groups.
 
         Args:
-            groups: The groups to run. A group object that the last call had, too, continues undisturbed.
+            groups: The groups to run. A group object that already runs continues unchanged.
             now_s: Time of the change.
-            reset: Jobs that lose their progress and start again from the beginning.
+            reset: Jobs that lose their progress and restart at iteration 0.
             policy: Name of the scheduling policy, for error messages.
 
         Raises BadDecision if a job is in two groups.
@@ -140,7 +141,7 @@ class RunningGroups:
         self._speed = speed
 
     def _stop(self, groups: set[Group], now_s: float) -> None:
-        """Stop the jobs of these groups, unless they have just been started in other groups."""
+        """Stop the jobs of `groups`, except jobs that this change has moved to another group."""
         for group in groups:
             self._held -= len(group.gpus)
             self._shared -= bool(group.neighbours)
@@ -170,7 +171,7 @@ class RunningGroups:
         return self._held
 
     def _carry_out(self, group: Group, now_s: float) -> None:
-        """Move the members to this group: start or restart them, or only set the speed of running members."""
+        """Start or restart the jobs of `group`; jobs that can go on only get their new group and speed."""
         speeds = self._speed.iteration_s(group)
         as_one = len(group.jobs) > 1 and together(group)
         costs: Sequence[float] | None = None
@@ -196,7 +197,7 @@ class RunningGroups:
             self._foreseen(job)
 
     def leave(self, job: JobState, now_s: float) -> None:
-        """Remove a job that is over, or whose workers are gone. Its partners continue without it."""
+        """Remove a job that is over or lost its workers from its group; the group's other jobs continue."""
         group = job.group
         assert group is not None
         self.moved.update(group.jobs)
@@ -226,12 +227,12 @@ class RunningGroups:
         self._foreseen(job)
 
     def alone_pace(self, job: JobState) -> float:
-        """Return the seconds per iteration of a job in its group, by the speed model."""
+        """Return the time of one iteration of a job in its group, in seconds, as the speed model predicts."""
         assert job.group is not None
         return self._speed.iteration_s(job.group)[job.group.jobs.index(job)]
 
     def runs(self, absent: Iterable[JobState] = ()) -> list[Run]:
-        """Return the runs, without the `absent` jobs, which hold GPUs but have no servers."""
+        """Return the runs without the jobs in `absent`, which hold GPUs but have no servers."""
         without = {*absent}
         found = []
         for group in self.groups:

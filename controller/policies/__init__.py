@@ -1,6 +1,6 @@
 """Policies of scheduling, placement, memory, routing and grouping: functions and classes without I/O.
 
 - `registry`: all of them by name, users' own included;
-- `family`: the companions of a scheduling policy: its speed model, its decision interval and its settings;
+- `family`: what belongs to a scheduling policy: its speed model, its decision interval and its settings;
 - `settings`: settings of placement, memory and routing, and the defaults.
 """

@@ -1,4 +1,4 @@
-"""Companions of a scheduling policy: its speed model, decision interval, family and options."""
+"""What belongs to a scheduling policy: its family, speed model, decision interval and options."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class Setting:
 
 
 def option(about: str, default: Any, least: float = 0.0, most: float = math.inf) -> Any:
-    """Return a field of `Options`: a number that users may set, its description and its range.
+    """Return a dataclass field for a subclass of `Options`: a number that users may set.
 
     Args:
         about: What the setting does, for ``--help`` and errors.
-        default: The value unless a user sets one. For an integer, users may set whole numbers; for a bool,
-            0 or 1.
-        least: The smallest value that is allowed.
-        most: The largest value that is allowed.
+        default: The default value. If it is an integer, users may set whole numbers only; if it is a bool,
+            0 or 1 only.
+        least: Minimum value.
+        most: Maximum value.
     """
     whole = isinstance(default, int)
     setting = Setting(about, int(default) if whole else default, least, most, whole)
@@ -106,7 +106,7 @@ Chosen = TypeVar("Chosen", bound=Options)
 
 
 def resolve_options(options: type[Chosen], config: SimulationConfig) -> Chosen:
-    """Return the options with the configuration's values; settings of other families are ignored.
+    """Return `options` with the values in `config`; settings of other families are ignored.
 
     Raises BadSpec for a value out of range.
     """
@@ -116,9 +116,9 @@ def resolve_options(options: type[Chosen], config: SimulationConfig) -> Chosen:
 
 
 def resolve_settings(settings: Mapping[str, Setting], config: SimulationConfig) -> dict[str, float]:
-    """Return the value of each of `settings`, by name: the configuration's, or else the default.
+    """Return the value of each of `settings`, by name: the value in `config`, or else the default.
 
-    Values that `config` has for other families are ignored.
+    Names in `config` that are not in `settings` are ignored.
     """
     chosen = dict(config.settings)
     return {name: chosen.get(name, setting.default) for name, setting in settings.items()}

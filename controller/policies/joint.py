@@ -1,10 +1,10 @@
 """The policy `joint`: GPUs, servers, trees and slots of all jobs in one decision.
 
-A place is servers, a fallback server and a tree. Its worth is NetPack's objective
-(`placement.netpack.worth`), with the measured time for which a packet holds its slot. A tree's root is the
-summing switch nearest to the fallback server, or the switch of the fallback server's rack; where flows pass
-between racks, each such tree is also tried over another switch. So a job avoids the links and slots that
-other jobs use.
+A place consists of servers, a fallback server and a tree. The worth of a place is NetPack's objective
+(`placement.netpack.worth`), computed with the measured time for which a packet holds its slot. The root of a
+tree is the summing switch nearest to the fallback server, or the switch of the fallback server's rack. If the
+flows between racks can also pass another switch, that tree is a further candidate. So a job avoids the links
+and slots that other jobs use.
 
 >>> from controller.policies.placement.policy import PlacementProblem, settle
 >>> from controller.vocabulary import Job, fabrics
@@ -14,19 +14,19 @@ other jobs use.
 [['leaf1', 'leaf2', 'spine1'], ['leaf1', 'leaf2', 'spine2']]
 
 At every decision, jobs choose in the order of the policy `on-time` (urgent deadlines first, then shortest
-remaining service). Each gets the place with which most GPUs of the cluster compute: the job's present place,
-servers that no continuing job uses, or servers of jobs later in the order. So a job with an urgent deadline
-gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
-when a better one is free. No GPUs are reserved, and no slots are granted: GPUs that are left are offered to
-all further jobs in turn.
+remaining service). Each job gets the place with which most GPUs of the cluster compute. The candidates are
+the job's present place, servers that no continuing job uses, and servers of jobs later in the order. So a job
+with an urgent deadline gets fast links and free slots, jobs that fit on one server get servers with slow
+links, and a job on a bad place moves when a better place is free. No GPUs are reserved, and no slots are
+granted: the next jobs in the order may use all GPUs that are still free.
 
-A job's urgency is computed from the best rate that the job could have alone in this cluster: where no switch
-sums, or links are slow, its deadline is urgent earlier, and a deadline that cannot be met takes nothing from
-other jobs. A move costs the job's `restart_s`, which lowers the worth of the new place; a running job moves
+A job's urgency is computed from the best rate that the job could have alone in this cluster. So its deadline
+is urgent earlier if no switch sums or links are slow, and a deadline that cannot be met takes no GPUs from
+other jobs. A move costs the job's `restart_s`, which lowers the worth of the new place. A running job moves
 only if the best place could save the time of several starts.
 
-Without a network, `joint` decides as `on-time` does. O(jobs · places · water-filling) for each decision;
-other places are not computed for jobs that run as fast as alone, or on one server.
+Without a network, `joint` decides as `on-time` does. O(jobs · places · water-filling) for each decision. A
+running job that is as fast as alone, or that uses one server, keeps its place; no candidates are computed.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ def on_servers(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> J
 
 
 SLOWED = 1.02
-"""A running job stays where it is if its iteration takes at most this factor times as long as alone."""
+"""A running job keeps its place if its iteration time is at most this many times its iteration time alone."""
 CLOSE = 0.02
-"""Difference in worth, as a fraction of a job's GPUs, that does not justify a move. Of the places within this
-difference of the best place, the first one is chosen; a job's present place comes first."""
+"""Maximum difference in worth from the best place, as a fraction of a job's GPUs, at which another place is
+as good. The first place within this difference is chosen; a job's present place is the first."""
 PAYS = 4
-"""Minimum saving for which other places are tried for a running job, as a multiple of the time of a job
-start."""
+"""Other places are tried for a running job only if its best place could save more time than this many starts
+of the job take."""
 STARTS = 2
 """Number of job starts that a preemption costs: the new job's, and later the preempted job's second start."""
 
@@ -151,14 +151,14 @@ class Joint:
     def rank(self, job: JobState, now_s: float) -> Rank:
         """Return the rank of a job: jobs of lowest rank choose their places first.
 
-        The rank of a waiting job without an urgent deadline includes the cost of preempting another job.
+        For a waiting job without an urgent deadline, the rank includes the cost of a preemption (`STARTS`).
         """
         later, key = self.urgency.rank(job, now_s)
         waits = later and job.group is None
         return later, key + (STARTS * job.spec.restart_s * job.spec.gpus if waits else 0.0)
 
     def decide(self, view: View) -> Decision:
-        """Return the groups that run, their places, and the time at which the next waiting job is urgent."""
+        """Return the groups to run, the jobs' places, and the time when the next deadline becomes urgent."""
         self._network = view.network
         for job in view.finished:
             self._alone.pop(job.spec.name, None)
@@ -212,7 +212,7 @@ class Joint:
     def _place(
         self, job: JobState, now_s: float, room: _Room, network: NetworkView, running: Sequence[Job]
     ) -> Job | None:
-        """Return a job on its best place, or None if too few GPUs are free."""
+        """Return `job` with its best place; None if too few GPUs are free."""
         options: list[Job] = []
         has = network.placed(job.spec.name)
         stays = has is not None and job.group is not None and room.holds(job.group.gpus)
@@ -293,8 +293,8 @@ def _slower_here(topology: Topology, job: Job) -> float:
 class _Room:
     """GPUs that a decision has not assigned yet.
 
-    `free` counts them by server; `idle` counts only those that no continuing group (`groups`) uses; `left` is
-    the sum of `free`.
+    `free` has the number of these GPUs on each server. `idle` has the number of these GPUs, on each server,
+    that no continuing group (`groups`) uses. `left` is the sum of `free`.
     """
 
     def __init__(self, cluster: Cluster, topology: Topology, groups: Sequence[Group]) -> None:
@@ -314,7 +314,7 @@ class _Room:
         return all(gpu in self._gpus.get(self._name_of[gpu], ()) for gpu in gpus)
 
     def at(self, job: JobState, place: Job) -> tuple[str, ...]:
-        """Return the server of each worker of a running job, from the numbers of its GPUs."""
+        """Return the server of each worker of a running job; `place` has the number of GPUs per worker."""
         assert job.group is not None
         return tuple(self._name_of[gpu] for gpu in job.group.gpus)[:: place.gpus_per_worker]
 
@@ -328,7 +328,7 @@ class _Room:
         self.left -= len(gpus)
 
     def take(self, place: Job) -> tuple[int, ...]:
-        """Reserve the GPUs of each worker on its server, idle ones first; return their numbers."""
+        """Reserve GPUs on the server of each worker, idle GPUs first; return the GPUs' numbers."""
         taken: list[int] = []
         for name in place.servers:
             gpus = sorted(self._gpus[name], key=lambda gpu: (gpu in self._held, gpu))

@@ -48,11 +48,13 @@ Found = TypeVar("Found")
 
 
 class _ByName(Mapping[str, Found]):
-    """Objects of modules by name, imported on first use: importing all takes longer than a short simulation.
+    """Objects by name; the module of an object is imported on first use.
+
+    Importing all modules takes longer than a short simulation.
 
     Args:
-        places: By the object's name, where the object is defined: ``module:attribute``, with the name of the
-            module relative to `controller.policies`.
+        places: The module and the attribute of each object, by the object's name: ``module:attribute``. The
+            module's name is relative to `controller.policies`.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:
@@ -152,7 +154,7 @@ FAMILIES: Mapping[str, Family] = _ByName(
         "sharing": "scheduling.sharing.family:FAMILY",
     }
 )
-"""The families, by the part before the colon of their policies' names."""
+"""The families of policies, by family name: the part of a policy's name before the colon."""
 
 
 def family(name: str) -> str:
@@ -170,7 +172,7 @@ def find_family(kind: str) -> Family:
 
 
 def full_name(kind: str, policy: str) -> str:
-    """Return the full name of a family's policy: ``KIND:POLICY``, or ``POLICY`` in the plain family."""
+    """Return a policy's full name: ``KIND:POLICY``, or ``POLICY`` for the family without a name."""
     return f"{kind}:{policy}" if kind else policy
 
 
@@ -244,7 +246,7 @@ def _settings(policy: str) -> Mapping[str, Setting]:
 
 
 def complete_jobs(specs: Sequence[Submission], kind: str, config: SimulationConfig) -> list[Submission]:
-    """Return generated jobs with the properties that the family `kind` needs, drawn by seed."""
+    """Give generated jobs the properties that the family `kind` needs, drawn by `config.seed`."""
     return find_family(kind).complete_jobs(specs, config)
 
 
@@ -252,7 +254,7 @@ _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _family_of(source: str) -> Family | None:
-    """Return the family of a module or file; None without one, or if the import fails (`_maker` says why)."""
+    """Return the attribute `FAMILY` of a module or file; None if there is none or the import fails."""
     try:
         found = getattr(plugins.module(source), "FAMILY", None) if plugins.is_source(source) else None
     except BadSpec:
@@ -277,7 +279,7 @@ def _maker(name: str) -> Callable[..., Any]:
 
 
 def _parameters(name: str) -> Mapping[str, Setting]:
-    """Return a user-defined policy's settings: its parameters whose defaults are numbers. Raises BadSpec."""
+    """Return a user-defined policy's settings: the parameters with numeric defaults. Raises BadSpec."""
     found: dict[str, Setting] = {}
     for parameter in inspect.signature(_maker(name)).parameters.values():
         default = parameter.default
@@ -319,7 +321,7 @@ def _make(name: str, config: SimulationConfig) -> Setup:
 
 
 class CheckedPolicy:
-    """Wrapper of a policy that checks every decision, and names the policy in its errors."""
+    """Wrapper of a policy that checks every decision of the policy; errors name the policy."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name

@@ -1,4 +1,4 @@
-"""The choice of allocation policies: placement, memory and routing by name, settings, and defaults."""
+"""The choice of allocation policies (placement, memory and routing, by name), with settings and defaults."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FRAME_BYTES = 70
 
 
 FEW_SERVERS = 32
-"""Maximum number of servers with which `joint` decides within a second, and a simulation with `joint` takes
-seconds."""
+"""Maximum number of servers for which `joint` is the default. With more servers, `joint` takes more than a
+second for a decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ SIMPLEST = PolicyChoice("fifo-backfill", "locality", "shared", "shortest-path")
 """The baseline for comparisons."""
 JOINT = PolicyChoice("joint", SCHEDULER, "shared", "shortest-path")
 SIMPLE = PolicyChoice("edf", "netpack", "shared", "ecmp-everywhere")
-"""`JOINT` is the best choice over all kinds of jobs; `SIMPLE` is the best of the choices in which each policy
-decides by itself (docs/results/which-policy.md)."""
+"""`JOINT` is the best choice for all kinds of jobs. `SIMPLE` is the best choice among separate policies for
+scheduling, placement, memory and routing (docs/results/which-policy.md)."""
 
 
 def default_for(servers: int, scheduler: str | None = None, placement: str | None = None) -> PolicyChoice:

@@ -1,4 +1,4 @@
-"""One event-driven simulator for all schedulers; its policies decide in the live controller too.
+"""One event-driven simulator for all schedulers; the live controller uses the same policies.
 
 ``simulate(jobs, cluster, policy, speed)`` → `SimulationResult`; ``measure(result)`` → `Metrics`. Readers of
 traces are in `controller.simulator.traces`, speed models in `controller.policies.scheduling.speed`.

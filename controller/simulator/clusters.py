@@ -1,9 +1,9 @@
 """Clusters from files: TOML, JSON or YAML (`controller.vocabulary.files`), or CSV.
 
-Columns of a CSV file, which has a line for each server or for several equal servers. Required: ``gpus``.
-Optional: ``name``, ``cpus``, ``memory_gb`` (none: no limit), ``vc``, the virtual cluster that a server
-belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``, its location (all or none have
-one), and ``count``, the number of such servers.
+A line of a CSV file describes one server or several equal servers. The column ``gpus`` is required. Optional
+columns are ``name``; ``cpus`` and ``memory_gb`` (empty: no limit); ``vc``, the virtual cluster of the server;
+``kind``, the kind of its GPUs; ``rack``, its location; and ``count``, the number of equal servers. ``vc``
+must be given for all servers or for none, and so must ``rack``.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:
 
 
 def read_cluster(path: Path) -> Cluster:
-    """Return the servers of a file: CSV, or TOML, JSON or YAML (`controller.vocabulary.files`).
+    """Return the servers in a file: CSV, or TOML, JSON or YAML (`controller.vocabulary.files`).
 
-    Raises BadTrace or BadSpec, with the line.
+    Raises BadTrace or BadSpec with the line number.
     """
     if path.suffix in documents.FORMATS:
         document = documents.read(path)

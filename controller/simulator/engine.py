@@ -1,10 +1,10 @@
-"""The event loop: jobs arrive, the core decides, jobs run at the speed model's speeds, and end.
+"""The event loop: jobs arrive, the core decides, and jobs run and end as the speed model predicts.
 
-Time jumps from event to event: an arrival, an end, or the time that the core asks for. The loop reports
-events to the core, and decides nothing itself. Ends are kept in a heap. A speed model of jobs that contend
-(`ContendedSpeed`) is evaluated whenever jobs have started, stopped or ended, and its result is reported to
-the core as the jobs' progress. The result depends only on the arguments. Complexity: O(log n + groups) per
-event beside the policy's own work.
+Time jumps from event to event: an arrival, an end, or the next time at which the core needs a `Tick`. The
+loop reports events to the core, and decides nothing itself. Predicted ends are kept in a heap. A speed model
+of jobs that contend (`ContendedSpeed`) is evaluated whenever jobs have started, stopped or ended, and its
+speeds are reported to the core as the jobs' progress. A simulation's result depends only on its arguments.
+Complexity: O(log n + groups) per event, in addition to the policy's own work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROOM = 64
 
 
 class EndQueue:
-    """Predicted ends of jobs in a heap; an entry is outdated once its job's speed has changed."""
+    """Heap of predicted ends of jobs. An entry becomes outdated when the job's speed changes."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, JobState]] = []
@@ -78,11 +78,11 @@ DECISIONS = 2_000
 """Number of decisions in a row, without an arrival or an end, after which progress is checked."""
 
 LEAST_SPEED = 1e-3
-"""Minimum progress in seconds of work per second: even jobs that share GPUs run at a tenth of their speed."""
+"""Minimum progress, in seconds of work per second. Even jobs that share GPUs have a hundred times more."""
 
 LEAST_PART = 1e-9
-"""Minimum fraction of the remaining work that is done in `DECISIONS` decisions; at a slower pace, all work
-takes more than 10¹² decisions."""
+"""Minimum progress in `DECISIONS` decisions, as a fraction of the remaining work. With less, all work would
+take more than 10¹² decisions."""
 
 
 class ProgressWatch:
@@ -95,9 +95,9 @@ class ProgressWatch:
         self._left_s = math.inf
 
     def asked(self, now_s: float, jobs: Iterable[JobState], *, moved: bool) -> None:
-        """Record a decision; `moved`: whether a job has arrived or ended since the last one.
+        """Record a decision; `moved` says whether a job has arrived or ended since the last decision.
 
-        Raises Stuck, with policy, time and jobs, if jobs make no progress.
+        Raises Stuck, naming policy, time and jobs, if jobs make no progress.
         """
         self._asked = 0 if moved else self._asked + 1
         if not self._asked or self._asked % DECISIONS:  # so that it costs nothing where things happen
@@ -126,13 +126,13 @@ def named(jobs: Iterable[JobState]) -> str:
 class PolicyRun(Setup):
     """A setup (a new policy, its speed model and its interval) that can be simulated.
 
-    Replicas of published simulators, in which time advances differently, override `run`: a family may return
-    such an object instead of a `Setup`.
+    Replicas of published simulators advance time differently, so they override `run`. A family may return a
+    `PolicyRun` instead of a `Setup`.
     """
 
     @classmethod
     def of(cls, setup: Setup) -> PolicyRun:
-        """Return the setup as a `PolicyRun`; unchanged if it is one."""
+        """Convert a setup to a `PolicyRun`; return it unchanged if it is one."""
         if isinstance(setup, PolicyRun):
             return setup
         return PolicyRun(setup.policy, setup.speed, setup.interval_s)
@@ -181,12 +181,12 @@ def simulate(
 
 
 class EventLoop:
-    """Virtual time around a core: jobs arrive, the core decides, jobs end as predicted or reported.
+    """Simulation of time for a core: reports arrivals and ends of jobs until all jobs have ended.
 
     Args:
         submissions: The jobs, in order of arrival.
         cluster: The servers as the scheduling policy sees them.
-        setup: The policy, the speed model (a `ContendedSpeed` where jobs contend) and the decision interval.
+        setup: The policy, the speed model (a `ContendedSpeed` if jobs contend) and the decision interval.
         allocation: Servers, trees and slots of running jobs; None: there is no network.
         detail: Whether to record curves over time, too.
         verify: Whether to check every decision of the policy.

@@ -27,7 +27,10 @@ OF_LUCID = ("job_id", "priority")
 
 
 def read_estimates(path: Path) -> dict[str, float]:
-    """Return expected seconds by job. Raises BadTrace for an unreadable file, or a job that appears twice."""
+    """Return each job's expected duration, in seconds.
+
+    Raises BadTrace for an unreadable file, or a job that appears twice.
+    """
     rows = read_rows(path, (), what="estimates")
     columns = list(rows[0].cells)
     of_lucid = {*OF_LUCID} <= {*columns} and not {*COLUMNS} & {*columns}
@@ -46,9 +49,9 @@ def read_estimates(path: Path) -> dict[str, float]:
 
 
 def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
-    """Return the jobs with the file's estimates; jobs that the file does not name keep their own.
+    """Return the jobs with the estimates in the file `path`; other jobs keep their own estimates.
 
-    Raises BadTrace for an unreadable file, or if it names none of the jobs.
+    Raises BadTrace if the file is unreadable or names none of the jobs.
     """
     jobs = list(specs)
     if path is None:
@@ -86,7 +89,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
 
 def facts_of(spec: Submission, config: SimulationConfig) -> JobFacts:
-    """Return a job's features before it runs, with its GPU usage if the usage has been measured."""
+    """Return a job's features before it runs, with its GPU usage if there are measurements of it."""
     from controller.policies.scheduling.lucid.estimates import submission as described
 
     try:

@@ -1,7 +1,7 @@
-"""A small generator of workloads, for tests, examples and scaling curves; none of its numbers is measured.
+"""A small generator of jobs, for tests, examples and scaling curves; none of its numbers is measured.
 
-Eight kinds of job, two for each bottleneck resource; log-uniform durations; Poisson arrivals at the rate that
-results in the requested load of the cluster.
+There are eight kinds of jobs, two for each bottleneck resource. Durations are log-uniform. Arrivals are
+Poisson, at the rate that results in the requested load of the cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[float, float, float, float]] = {
 """Seconds per iteration on storage, CPU, GPU and network."""
 
 SIZES = ((1, 0.6), (2, 0.12), (4, 0.14), (8, 0.12), (16, 0.02))
-"""GPU counts and their frequencies; counts too large for a cluster are left out."""
+"""Pairs of a job's number of GPUs and its frequency; numbers too large for a cluster are left out."""
 
 
 def generate(

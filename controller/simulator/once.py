@@ -1,4 +1,4 @@
-"""One decision for jobs that are all present now, without simulating its outcome."""
+"""One decision of a policy about jobs that are all present now, without a simulation of its outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Jobs that run, jobs that wait, and the policy's explanations: ``(job id, sentence)``."""
+    """A decision: the groups that run, the jobs that wait, and the policy's ``notes``, (job id, sentence)."""
 
     groups: tuple[PlannedGroup, ...]
     waiting: tuple[JobState, ...]
@@ -90,7 +90,7 @@ def stage_names(group: Group) -> list[str]:
 
 
 def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
-    """Return sentences about each job of a plan, by job: its service, its group, or why it waits."""
+    """Return sentences about each job of a plan, by name: its service, and its group or why it waits."""
     jobs = [*(job for each in plan.groups for job in each.group.jobs), *plan.waiting]
     ranked = sorted(jobs, key=lambda job: (service(job), job.order))
     place = {job.order: number for number, job in enumerate(ranked, 1)}
@@ -116,7 +116,7 @@ def service(job: JobState) -> float:
 
 
 def together(each: PlannedGroup, number: int) -> list[str]:
-    """Return sentences about member `number` of a group: its speed, and the use of each resource."""
+    """Return sentences about member `number` of a group: its speed, and the busy time of each resource."""
     job, its_s = each.group.jobs[number], each.iteration_s[number]
     if len(each.group.jobs) == 1 and not each.group.neighbours:
         return ["has its GPUs for itself"]

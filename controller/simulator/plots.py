@@ -16,7 +16,7 @@ from controller.simulator.record import Curves
 
 
 def cdf(values: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the empirical distribution: each value, ascending, with the fraction that is not above it.
+    """Return the empirical distribution: each value, ascending, with the fraction of values up to it.
 
     >>> cdf([3.0, 1.0])
     [(1.0, 0.5), (3.0, 1.0)]
@@ -109,9 +109,9 @@ def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> 
 
 
 def draw_timelines(groups: Mapping[str, PlannedGroup], path: Path) -> None:
-    """Draw one round of each group, with its title: a row for each resource, a colour for each job.
+    """Draw one round of each group under its title, with a row for each resource and a colour for each job.
 
-    Only the first `MOST_PANELS` groups are drawn. Raises PlotsMissing.
+    `groups` has the groups by title; only the first `MOST_PANELS` are drawn. Raises PlotsMissing.
     """
     figure, panels = new_figure(min(max(1, len(groups)), MOST_PANELS))
     for (title, planned), panel in zip(groups.items(), panels, strict=False):

@@ -40,9 +40,9 @@ class PartitionedRun(PolicyRun):
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> SimulationResult:
-        """Simulate the jobs of each virtual cluster on its servers; see `PolicyRun.run`.
+        """Simulate the jobs of each virtual cluster on the servers of this cluster; see `PolicyRun.run`.
 
-        Raises BadSpec also for a job that is in none of the virtual clusters.
+        Raises BadSpec also for a job whose virtual cluster does not exist.
         """
         divided: dict[str, list[Submission]] = {name: [] for name in self.parts}
         for spec in specs:
@@ -82,7 +82,10 @@ def merged(results: Sequence[SimulationResult], cluster: Cluster, policy: str) -
 
 
 def _merged_curves(parts: Sequence[tuple[int, Curves]], gpus: int) -> Curves:
-    """Combine curves: counts are added, fractions weighted by each part's GPUs, blocking weighted equally."""
+    """Combine the curves of parts, which are pairs of number of GPUs and curves.
+
+    Counts are added. Busy fractions are weighted by the parts' GPUs. Blocking is the mean over all parts.
+    """
     time_s = sorted({at_s for _, part in parts for at_s in part.time_s})
 
     def total(weighed: Iterable[tuple[float, Sequence[float], Sequence[float]]]) -> list[float]:

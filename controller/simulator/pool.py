@@ -38,7 +38,7 @@ class RayMissing(SchedulingError):
 
 
 class _Work(Protocol[_Task, _Outcome]):
-    """A function that runs a task; it must be a module's function, so that another process can import it."""
+    """A function that runs a task; other processes import it, so it must be at the top of a module."""
 
     def __call__(self, task: _Task, progress: Progress | None = None, /) -> _Outcome: ...
 
@@ -61,13 +61,13 @@ def run_each(
     processes: int = 0,
     report: Report | None = None,
 ) -> list[_Outcome]:
-    """Run `work` on all tasks; the first failure ends them all.
+    """Run `work` on all tasks in processes; the first failure ends all tasks.
 
     Args:
-        work: A module's function, so that another process can import it.
+        work: A function defined at the top of a module, so that other processes can import it.
         tasks: The tasks; `work` is called with each of them.
-        processes: Number of processes; 0: one per core.
-        report: Function that is called as tasks progress.
+        processes: Number of processes; 0: one per CPU core.
+        report: Function that is called while tasks progress.
 
     Returns:
         The outcomes in the order of the tasks.
@@ -102,10 +102,11 @@ def run_each(
 def run_on_ray(
     tasks: Sequence[SimulationTask], *, address: str = "", report: Report | None = None
 ) -> list[SimulationOutcome]:
-    """Run all tasks on the Ray cluster at `address`; "": at RAY_ADDRESS, or else a new one on this machine.
+    """Run all tasks on the Ray cluster at `address`.
 
-    Each task uses one CPU. Files that tasks name must be at the same paths on every node. Raises RayMissing,
-    and the errors of `run`.
+    If `address` is "", the cluster at RAY_ADDRESS is used, or else a new cluster on this machine. Each task
+    uses one CPU. Files that tasks name must have the same paths on every node. Raises RayMissing, and the
+    errors of `run`.
     """
     try:
         ray: Any = importlib.import_module("ray")  # has no types, and is seldom installed
@@ -160,7 +161,7 @@ def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] 
 def _watch(
     futures: Sequence[Future[Any]], channel: Queue[tuple[int, float]] | None, report: Report | None
 ) -> None:
-    """Wait for all tasks, pass on their reports, and raise the first error."""
+    """Wait for all tasks, forward their reports to `report`, and raise the first error."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, None if report is None else 0.1, FIRST_COMPLETED)

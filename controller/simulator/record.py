@@ -1,4 +1,4 @@
-"""Record of a simulation: one row per job, a few integrals over time, and, on request, curves."""
+"""Records of a simulation: the result of each job, a few integrals over time, and, on request, curves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """The result of one job. `alone_s` is its duration alone under the same speed model.
+    """The result of one job.
 
-    `completed` is False for a job that was ended because it could no longer meet its deadline.
+    `alone_s` is the job's duration alone, by the simulation's speed model. `completed` is False for a job
+    that was ended because it could no longer meet its deadline.
     """
 
     spec: Submission
@@ -64,7 +65,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Samples over time, as arrays of equal length; `busy` has the busy fraction of each resource."""
+    """Samples over time, as arrays of equal length; `busy` has the busy fraction, one array per resource."""
 
     time_s: Sequence[float]
     queue: Sequence[float]
@@ -75,7 +76,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """All results of a simulation; `measure` condenses them."""
+    """All results of a simulation; `measure` computes metrics from these."""
 
     policy: str
     cluster: Cluster
@@ -89,7 +90,7 @@ class SimulationResult:
 
 
 class RunRecorder:
-    """Recorder of a running simulation; when curves have `POINTS` samples, every second sample is dropped."""
+    """Recorder of a running simulation; whenever curves reach `POINTS` samples, it drops every second one."""
 
     POINTS = 4096
 
@@ -196,7 +197,7 @@ def count_held_gpus(groups: Sequence[Group]) -> int:
 
 
 def by_resource(stages_s: Sequence[float]) -> Sequence[float]:
-    """Return stage times in the order of `RESOURCES`; of three stages, the first counts as CPU."""
+    """Return stage times in the order of `RESOURCES`; the first of three stages counts as CPU time."""
     match len(stages_s):
         case 0:
             return (0.0,) * len(RESOURCES)

@@ -1,4 +1,4 @@
-"""One simulation as data for another process: jobs by their source, policy by name."""
+"""Simulations as data that can be sent to another process: jobs by their source, policies by name."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def row_of(job: EndedJob) -> Row:
 
 
 def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Iterable[Row]]]) -> None:
-    """Write the rows of all runs, each preceded by the columns that identify its run.
+    """Write the rows of all runs; each row begins with the columns that identify its run.
 
-    If the file's name ends in .json, a list of objects is written instead of CSV.
+    Writes CSV, or a list of objects if the file's name ends in .json.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         if path.suffix == ".json":
@@ -90,7 +90,8 @@ MOST_JOBS = 1_000_000
 """Maximum number of jobs that can be generated: all are kept in memory."""
 
 LEAST_LOAD = 1e-6
-"""Minimum load; the maximum is its inverse. At other loads, rounding changes times of submission too much."""
+"""Minimum load; 1 / `LEAST_LOAD` is the maximum. At other loads, rounding would change times of submission
+too much."""
 
 LARGEST_SEED = 2**32 - 1
 """Largest seed that all random generators accept, including scikit-learn's."""
@@ -100,7 +101,7 @@ Progress = Callable[[int, int], None]
 
 
 class SimulationFailed(SchedulingError):
-    """A simulation failed; `exit_code` is 2 if its inputs are the reason, else 1. Can be pickled."""
+    """A simulation failed; `exit_code` is 2 if the inputs are the reason, else 1. Can be pickled."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message, exit_code)
@@ -179,9 +180,10 @@ class SimulationTask:
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """Result of a task; `wall_s` and `cpu_s` (processor time) are of the simulation, without reading jobs.
+    """Result of a task.
 
-    `rows` has the result of each job (`row_of`) in the order in which jobs ended, if the task requests it.
+    `wall_s` and `cpu_s` are the elapsed time and the processor time of the simulation, without reading jobs.
+    `rows` has a row for each job (`row_of`) in the order in which jobs ended, if the task requests rows.
     """
 
     task: SimulationTask
@@ -227,7 +229,7 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
 
 @contextmanager
 def refusals(name: str = "") -> Iterator[None]:
-    """Turn errors of the schedulers' parts into SimulationFailed, with `name` before the message."""
+    """Convert ControllerError and OSError to SimulationFailed, with `name` before the message."""
     try:
         yield
     except SimulationFailed:
@@ -284,12 +286,12 @@ MEASURES = (
 """Metrics that are averaged over seeds."""
 
 MOST_TASKS = 100_000
-"""Maximum number of simulations of one sweep: all their outcomes are kept until the end."""
+"""Maximum number of simulations in one sweep, because the outcomes of all are kept until its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A policy at a load: means over the seeds, and their spread (standard deviation; 0 for one seed)."""
+    """Metrics of a policy at a load: means over the seeds, and `spread`, their standard deviations."""
 
     policy: str
     load: float

@@ -1,9 +1,9 @@
 """Grouping jobs that share GPUs in turns: the stages of their iterations interleave (Muri, SIGCOMM'22).
 
-Pure algorithms, which know stage times and nothing of clusters, queues or time:
+Pure algorithms. Their input is the jobs' stage times; they do not depend on clusters, queues or the time:
 
-- `efficiency`: how well a group interleaves (gamma) and in which order of stages it does so best;
+- `efficiency`: the efficiency of a group (gamma), and the order of stages that makes it highest;
 - `matching`: maximum-weight matching of many jobs in pairs;
-- `rounds`: Muri's rounds of matching, which make groups of up to as many jobs as there are resources;
+- `rounds`: Muri's rounds of matching, which make groups of at most k jobs for k resources;
 - `worth`: groups of the highest total worth to all waiting jobs (ours).
 """

@@ -2,15 +2,15 @@
 
 Each job spends t[j] seconds of an iteration on resource j, in order, for k resources. In a group of p ≤ k
 jobs, job i starts its round at stage ``offset[i]``; in slot j it uses resource (offset[i] + j) mod k.
-Barriers end a slot when the longest stage in it has ended, so that no two jobs use a resource at once, if
-all offsets differ:
+A slot ends when its longest stage has ended (barriers). So no two jobs use a resource at once if all offsets
+differ:
 
     T = Σ_j max_i t_i[(offset_i + j) mod k]                    (equation 3; equation 1 for k = p = 2)
     gamma = 1 - 1/k Σ_j (T - Σ_i t_i[j]) / T = Σ_i Σ_j t_i[j] / (k T)   (equation 4)
 
-gamma is the mean fraction of time that the resources are busy, so 0 < gamma ≤ 1; for one job, T is the length
-of its iteration alone. Only differences of offsets matter, so offset_0 is 0 and (k-1)!/(k-p)! orders are
-tried, six at most for k = 4.
+gamma is the mean fraction of time that the resources are busy, so 0 < gamma ≤ 1. For one job, T is the length
+of its iteration alone. Only differences between offsets matter, so offset_0 is 0. There are (k-1)!/(k-p)!
+orders to try: at most six for k = 4.
 
 `spans` returns a group's timeline: when each job uses which resource, as in Muri's figures (SIGCOMM'22).
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BLOCK = 1 << 16
-"""Number of slot lengths that `union_rounds` computes at a time, to bound its memory."""
+"""Maximum number of slot lengths that `union_rounds` computes at a time; it bounds the memory used."""
 
 Profile = tuple[float, ...]
 """Seconds per iteration on each resource, in stage order."""
@@ -39,7 +39,7 @@ Profile = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Interleaving:
-    """A group's round: its length, its efficiency gamma, and the stage at which each job starts it."""
+    """A group's round: its length, its efficiency gamma, and each job's first stage (`offsets`)."""
 
     round_s: float
     efficiency: float
@@ -76,7 +76,7 @@ def efficiency(jobs: Sequence[Profile], length_s: float) -> float:
 
 
 def best(jobs: Sequence[Profile]) -> Interleaving:
-    """Return the shortest round of `jobs` over all orders of stages; the first found of equal ones.
+    """Return the shortest round of `jobs` over all orders of stages; of equal rounds, the first.
 
     >>> best([(2.5, 1.25), (1.25, 2.5)])
     Interleaving(round_s=3.75, efficiency=1.0, offsets=(0, 1))
@@ -90,7 +90,7 @@ def worst(jobs: Sequence[Profile]) -> Interleaving:
 
 
 def orders(k: int, p: int) -> list[tuple[int, ...]]:
-    """Return every way to give p jobs different first stages among k, the first job's being 0."""
+    """Return every assignment of different first stages, 0 to k - 1, to p jobs; job 0 has stage 0."""
     return [(0, *rest) for rest in itertools.permutations(range(1, k), p - 1)]
 
 
@@ -154,7 +154,7 @@ def union_rounds(
 
 @cache
 def _stages(k: int, jobs: int) -> NDArray[np.int64]:
-    """Return the stage of each of `jobs` jobs in each slot, for each order; shape (orders, slots, jobs)."""
+    """Return, for each order and slot, the stage that each job is in; shape (orders, slots, jobs)."""
     import numpy as np
 
     offsets = np.array(orders(k, jobs))
@@ -163,7 +163,7 @@ def _stages(k: int, jobs: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Time in which job number `job` uses resource number `resource`, in seconds from the round's start."""
+    """Time span in which job `job` uses resource `resource`, in seconds from the start of the round."""
 
     job: int
     resource: int

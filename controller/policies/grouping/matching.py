@@ -1,9 +1,9 @@
-"""Maximum-weight matching of many groups in pairs, fast enough for tens of thousands.
+"""Maximum-weight matching of many groups in pairs, fast enough for tens of thousands of groups.
 
 Exact up to `BLOCK` nodes: the Blossom algorithm (in C, `controller._native`) considers every edge. More nodes
-are cut into blocks, and each block is matched exactly. If kinds of nodes recur, each block is a sample of all
-kinds; otherwise a block has nodes near each other, by coordinates that the caller chooses so that good
-partners are near. docs/results/speed-trials.md says how much weight the blocks lose.
+are cut into blocks, and each block is matched exactly. If several nodes are of one kind, each block is a
+sample of all kinds. Otherwise a block has nodes with similar coordinates; the caller chooses coordinates that
+are similar for good partners. docs/results/speed-trials.md says how much weight the blocks lose.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from controller import _native
 
 BLOCK = 512
-"""Largest number of nodes for which every edge is considered: the Blossom algorithm takes up to 0.2 s."""
+"""Maximum number of nodes in a block. The Blossom algorithm takes up to 0.2 s for a block."""
 SCALE = 1e8
-"""Factor of all weights before they are rounded: the matching in C works on whole numbers."""
+"""Factor by which weights are multiplied before rounding: the matching in C needs integer weights."""
 
 Pairs = list[tuple[int, int]]
 
 Weigh = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
-"""Function that returns the weights between two arrays of nodes, shape (m, n); not positive: no edge."""
+"""Function of two arrays of m and n nodes that returns the weights of the edges between them, shape (m, n). A
+weight of 0 or less means no edge."""
 
 
 def match(

@@ -26,12 +26,12 @@ Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pair
 
 
 FEW = 32
-"""Largest number of groups in one call whose gammas are kept for later calls."""
+"""Maximum number of groups in a call for which gammas are kept for later calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group: the positions of its jobs, in ascending order, and how they interleave."""
+    """A group: its jobs, as positions in ascending order, and the interleaving of their stages."""
 
     jobs: tuple[int, ...]
     interleaving: Interleaving
@@ -45,14 +45,14 @@ def group(
     exact: bool = False,
     matcher: Matcher | None = None,
 ) -> list[GroupPlan]:
-    """Return groups of at most `members` jobs that cover all of `profiles`, in order of their first jobs.
+    """Divide all jobs into groups of at most `members` jobs; return the groups in order of their first jobs.
 
     Args:
         profiles: Stage times of each job, in seconds, all of the same length k.
         members: Maximum number of jobs in a group, 1 to k; None: k.
         worst_order: Whether to interleave as badly as possible (an ablation).
-        exact: Whether to match on the full graph, however large.
-        matcher: Function to match with, instead of `match`.
+        exact: Whether to match on the full graph, even if it has more than `matching.BLOCK` nodes.
+        matcher: Function to use for matching; None: `match`.
 
     Raises BadSpec if `members` is not in 1..k or a profile is invalid.
 
@@ -107,7 +107,7 @@ def weights(
     *,
     worst_order: bool = False,
 ) -> Weigh:
-    """Return a function whose weight for two `nodes` is the gamma of their union.
+    """Return a function that gives the weights for a matching: the gamma of the union of two `nodes`.
 
     Args:
         stages: Stage times in seconds, shape (jobs, k).
@@ -116,7 +116,8 @@ def weights(
         worst_order: Whether to interleave as badly as possible (an ablation).
 
     Returns:
-        A function of two arrays of nodes that returns their weights, shape (len(left), len(right)).
+        A function of two arrays of nodes, `left` and `right`, that returns the weight of each pair of a left
+        and a right node, shape (len(left), len(right)).
     """
     remembered = _joins(members, worst_order)
 
@@ -152,7 +153,7 @@ class _Joins:
         self._known = np.full((0, 0), np.nan)
 
     def gamma(self, stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """Return the gamma of each pair of `nodes`, joined to one group; shape (nodes, nodes)."""
+        """Return the gamma of the union of each two `nodes`, shape (nodes, nodes)."""
         if len(self._number) > self.MOST:
             self._number.clear()
             self._known = np.full((0, 0), np.nan)
@@ -177,9 +178,9 @@ def _gamma(
     members: int,
     worst_order: bool,
 ) -> NDArray[np.float64]:
-    """Return the gamma of each group of `left` joined with each group of `right`, shape (left, right).
+    """Return the gamma of the union of each group of `left` with each group of `right`.
 
-    It is 0 for unions of more than `members` jobs.
+    The result has shape (left, right); it is 0 for unions of more than `members` jobs.
     """
     gamma = np.zeros((len(left), len(right)))
     mine = _by_size(stages, left)
@@ -196,7 +197,11 @@ def _gamma(
 def _by_size(
     stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]
 ) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Return, by group size, the groups' positions in `nodes` and stage times, shape (groups, size, k)."""
+    """Divide the groups in `nodes` by their size.
+
+    Returns, for each size, the positions of the groups in `nodes`, and the stage times of the groups' jobs,
+    shape (groups, size, k).
+    """
     rows: dict[int, list[int]] = {}
     for row, node in enumerate(nodes):
         rows.setdefault(len(node), []).append(row)
@@ -209,8 +214,9 @@ def _by_size(
 def places(stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
     """Return points that lie near each other for groups that interleave well, shape (nodes, k).
 
-    Two jobs fill each other's gaps completely if the stages of one, cyclically shifted, equal the other's. So
-    each point is the mean of a group's stage times, cyclically shifted until the longest comes first.
+    Two jobs interleave without gaps if the stage times of one job, cyclically shifted, equal those of the
+    other job. So a group's point is the mean of its jobs' stage times, cyclically shifted until the longest
+    time is first.
     """
     k = stages.shape[1]
     means = np.array([stages[list(node)].mean(axis=0) for node in nodes])

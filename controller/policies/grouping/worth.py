@@ -1,14 +1,15 @@
 """Groups by worth: merge and drop groups at the least loss of worth until the remaining groups fit.
 
-Muri matches by efficiency alone, pair by pair, and then checks whether the groups fit. Here each job has a
-weight, the worth of one second's progress; a group whose round lasts T is worth, per second,
+Muri matches groups in pairs by efficiency alone, and then checks whether the cluster has enough GPUs. Here
+each job has a weight: the worth of one second of its progress. If a group's rounds last T seconds, the
+group's worth per second is
 
     V = Σ weight_i · alone_i / T
 
 where alone_i is the length of job i's iteration alone.
 
-Start with every job alone. While more GPUs are needed than there are, merge the two groups, or drop the
-group, that loses the least worth per freed GPU: agglomerative clustering with a budget. Ours.
+Start with every job alone. While the groups need more GPUs than there are, either merge two groups or
+drop one group, whichever loses the least worth per freed GPU: agglomerative clustering with a budget. Ours.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Item:
-    """A job to group: kind (jobs of one kind interleave alike), GPUs, seconds per iteration alone, weight."""
+    """A job to group: kind (of equal stage times), number of GPUs, seconds per iteration alone, weight."""
 
     kind: int
     gpus: int
@@ -35,7 +36,7 @@ class Item:
 
 
 class Rounds:
-    """Lengths of rounds by the kinds of a group's members; each is computed once.
+    """Cache of round lengths, by the kinds of a group's members.
 
     `length_s(kinds)` computes a length in seconds; `members` is the size of the largest group.
     ``len(rounds)`` is the number of lengths computed so far.
@@ -51,7 +52,7 @@ class Rounds:
         return len(self._known)
 
     def joined(self, one: Kinds, other: Kinds) -> float:
-        """Return the length in seconds of a round of both groups together; infinite for too many members."""
+        """Return the round length of the union of two groups, in seconds; infinite for too many members."""
         if len(one) + len(other) > self.members:
             return np.inf
         found = self._joined.get((one, other))
@@ -64,9 +65,9 @@ class Rounds:
 
 
 def group_by_worth(items: Sequence[Item], rounds: Rounds, gpus: int) -> list[list[int]]:
-    """Return groups, as positions in `items`, that need at most `gpus` GPUs together; other jobs are dropped.
+    """Merge and drop jobs until all groups together need at most `gpus` GPUs.
 
-    O(n^3) for n jobs of one size.
+    Returns each group as positions in `items`; dropped jobs are in no group. O(n^3) for n jobs of one size.
     """
     if sum(item.gpus for item in items) <= gpus:
         return [[number] for number in range(len(items))]
@@ -102,9 +103,9 @@ def share(worths: Sequence[tuple[int, Floats]], gpus: int) -> list[int]:
 
 
 class _Merged:
-    """The jobs of one size, whose groups are merged and dropped, least loss first, until no group is left.
+    """Jobs of one size, and the steps that merge or drop their groups until none is left, least loss first.
 
-    `total[n]` is the worth of all groups when n are left.
+    `total[n]` is the worth of all groups together when n groups are left.
     """
 
     def __init__(self, gpus: int, jobs: Sequence[int], items: Sequence[Item], rounds: Rounds) -> None:
@@ -141,7 +142,7 @@ class _Merged:
             loss[i, i] = value[i]
 
     def groups(self, count: int) -> list[list[int]]:
-        """Return the groups when `count` are left, as positions of jobs."""
+        """Return the groups, as positions of jobs, at the step with `count` groups left."""
         groups = [[job] for job in self._jobs]
         for i, j in self._steps[: len(groups) - count]:
             if i != j:

@@ -1,17 +1,19 @@
 """Memory policies by deadline (INAlloc, INFOCOM'23), and by urgency alone (`earliest`, `preemptive`).
 
 Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, while
-slots last; the remaining slots are one region at each switch, which best-effort jobs share with the jobs that
-do not fit now. A job that cannot meet its deadline even alone is ended, and its owner gets an estimate.
+slots last. The remaining slots of each switch are one region. Best-effort jobs share this region with the
+jobs for which there were too few slots. A job that cannot meet its deadline even alone is ended; its owner
+gets an estimate of the job's end.
 
-A job that has a region of the right size keeps it, because a move costs two windows of packets; new jobs get
-the smallest hole that is large enough. If the holes outside the shared region exceed `WASTE` of the free
-slots, or a job fits only into several of them, the switch is packed again, so that fragmentation stays
-bounded. O(n log n) per switch.
+A job that has a region of the right size keeps this region, because a move costs two windows of packets. New
+jobs get the smallest hole that is large enough. All regions of a switch are placed again if the holes outside
+the shared region have more than the fraction `WASTE` of the free slots, or if no hole is large enough for a
+job. This bounds fragmentation. O(n log n) per switch.
 
 `preemptive` models ESA's preemption (2022): a packet of higher priority takes the slot of a packet of lower
-priority. Averaged over many packets, the most urgent job then has as many slots as its slowest link keeps
-busy, the next job has as many of the remaining slots, and so on. Slots that are left are shared.
+priority. Averaged over many packets, the most urgent job then has the slots that it needs to fill its
+slowest link, the next job has the slots that it needs from the remaining ones, and so on. Jobs share the
+slots that are left.
 
 >>> from controller.vocabulary import fabrics
 >>> job = Job(
@@ -42,10 +44,10 @@ from controller.policies.memory.regions import allocate, holes
 from controller.vocabulary import Job, Region
 
 WASTE = 1 / 8
-"""Largest fraction of a switch's free slots that may lie in holes outside the shared region."""
+"""Maximum fraction of a switch's free slots that may lie in holes outside the shared region."""
 LEAST_IN_FLIGHT = 8
-"""Number of packets that a job with shared slots may always have in flight, however many jobs share them. A
-smaller window would leave links almost idle, and the fallback server sums packets that find no slot."""
+"""Number of packets that a job with shared slots may have in flight even if its part of the slots is smaller.
+With fewer packets, links would be almost idle. Packets that find no slot go to the fallback server."""
 
 
 def deadline(problem: MemoryProblem) -> MemoryDivision:
@@ -83,7 +85,10 @@ def _divide(problem: MemoryProblem, *, lazy: bool) -> MemoryDivision:
 def divided(
     problem: MemoryProblem, sizes: Mapping[str, Mapping[str, int]], standing: Mapping[str, SlotStatus]
 ) -> MemoryDivision:
-    """Return the division with regions of `sizes`, by switch and job; `SHARED` jobs share what remains."""
+    """Return the division in which jobs have regions of `sizes`, by switch and job.
+
+    The jobs that `standing` says are `SHARED` share the remaining slots.
+    """
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in problem.jobs}
     rest: dict[str, Region] = {}
     for switch in problem.topology.switches:
@@ -99,9 +104,10 @@ def divided(
 
 
 def _parts(problem: MemoryProblem, sharing: Sequence[Job], rest: Mapping[str, Region]) -> dict[str, int]:
-    """Return the number of packets that each job with shared slots may have in flight, by job.
+    """Return the maximum number of packets in flight of each job with shared slots, by job.
 
-    It is an equal part of the number of these slots.
+    It is the number of shared slots divided by the number of jobs that share them, at the switch where this
+    is smallest, but at least `LEAST_IN_FLIGHT`.
     """
     at = Counter(switch for job in sharing for switch in problem.switches[job.name])
     return {
@@ -149,9 +155,10 @@ def _needed(problem: MemoryProblem, job: Job, rate_bps: float) -> dict[str, int]
 def arrange(
     total: int, sizes: Mapping[str, int], held: Mapping[str, Region]
 ) -> tuple[dict[str, Region], Region]:
-    """Return a region of each size, moving few of the held regions, and the largest region that remains.
+    """Return a region of each size, by job, and the largest hole between these regions.
 
-    The sizes must fit together. At most the fraction `WASTE` of the free slots lies outside that region.
+    Jobs keep their regions in `held` if possible. The sum of `sizes` must not exceed `total`. At most the
+    fraction `WASTE` of the free slots lies outside the largest hole.
 
     >>> arrange(100, {"a": 20, "b": 10}, {"b": Region(90, 10)})
     ({'b': Region(offset=90, size=10), 'a': Region(offset=0, size=20)}, Region(offset=20, size=70))
@@ -192,8 +199,9 @@ def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Re
 def earliest(problem: MemoryProblem) -> MemoryDivision:
     """Grant jobs the slots that their deadlines need, earliest deadline first, and then the remaining slots.
 
-    A simple policy to compare with `deadline`. Remaining slots go to jobs with deadlines, in the same order,
-    as many as their links can use. So a job that could end early does not hold its slots until its deadline.
+    A simple policy to compare with `deadline`. Jobs with deadlines also get the remaining slots, earliest
+    deadline first, up to the number that their links can use. So a job that could end early does not keep its
+    slots until its deadline.
     Jobs that cannot meet their deadline even alone are ended. Raises BadSpec for unplaced and exclusive jobs.
     """
     refuse_exclusive(problem)
@@ -203,9 +211,9 @@ def earliest(problem: MemoryProblem) -> MemoryDivision:
 
 
 def preemptive(problem: MemoryProblem) -> MemoryDivision:
-    """Grant each job the slots that its links can use, in order of deadline, then of work left. O(n log n).
+    """Grant each job the slots that its links can use, in order of deadline, then of remaining work.
 
-    Raises BadSpec for unplaced and exclusive jobs.
+    O(n log n). Raises BadSpec for unplaced and exclusive jobs.
     """
     return by_urgency(problem, {}, frozenset())
 
@@ -217,13 +225,14 @@ def by_urgency(
     *,
     best_effort: bool = True,
 ) -> MemoryDivision:
-    """Return the division that grants `needs`, then the slots that links can use, most urgent job first.
+    """Grant `needs` first, then the slots that links can use, most urgent job first; return the division.
 
     Args:
         problem: The jobs; none of them exclusive.
-        needs: Slots to grant first, by job and switch; they fit together.
+        needs: Slots to grant first, by job and switch; at each switch, their sum must not exceed its slots.
         ended: Names of the jobs to end.
-        best_effort: Whether jobs without a deadline are granted slots, too; if not, they share what remains.
+        best_effort: Whether jobs without a deadline are granted slots, too; if not, they share the remaining
+            slots.
     """
     refuse_exclusive(problem)
     sizes = {

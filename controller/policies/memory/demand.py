@@ -3,10 +3,10 @@
 ``t_round = (deadline - now) / rounds``, ``B = bytes / (t_round - t_compute)`` and
 ``slots = ⌈B · t_slot / payload⌉``.
 
-In the article's reading, communication begins when computing has ended, and a slot is held for one round
-trip. In the *measured* reading, overlapped computing does not count, the ranks' skew does, and a slot is held
-as long as was measured: until the last rank's packet has arrived and the results are back. O(1) per job and
-switch.
+In the article's reading, communication begins when computing has ended, and a packet holds a slot for one
+round trip. In the *measured* reading, `t_compute` excludes computing that overlaps with communication and
+includes the ranks' skew. A packet holds a slot for the measured time: until the last rank's packet has
+arrived and the results are back. O(1) per job and switch.
 
 >>> job = Job(
 ...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10
@@ -32,11 +32,12 @@ _MOST = 2.0**62
 
 @dataclass(frozen=True, slots=True)
 class DeadlineNeed:
-    """The demand of a job with a deadline: the rate at which its gradients have to be summed, and times.
+    """The demand of a job with a deadline.
 
-    `rate_bps` is infinite if no rate is enough. `round_s` is the time for one iteration, and
-    `communication_s` the part of it that is left for gradients. `estimate_s` is the earliest time at which
-    the job can end, if it has a link for itself.
+    `rate_bps` is the rate at which its gradients have to be summed; infinite: no rate is enough. `link_bps`
+    is the rate of its slowest link. `round_s` is the time that the deadline leaves for one iteration, and
+    `communication_s` the part of this time that is left for sending gradients. `estimate_s` is the time at
+    which the job ends if it has its links for itself.
     """
 
     round_s: float
@@ -73,7 +74,7 @@ def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measu
 
 
 def slot_time_s(job: Job, switch: Switch, reading: Reading = "measured") -> float:
-    """Return the seconds for which the job holds a slot: the measured time, or else a round trip."""
+    """Return how long a packet of the job holds a slot, in seconds: as measured, or else a round trip."""
     measured = job.hold_s if reading == "measured" else None
     return switch.rtt_s if measured is None else measured
 

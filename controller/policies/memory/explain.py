@@ -11,9 +11,9 @@ from controller.vocabulary.errors import plural
 
 
 def explain(problem: MemoryProblem, division: MemoryDivision, job: Job) -> list[str]:
-    """Return sentences about a job's slots at each switch: what limits them, and the gain of one more slot.
+    """Return sentences about a job's slots at each switch, their rate, and the gain of one more slot.
 
-    `controller.core.reasons` says why the job has these slots.
+    Why the job has these slots is explained in `controller.core.reasons`.
     """
     if not problem.switches[job.name]:
         why = "aggregate is off" if not job.aggregate else "it stays on one server, or no switch sums"

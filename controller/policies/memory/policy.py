@@ -28,7 +28,7 @@ from controller.vocabulary.errors import kind
 
 @dataclass(frozen=True)
 class MemoryProblem:
-    """The placed jobs, the cluster, the time, and the regions that jobs have now, by job and switch."""
+    """The placed jobs, the cluster, the time, and the present regions of jobs (`held`), by job and switch."""
 
     jobs: tuple[Job, ...]
     topology: Topology
@@ -43,7 +43,7 @@ class MemoryProblem:
 
     @cached_property
     def switches(self) -> Mapping[str, tuple[str, ...]]:
-        """The switches at which each job is summed, by job; none for a job on one server."""
+        """The switches that sum each job's gradients, by job; none for a job on one server."""
         return {
             job.name: tuple(sorted(self.trees[job.name].aggregators))
             if job.name in self.trees and job.aggregate
@@ -56,7 +56,7 @@ class MemoryProblem:
         return [job for job in self.jobs if switch in self.switches[job.name]]
 
     def link_bps(self, job: Job) -> float:
-        """Return the rate of the slowest link that a job uses, bits per second; infinite on one server."""
+        """Return the rate of a job's slowest link, bits per second; infinite for a job on one server."""
         if job.name not in self.trees:
             return math.inf
         return slowest_link_bps(self.topology, job, self.trees[job.name])
@@ -83,11 +83,11 @@ class MemoryDivision:
     parts: Mapping[str, int] = field(default_factory=dict)
 
     def in_flight(self, job: str) -> int:
-        """Return the number of packets that a job may have in flight; 0: its window is the only limit.
+        """Return the maximum number of packets in flight of a job; 0: only the job's window limits them.
 
-        A job with slots of its own may have as many packets in flight as its smallest region has slots.
-        Further packets would find no slot. They would go to the fallback server, whose link other jobs use,
-        too, and the whole window would wait for them.
+        For a job with slots of its own, the maximum is the number of slots of its smallest region. Further
+        packets would find no slot and go to the fallback server. The link of this server is shared with other
+        jobs, and the whole window would wait for these packets.
         """
         if self.standing[job] is SlotStatus.GRANTED:
             return min((region.size for region in self.regions[job].values()), default=0)
@@ -158,7 +158,7 @@ def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mappi
 
 
 def regions_of(problem: MemoryProblem, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
-    """Return the regions at the switches that sum a job; `regions` has one region for each switch."""
+    """Return those of `regions`, which has one region for each switch, at the switches that sum a job."""
     return {switch: regions[switch] for switch in problem.switches[job.name]}
 
 
@@ -209,7 +209,7 @@ def _part(slots: int, number: int, count: int, job: Job) -> Region:
 
 
 def common(problem: MemoryProblem) -> MemoryDivision:
-    """Give every job all slots of its switches: first come, first served (ATP, NSDI'21; A2TP, EuroSys'23).
+    """Let every job use all slots of its switches, first come, first served (ATP, NSDI'21; A2TP, EuroSys'23).
 
     Raises BadSpec for unplaced and exclusive jobs.
     """

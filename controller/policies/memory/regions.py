@@ -1,8 +1,7 @@
 """Regions of a switch's slots: private ones (SwitchML, NSDI'21, section 4), and shared ones (ATP, INAlloc).
 
-One region for all jobs is ATP's common array (NSDI'21, section 5.2.1); regions that differ, overlapping or
-not, are INAlloc's. A region of size 0 uses no slots. Shared regions may have any size, not only powers of
-two.
+In ATP, all jobs have one common region (NSDI'21, section 5.2.1). In INAlloc, jobs have different regions,
+which may overlap. A region of size 0 has no slots. The size of a shared region need not be a power of two.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class SlotStatus(StrEnum):
     SHARED = "shared"
     """The job shares slots with other jobs."""
     ENDED = "ended"
-    """The job cannot meet its deadline even alone: it is ended, and its owner gets an estimate of its end."""
+    """The job cannot meet its deadline even alone: the core ends the job and estimates its end."""
 
 
 def region_size(slots: int) -> int:
@@ -102,9 +101,9 @@ def holes(total: int, used: Iterable[Region]) -> list[Region]:
 
 
 def place(total: int, wanted: Region | None) -> Region:
-    """Return a shared job's region on a switch with `total` slots: `wanted`, or all slots if it is None.
+    """Return a shared job's region on a switch with `total` slots: `wanted`; None: all slots.
 
-    Raises BadJob if the wanted region exceeds the memory.
+    Raises BadJob if `wanted` does not lie within the slots.
 
     >>> place(8192, None)
     Region(offset=0, size=8192)

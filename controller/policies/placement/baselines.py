@@ -1,7 +1,7 @@
-"""Placement policies to compare others with: random, balanced, packed, local, even (Optimus, EuroSys'18).
+"""Simple placement policies for comparisons: random, balanced, packed, local, even (Optimus, EuroSys'18).
 
-Each is a function of the problem and the job; all are O(servers · log servers), and `gpu_balance` adds
-O(workers · log servers).
+Each policy is a function of the problem and the job. All policies take O(servers · log servers);
+`gpu_balance` also takes O(workers · log servers).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from controller.vocabulary import Job
 
 
 def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
-    """Return a server for each worker, each server filled before the next; None if there is too little room.
+    """Return a server for each worker; each server is filled before the next. None: there is too little room.
 
     >>> fill([("h1", 2), ("h2", 3)], 4)
     ['h1', 'h1', 'h2', 'h2']
@@ -48,9 +48,10 @@ def gpu_balance(problem: PlacementProblem, job: Job) -> list[str] | None:
 
 
 def least_fragmentation(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Fill the server with the fewest free GPUs that suffice; if none suffices, fill the fullest servers.
+    """Place the job on the server with the fewest free GPUs that has room for all workers.
 
-    That leaves few servers half full.
+    If no server has room for all workers, fill the servers with the fewest free GPUs first. So few servers
+    are partly used.
     """
     room = sorted(problem.room(job).items(), key=lambda each: each[1])
     fitting = [each for each in room if each[1] >= job.workers]
@@ -58,7 +59,7 @@ def least_fragmentation(problem: PlacementProblem, job: Job) -> list[str] | None
 
 
 def locality_first(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Place the job on one server if it fits there, else in one rack, else in few racks."""
+    """Place the job on one server if one has room, else in one rack if one has room, else in few racks."""
     return _local(problem, problem.room(job), job.workers)
 
 

@@ -13,7 +13,7 @@ from controller.vocabulary.errors import plural
 
 
 def explain(state: FlowState, job: Job) -> list[str]:
-    """Return sentences that say where a job is, its rate, what limits the rate, and how to raise it."""
+    """Return sentences about a job: its servers, its rate, the limit of the rate, and how to raise it."""
     count = len(job.hosts)
     racks = dict.fromkeys(state.topology.rack_of[host] for host in job.hosts)
     lines = [

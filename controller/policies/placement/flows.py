@@ -34,7 +34,7 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True)
 class FlowState:
-    """Running jobs and their resulting rates; the rate of a job that nothing limits is infinite."""
+    """Running jobs, and the rates of their gradients in a steady state; infinite: nothing limits the rate."""
 
     topology: Topology
     jobs: tuple[Job, ...]
@@ -46,7 +46,7 @@ class FlowState:
 
     @property
     def speeds(self) -> list[float]:
-        """The fraction of time that each job computes: 1 if communication never delays it."""
+        """The fraction of time that each job computes; 1: communication never delays the job."""
         return [speed(job, float(rate)) for job, rate in zip(self.jobs, self.steady.rate_bps, strict=True)]
 
     @property
@@ -57,11 +57,11 @@ class FlowState:
 
     @property
     def load_bps(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Load of each direction of each link, bits per second, shape (2 * links,)."""
+        """Load of each direction of each link, bits per second, shape (2 * links,), two entries per link."""
         return self.steady.load_bps[: 2 * len(self.topology.links)]
 
     def resource(self, number: int) -> str:
-        """Return the description of a resource that limits a job: a link and its direction, or "nothing"."""
+        """Return a description of resource `number`: a link and its direction, or "nothing" for `NONE`."""
         if number == NONE:
             return "nothing"
         link = self.topology.links[number // 2]
@@ -93,8 +93,8 @@ class Pools:
     """Pools of switch memory in which jobs sum; by default each switch is one pool.
 
     `rate_bps` has the rate of each pool. `of(job, switch)` returns the number of the pool that a job uses at
-    a switch. `held(job, switch)` returns the time for which the job holds a slot there, relative to the time
-    that the pool's rate assumes.
+    a switch. The rates assume a certain time for which a packet holds a slot; `held(job, switch)` returns the
+    ratio of the job's time to this time.
     """
 
     rate_bps: Sequence[float]
@@ -112,7 +112,7 @@ def _held_as_measured(topology: Topology) -> Pools:
 
 
 def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> JobFlows:
-    """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one pool."""
+    """Return the flows of placed jobs, with one tree for each job; `pools` None: each switch is one pool."""
     crossing = [number for number, job in enumerate(jobs) if len(job.hosts) > 1]
     grown = [_grown(topology, jobs[number]) for number in crossing]
     nodes = np.concatenate(grown) if grown else np.empty((0, len(FlowNode._fields)))
@@ -156,7 +156,7 @@ def _grown(topology: Topology, job: Job) -> Floats:
 
 
 def _grow(topology: Topology, job: Job) -> list[FlowNode]:
-    """Return the nodes of a job: the path to its fallback server, its switches, and its servers."""
+    """Return a job's nodes: the path to its fallback server, the tree's switches, and the job's servers."""
     nodes: list[FlowNode] = []
     tree = tree_of(topology, job)
     way = list(way_to_fallback(topology, job, tree))

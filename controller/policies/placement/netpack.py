@@ -35,10 +35,10 @@ from controller.policies.placement.policy import PlacementProblem, settle
 from controller.vocabulary import Job
 
 FLOW, LEFT, RACK = 0.5, 0.02, 1.0
-"""Prices of a flow, of a GPU that stays unused on a server of the job, and of a rack."""
+"""Prices of a flow, of an unused GPU on a server of the job, and of a rack."""
 
 RACKS = 4
-"""Number of racks considered for a job; more are considered until they have room for twice its workers."""
+"""Minimum number of racks considered for a job; they also have room for at least twice its workers."""
 
 
 class _Choice(NamedTuple):
@@ -91,10 +91,11 @@ def gain(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> float:
 
 
 def worth(problem: PlacementProblem, placed: Job, *, measured: bool = False) -> float:
-    """Return the number of GPUs with which a placed job computes, less those with which other jobs stop.
+    """Return by how much a placed job increases the number of GPUs that compute.
 
-    Both numbers are averages over time. Only running jobs at the switches of the job's tree are considered:
-    the function needs one water-filling, or two.
+    The job computes with its GPUs, but delays other jobs, whose GPUs then compute less. All numbers of GPUs
+    are averages over time. Only running jobs that use a switch of the job's tree are considered: the function
+    needs one water-filling, or two.
 
     Args:
         problem: The cluster and the running jobs. Its `values` cache the worth of the running jobs alone.
@@ -150,7 +151,7 @@ def _racks(problem: PlacementProblem, room: dict[str, int], workers: int) -> lis
 
 
 def _value_of(servers: Iterable[_Choice], workers: int) -> float:
-    """Return the estimated value of a rack for this many workers, which fill its best servers."""
+    """Return the estimated value of the best `servers` of a rack for this number of workers."""
     value, left = 0.0, workers
     for each in sorted(servers, key=lambda each: -each.bandwidth * each.room):
         count = min(left, each.room)
@@ -203,7 +204,7 @@ def _nothing(workers: int) -> np.ndarray:
 
 
 def _best(servers: Sequence[_Choice], workers: int) -> list[str] | None:
-    """Return the best servers of one rack; None if it has too little room."""
+    """Return each worker's server, the best of `servers`; None if these have too little room."""
     best, choices = _nothing(workers), []
     for server in servers:
         best, taken = _extend(best, server)
@@ -227,7 +228,7 @@ def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
 
 
 def _best_across(racks: Sequence[Sequence[_Choice]], workers: int) -> list[str] | None:
-    """Return the best servers of several racks, where each rack costs `RACK`; None for too little room."""
+    """Return each worker's server in several racks, each at the price `RACK`; None for too little room."""
     best = _nothing(workers)
     racks_so_far: list[tuple[list[tuple[str, np.ndarray]], np.ndarray]] = []
     for rack in racks:

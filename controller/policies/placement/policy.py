@@ -40,7 +40,7 @@ from controller.vocabulary.errors import kind, plural
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A cluster with its running jobs; `rng` is the source of random choices."""
+    """A cluster with the running jobs, for which a policy places a job; `rng` is the source of randomness."""
 
     topology: Topology
     running: tuple[Job, ...]
@@ -186,7 +186,7 @@ def place_among(
 def settle(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> Job:
     """Return the job on these servers, with a tree of shortest paths and, in shared mode, a fallback server.
 
-    A job on one server has neither.
+    A job on one server gets no tree and no fallback server.
     """
     placed = job.on(servers, job.fallback, None)
     if len(placed.hosts) == 1:
@@ -219,10 +219,10 @@ def _check(problem: PlacementProblem, job: Job, servers: Sequence[str]) -> None:
 
 
 def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
-    """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
+    """Return the jobs of `batch` that together leave the fewest of `gpus` GPUs idle: a 0/1 knapsack.
 
-    Of equally good choices it prefers earlier jobs. For each job, the bits of an integer are the possible
-    sums of this job and later ones: O(jobs * gpus / 64).
+    Larger jobs come first. Of equally good choices, the one with earlier jobs is preferred. For each job, the
+    bits of an integer are the possible sums of this job and later ones: O(jobs * gpus / 64).
     """
     sizes = [job.gpus for job in batch]
     if sum(sizes) <= gpus:
@@ -284,7 +284,7 @@ def choose_fallback(state: FlowState, job: Job) -> str | None:
 
 
 def _least_loaded(state: FlowState, rack: str, servers: Sequence[str]) -> str:
-    """Return the server at the switch `rack` whose link has most bandwidth left, the first of equal ones."""
+    """Return the server at switch `rack` whose link has most bandwidth left; of equal ones, the first."""
     links = [directions(state.topology, rack, server)[0] for server in servers]
     load = state.load_bps
     left = np.array([state.topology.links[link // 2].capacity_bps - load[link] for link in links])
@@ -295,7 +295,7 @@ TRIES = 16
 
 
 def efficiency(topology: Topology, job: Job) -> float:
-    """Return the number of flows that a job's sums save, per switch that spends memory on them."""
+    """Return the number of flows that the job's sums save, divided by the number of switches that sum."""
     tree = tree_of(topology, job)
     fan_ins = fan_in(topology, job, tree)
     saved = sum(fan_ins[name] - 1 for name in tree.aggregators)
@@ -303,10 +303,10 @@ def efficiency(topology: Topology, job: Job) -> float:
 
 
 def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs, with aggregation off for jobs whose memory is of more use to other jobs.
+    """Switch off aggregation for jobs whose memory is of more use to other jobs; return all jobs.
 
-    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; aggregation stays off if
-    more GPUs compute without it. Each try is one water-filling.
+    Tries at most `TRIES` jobs at switches whose memory is full, least efficient first. A job's aggregation
+    stays off if more GPUs of the cluster then compute. Each try is one water-filling.
     """
     best = list(jobs)
     state = steady_state(topology, best)

@@ -1,4 +1,4 @@
-"""Trees of placed jobs: shortest paths from their servers to a root."""
+"""Aggregation trees of placed jobs: shortest paths from the jobs' servers to a root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.vocabulary import Job, Topology, Tree
 
 
 def tree_of(topology: Topology, job: Job) -> Tree:
-    """Return the tree of a placed job: its own, or shortest paths with every useful switch summing.
+    """Return the tree of a placed job: `job.tree`, or shortest paths on which every useful switch sums.
 
     Raises BadSpec if the job is not placed.
     """
@@ -26,9 +26,9 @@ def tree_of(topology: Topology, job: Job) -> Tree:
 
 
 def root_for(topology: Topology, job: Job) -> str:
-    """Return the root of a job's tree: the summing switch nearest to its fallback server.
+    """Return the root of a job's tree: the summing switch nearest to the job's fallback server.
 
-    For a job without a fallback server, it is the summing switch nearest to all of the job's racks.
+    For a job without a fallback server, the root is the summing switch nearest to all racks of the job.
     """
     return best_root(topology, [topology.rack_of[job.fallback]] if job.fallback else racks_of(topology, job))
 

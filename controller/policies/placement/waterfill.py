@@ -40,11 +40,13 @@ SAME = 1 + 1e-12
 
 
 class FlowNode(NamedTuple):
-    """A node of a job's tree, with the link up from it; without `pool` it forwards without summing.
+    """A node of the tree of job number `job`: a switch or a server.
 
-    Parents come before their children. `source` is the flow that begins here: 1 for a server. `kept` is the
-    part of a sum that goes up: 0 for a root that sends results down itself. `back` is the link on which
-    results come down. `held` is how long a slot is held, relative to the time assumed by the pool's rate.
+    `link` is the number of the link up to the node `parent`, and `back` that of the link on which results
+    come down. `pool` is the memory in which the node sums; `NONE`: it only forwards. `source` is the flow
+    that begins at the node: 1 for a server. `kept` is the part of a sum that goes up: 0 for a root that sends
+    results down itself. `held` is the time for which a packet holds a slot, relative to the time that the
+    pool's rate assumes. Parents come before their children.
     """
 
     job: int
@@ -59,7 +61,7 @@ class FlowNode(NamedTuple):
 
 @dataclass(frozen=True)
 class JobFlows:
-    """Trees of all jobs as arrays over nodes: first all nodes of job 0, then all of job 1, and so on."""
+    """Trees of all jobs, as arrays over `FlowNode`s in order of job number."""
 
     jobs: int
     link_bps: Floats
@@ -92,7 +94,7 @@ class JobFlows:
             nodes: The nodes of all jobs, in the jobs' order, parents before children; or an array with a row
                 of `FlowNode`'s fields for each node.
             pool_bps: Capacity of each pool, bits per second.
-            limit_bps: The highest rate that each job can use, bits per second; None: no limits.
+            limit_bps: Maximum rate of each job, bits per second; None: no limits.
         """
         columns = dict(
             zip(

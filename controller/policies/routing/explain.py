@@ -13,7 +13,7 @@ from controller.vocabulary import Job, Tree
 
 
 def explain(problem: RoutingProblem, trees: Mapping[str, Tree], job: Job) -> list[str]:
-    """Return sentences about a job's tree: its rate, what limits it, and the rate on shortest paths."""
+    """Return sentences about a job's tree, its rate, the rate's limit, and the rate on shortest paths."""
     if job.name not in trees:
         return [f"{job.name} stays on one server: it needs no tree."]
     tree = trees[job.name]

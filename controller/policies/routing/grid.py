@@ -49,7 +49,7 @@ DETOUR = 2
 """Number of links by which a path over a switch may be longer than the shortest path."""
 
 MOST = 200_000
-"""Maximum number of variables of a linear program; with more, a solver takes hours, or all memory."""
+"""Maximum number of variables of a linear program. With more, a solver takes hours or fills the memory."""
 
 FREE = 1e4
 """Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
@@ -70,7 +70,7 @@ AROUND = 2
 """Maximum number of switches outside a tree on the new path of an exchanged branch."""
 
 Shares = Mapping[tuple[str, str], Mapping[str, float]]
-"""Weights for drawing switches: by job and rack, the rate that goes to each switch in the linear program."""
+"""Weights for drawing switches: by job and rack, the rate to each switch in the linear program's solution."""
 
 
 def grid(problem: RoutingProblem) -> dict[str, Tree]:
@@ -100,13 +100,14 @@ def best_of_draws(problem: RoutingProblem, shares: Shares | None, *, passes: int
 
 
 Rated = tuple[tuple[float, float], dict[str, Tree]]
-"""The `score` of all jobs on their trees, and the trees by job."""
+"""Trees by job, preceded by the `score` of all jobs on these trees."""
 
 
 def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
-    """Return the best trees: `rated` itself, or with one of `others` in place of some jobs' trees.
+    """Return the best rated trees: `rated`, or `rated` with the trees of one of `others`.
 
-    Each of `others` is tried as it is, and with sums at all switches that can sum.
+    `others` may have trees for some jobs only. Each of `others` is tried unchanged, and with all switches
+    summing that can sum.
     """
     worth, best = rated
     trees = best
@@ -120,9 +121,9 @@ def _better(problem: RoutingProblem, rated: Rated, others: Iterable[dict[str, Tr
 
 
 def _exchanged(problem: RoutingProblem, rated: Rated) -> Rated:
-    """Return trees that no exchange of a branch or a sum improves.
+    """Exchange branches and summing switches until no exchange improves the score; return the rated trees.
 
-    Exchanges concern one job, or two jobs at once.
+    Each exchange changes the trees of one job or of two jobs.
     """
     together = [*((job,) for job in problem.routed), *combinations(problem.routed, 2)]
     at = 0
@@ -158,8 +159,8 @@ def _near(problem: RoutingProblem, job: Job, tree: Tree) -> Iterator[Tree]:
 def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield all extensions of the path `way` that end at a switch of the tree.
 
-    This switch must not be below the start of `way`. An extension has at most `AROUND` switches outside the
-    tree.
+    That switch must not be below the start of `way` in the tree. An extension has at most `AROUND` switches
+    outside the tree.
     """
     for above in topology.neighbours[way[-1]]:
         if above not in topology.switch or above in way or _passes(tree, above, way[0]):
@@ -199,7 +200,7 @@ def _straight(problem: RoutingProblem, *, spread: bool) -> dict[str, Tree]:
 
 
 def _everywhere(problem: RoutingProblem, trees: Mapping[str, Tree]) -> dict[str, Tree]:
-    """Return the trees with sums at all switches that can sum."""
+    """Return the trees, with all switches summing that can sum."""
     return {
         job.name: problem.summing_everywhere(job, trees[job.name])
         for job in problem.routed
@@ -224,7 +225,7 @@ def _drawn(problem: RoutingProblem, shares: Shares, *, spread: bool = True) -> d
 def _picked(
     problem: RoutingProblem, shares: Shares, pick: Callable[[Mapping[str, float]], str], *, spread: bool
 ) -> dict[str, Tree]:
-    """Return the trees in which every rack's flows go to the switch that `pick` chooses by its shares."""
+    """Return trees in which every rack's flows go to the switch that `pick` chooses by the rack's shares."""
     return {
         job.name: problem.grow(
             job,

@@ -26,7 +26,7 @@ from controller.vocabulary.files import check_job
 
 @dataclass(frozen=True)
 class RoutingProblem:
-    """Placed jobs on a cluster; `draws` is the number of random draws of trees, and `rng` their source."""
+    """Placed jobs on a cluster; policies draw random trees from `rng`, `draws` times."""
 
     topology: Topology
     jobs: tuple[Job, ...]
@@ -44,11 +44,12 @@ class RoutingProblem:
         return {job.name: root_for(self.topology, job) for job in self.routed}
 
     def grow(self, job: Job, picks: Mapping[str, str], *, spread: bool = False) -> Tree:
-        """Return the tree in which every rack's flows go to the switch picked for it, then to the root.
+        """Return the tree in which every rack's flows go to the rack's switch in `picks`, then to the root.
 
-        Paths that meet are merged, so that the result is a tree. A picked switch sums if more than one flow
-        arrives there, and the root sums if it can. With `spread`, paths are drawn among the shortest ones, as
-        equal-cost multi-path does; otherwise all jobs use the same shortest paths.
+        Where two paths meet, both follow the first one from there on, so that the result is a tree. A picked
+        switch sums if more than one flow arrives there, and the root sums if it can. With `spread`, each path
+        is drawn among the shortest paths, as equal-cost multi-path does. Otherwise all jobs use the same
+        shortest paths.
         """
         root = self.roots[job.name]
         ways = {
@@ -102,7 +103,7 @@ class RoutingProblem:
         return [other for other in around if other in number and hops[number[other]] < hops[number[node]]]
 
     def summing_everywhere(self, job: Job, tree: Tree) -> Tree:
-        """Return the tree with sums at all of its switches that can sum, where flows meet."""
+        """Return the tree, with all switches summing that can sum and at which flows meet."""
         return tidy(self.topology, job, replace(tree, aggregators=self._capable(tree.switches)))
 
     def _capable(self, names: Collection[str]) -> frozenset[str]:
@@ -175,7 +176,7 @@ def tor_only(problem: RoutingProblem) -> dict[str, Tree]:
 
 
 def ecmp(problem: RoutingProblem) -> dict[str, Tree]:
-    """Sum at the same switches as `tor_only`, each job over its own random shortest paths, as with ECMP."""
+    """Sum at the switches of `tor_only`; each job uses its own random shortest paths, as with ECMP."""
     return {
         job.name: problem.grow(job, {rack: rack for rack in racks_of(problem.topology, job)}, spread=True)
         for job in problem.routed
@@ -183,7 +184,7 @@ def ecmp(problem: RoutingProblem) -> dict[str, Tree]:
 
 
 def ecmp_everywhere(problem: RoutingProblem) -> dict[str, Tree]:
-    """Sum at every switch that can sum, each job over its own random shortest paths."""
+    """Sum at every switch that can sum; each job uses its own random shortest paths."""
     return {
         job.name: problem.summing_everywhere(job, problem.grow(job, {}, spread=True))
         for job in problem.routed

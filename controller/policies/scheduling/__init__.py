@@ -1,7 +1,7 @@
-"""Scheduling policies, and the interface through which simulator and live controller use them.
+"""Scheduling policies, and their interface to the simulator and the live controller.
 
-Read `controller.policies.scheduling.policy` first. Each policy has a module of its own; policies that consist
-of a rank only are in `baselines`.
+Read `controller.policies.scheduling.policy` first. Each policy has a module of its own, except for the
+policies that only rank jobs: these are in `baselines`.
 """
 
 from controller.policies.scheduling.errors import (

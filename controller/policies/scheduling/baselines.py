@@ -10,13 +10,13 @@ from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 
 
 def _estimate_s(job: JobState) -> float:
-    """Return the duration that the job states, or, if it states none, its real one."""
+    """Return a job's estimated duration, in seconds; without an estimate, its real duration."""
     estimates = job.spec.estimate_s
     return job.spec.iterations * job.alone_s if estimates is None else estimates
 
 
 def fifo(*, backfill: bool = False) -> RankedPolicy:
-    """Return the policy first in, first out: the head of the queue blocks later jobs, unless `backfill`."""
+    """Return the policy first in, first out; with `backfill`, later jobs that fit may overtake others."""
     name = "fifo-backfill" if backfill else "fifo"
     return RankedPolicy(name, _order, moves=Preemption.NEVER, backfill=backfill)
 
@@ -37,15 +37,15 @@ def srsf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
 
 
 def las(*, quantum_s: float = 360.0) -> RankedPolicy:
-    """Return the policy least attained service first, by time.
+    """Return the policy least attained service (time) first, preemptive.
 
-    It is preemptive; of jobs with equal service, the one that arrived earlier comes first.
+    Of jobs with equal service, the job that arrived earlier comes first.
     """
     return RankedPolicy("las", _attained_s, moves=Preemption.PREEMPT, quantum_s=quantum_s)
 
 
 def las_2d(*, quantum_s: float = 360.0) -> RankedPolicy:
-    """Return the policy least attained service first, by time x GPUs: preemptive, with one queue."""
+    """Return the policy least attained service (time x GPUs) first: preemptive, with one queue."""
     return RankedPolicy("2d-las", _attained_service_s, moves=Preemption.PREEMPT, quantum_s=quantum_s)
 
 

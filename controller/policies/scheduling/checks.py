@@ -1,4 +1,4 @@
-"""The check of a policy's decision; optional, because it takes longer than the decision."""
+"""Checks of a policy's decision; they are optional, because they take longer than the decision."""
 
 from __future__ import annotations
 

@@ -1,25 +1,27 @@
 """Policies for jobs with deadlines (`Submission.deadline_s`): `edf` and, ours, `OnTime`.
 
-Earliest deadline first (`edf`) runs jobs with deadlines at once, and lets short jobs without a deadline wait,
-although most deadlines leave time. Shortest remaining service first is best for the mean, but misses
-deadlines. `OnTime` ranks a job with a deadline by service, like all other jobs, until the deadline is urgent
-(`DeadlineUrgency`); urgent jobs go first, by deadline. No job is granted slots: all jobs share them, so no
-slot is idle while a job could use it. O(n log n) for n jobs.
+Earliest deadline first (`edf`) runs jobs with deadlines at once. Short jobs without a deadline have to wait,
+although most deadlines leave time for them. Shortest remaining service first minimises the mean completion
+time, but misses deadlines. `OnTime` ranks a job with a deadline by service, like all other jobs, until its
+deadline is urgent (`DeadlineUrgency`). Jobs with urgent deadlines go first, earliest deadline first. No job
+is granted slots: all jobs share the slots, so no slot is idle while a job could use it. O(n log n) for n
+jobs.
 
-Job i's deadline is urgent when job i alone needs more than 1 / (1 + `MARGIN`) of the time until then, less
-`STOPS` starts. Job i and all jobs with earlier deadlines are urgent together when they need more than `FULL`
-of all GPU-seconds in this time.
+The available time of job i is the time until its deadline, less the time of `STOPS` starts. Job i's deadline
+is urgent when job i needs more than 1 / (1 + `MARGIN`) of its available time. The deadlines of job i and of
+all jobs with earlier deadlines are urgent when these jobs together need more than `FULL` of all GPU-seconds
+in job i's available time.
 
-A job's need is its remaining time alone times 1 + c, because jobs contend for links and switch memory. c is
-learnt from the known speeds of running jobs: beside jobs on a fraction f of the GPUs, a job takes 1 + c · f
-times as long as alone.
+The time that a job needs is its remaining time alone times 1 + c, because jobs contend for links and switch
+memory. c is learnt from the speeds of running jobs: a job takes 1 + c · f times as long as alone if other
+jobs use a fraction f of the GPUs.
 
-Reported durations are trusted only as far as they were right for ended jobs. With an error e (a logarithm,
-`scheduling.estimates.EstimateError`; larger while few jobs have ended) a job may need exp(e) times as long,
-and is urgent earlier. If it would be late even alone, and even with exp(-`SURE` · e) of its remaining time,
-its deadline is ignored: GPUs taken from other jobs for it would be wasted. Before any job has ended, all
-deadlines are urgent until they have passed. So the order is earliest deadline first at the beginning, where
-reported durations are wrong, and where starts are long relative to jobs.
+Reported durations are trusted only as far as they were right for ended jobs. Their error e is a logarithm
+(`scheduling.estimates.EstimateError`); it is larger while few jobs have ended. A job may need exp(e) times as
+long as reported, so its deadline is urgent earlier. A deadline is ignored if the job would miss it even alone
+and even with exp(-`SURE` · e) of its remaining time: GPUs taken from other jobs for it would be wasted.
+Before any job has ended, all deadlines are urgent until they have passed. So jobs run earliest deadline first
+at the beginning, if reported durations are wrong, or if starts take long relative to jobs.
 """
 
 from __future__ import annotations
@@ -34,20 +36,22 @@ from controller.policies.scheduling.queue import Rank
 from controller.policies.scheduling.ranked import Preemption, RankedPolicy
 
 FULL = 0.5
-"""Fraction of all GPU-seconds until a deadline; if the jobs due by then need more, they are urgent."""
+"""Fraction of all GPU-seconds until a deadline. If the jobs with deadlines until then need more, their
+deadlines are urgent."""
 MARGIN = 0.5
-"""A job is urgent when its remaining slack is at most this fraction of its remaining run time."""
+"""A deadline is urgent when the job's slack is at most this fraction of the job's remaining run time."""
 STOPS = 8
-"""Number of starts for which time is left before a deadline: until a job is urgent, it may be preempted."""
+"""Number of restarts to reserve time for before a deadline: a job may be preempted until its deadline is
+urgent."""
 SURE = 2.0
-"""A deadline is ignored if the job would miss it even with the fraction exp(-`SURE` · e) of its remaining
-time; e is the error of reported durations."""
+"""A deadline is ignored if the job would miss it even if its remaining time were only exp(-`SURE` · e) times
+the reported one; e is the error of reported durations."""
 LUCK = 1.2816
-"""The 90th percentile of the standard normal distribution: a few ended jobs may have been right by luck, so
-the upper 90 % confidence limit of their error is used."""
+"""The 90th percentile of the standard normal distribution, for the upper 90 % confidence limit of the error
+of reported durations. The reports of a few ended jobs may have been right by luck."""
 UNSEEN = 5.0
-"""Error assumed before any job has ended: no reported duration is trusted. It is also the largest error
-assumed."""
+"""Error of reported durations (a logarithm) assumed before any job has ended, so that no report is trusted;
+also the maximum error assumed."""
 FIRST = 0.5
 """Assumed value of c (see the module's docstring) before jobs have run beside each other."""
 LATEST = 0.2
@@ -59,12 +63,12 @@ AloneS = Callable[[JobState], float]
 
 
 def seconds_alone(job: JobState) -> float:
-    """Return the seconds per iteration of a job alone, by its speed model."""
+    """Return the time of an iteration of a job that runs alone, in seconds, by the speed model."""
     return job.alone_s
 
 
 class DeadlineUrgency:
-    """The urgent jobs of one run, and the ranks of all jobs.
+    """The jobs of one run whose deadlines are urgent, and the ranks of all jobs.
 
     Args:
         estimates: The jobs' reported durations.
@@ -85,7 +89,7 @@ class DeadlineUrgency:
         self._urgent: set[int] = set()  # by order of arrival
 
     def update(self, view: View) -> float:
-        """Update the urgent jobs; return the time at which the next job is urgent, or infinity."""
+        """Update the urgent jobs; return the time when the next job becomes urgent; infinite: no job will."""
         if self._learns:
             self._learn(view)
         for job in view.arrived:
@@ -102,7 +106,7 @@ class DeadlineUrgency:
         return 1, self._works_s(job, now_s) * job.spec.gpus
 
     def left_s(self, job: JobState, now_s: float) -> float:
-        """Return the seconds that a job would still take alone, a start included if it does not run."""
+        """Return the remaining time of a job alone, in seconds; for a waiting job, including a start."""
         start_s = 0.0 if job.group is not None else job.spec.restart_s
         return self._works_s(job, now_s) + start_s
 
@@ -158,12 +162,15 @@ class DeadlineUrgency:
 
 
 def due_s(job: JobState) -> float:
-    """Return the time of a job's deadline, on the clock of `arrival_s`; infinite without a deadline."""
+    """Return the time of a job's deadline, in seconds on the core's clock; infinite: it has none."""
     return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
 
 
 def edf(estimates: DurationEstimates = EXACT) -> RankedPolicy:
-    """Return the policy earliest deadline first; jobs without a deadline come last, by remaining service."""
+    """Return the policy earliest deadline first.
+
+    Jobs without a deadline come last, shortest remaining service first.
+    """
     return RankedPolicy("edf", partial(_earliest, estimates), moves=Preemption.PREEMPT)
 
 
@@ -172,9 +179,9 @@ def _earliest(estimates: DurationEstimates, job: JobState, now_s: float) -> Rank
 
 
 class OnTime:
-    """Policy that runs urgent jobs first, by deadline, then other jobs, shortest remaining service first.
+    """Policy that runs jobs with urgent deadlines first, then other jobs, shortest remaining service first.
 
-    `learns` is passed to `DeadlineUrgency`; False is an ablation.
+    Urgent jobs go earliest deadline first. `learns` is passed to `DeadlineUrgency`; False is an ablation.
     """
 
     name = "on-time"
@@ -184,7 +191,7 @@ class OnTime:
         self._ranked = RankedPolicy(self.name, self.urgency.rank, moves=Preemption.PREEMPT)
 
     def decide(self, view: View) -> Decision:
-        """Return the jobs of lowest rank that fit; decide again when a waiting job becomes urgent."""
+        """Return the jobs of lowest rank that fit, and the time when the next deadline becomes urgent."""
         next_s = self.urgency.update(view)
         self._ranked.rerank()
         decision = self._ranked.decide(view)

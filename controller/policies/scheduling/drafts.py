@@ -1,4 +1,4 @@
-"""Assigning GPUs to groups: running groups stay on their GPUs, new groups get free GPUs."""
+"""Assign GPUs to groups: running groups stay on their GPUs, new groups get free GPUs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Draft:
 def place(drafts: Iterable[Draft], view: View) -> list[Group]:
     """Assign GPUs to groups without GPUs; return the groups that fit, in the order of `drafts`.
 
-    Groups earlier in `drafts` are more important: the order decides which groups fit. A group with the same
-    members as a running group stays on its GPUs (the same object is returned). A group that is not fused
-    stays on the GPUs of its first job, even if its other members change. If the free GPUs are then too
-    scattered for the new groups, all groups are placed again, large ones first, which moves some. Groups that
-    fit neither way are left out.
+    Groups earlier in `drafts` get GPUs first. A group with the members of a running group stays on the
+    running group's GPUs; the running group's object is returned. A group that is not fused stays on the GPUs
+    of its first job, even if its other members change. If the free GPUs are then too scattered for the new
+    groups, all groups are placed again, large groups first, and some running groups move. Groups that fit in
+    neither attempt are left out.
     """
     counts = FreeGpuCounts(view.cluster)
     kept: list[Draft] = []
@@ -94,9 +94,9 @@ def _beside(groups: Iterable[Group], cluster: Cluster) -> FreeGpus:
 
 
 def _fill(drafts: list[tuple[int, Draft]], slots: FreeGpus, placed: dict[int, Group]) -> bool:
-    """Assign GPUs in `slots` to the drafts, large ones first; return whether all of them fit.
+    """Assign free GPUs in `slots` to the drafts, large ones first; return whether all drafts fit.
 
-    The resulting groups are added to `placed`, by the number of each draft.
+    `drafts` are pairs of number and draft. The groups are added to `placed`, by the draft's number.
     """
     complete = True
     for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):

@@ -53,7 +53,7 @@ class ExtraMissing(SchedulingError):
 
 
 class BadTrace(SchedulingError):
-    """A trace file that cannot be read: `path`, `line` (0: the file as a whole), `column` (may be empty)."""
+    """A trace file that cannot be read, with `path`, `line` (0: the whole file) and `column` ("": any)."""
 
     exit_code = 2
 

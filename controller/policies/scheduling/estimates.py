@@ -1,7 +1,7 @@
-"""Durations as reported to policies that know durations: the true ones, or the true ones times an error.
+"""Durations as reported to policies that know durations: true durations, or true durations times an error.
 
-The module also estimates the error of reported durations from ended jobs (`EstimateError`), and has stage
-times as a profiler measures them (`Profiler`).
+`EstimateError` estimates the error of reported durations from ended jobs. `Profiler` has stage times as a
+profiler measures them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DurationEstimates:
     _factors: dict[str, float] = field(default_factory=dict)
 
     def remaining_s(self, job: JobState, now_s: float) -> float:
-        """Return the reported remaining run time of a job alone on its GPUs, in seconds."""
+        """Return the remaining run time of a job alone on its GPUs, as reported to policies, in seconds."""
         left_s = job.iterations_left(now_s) * job.alone_s
         return left_s * self._factor(job.spec.name) if self.error else left_s
 
@@ -47,7 +47,7 @@ EXACT = DurationEstimates()
 
 
 AGENTS = ("a2c", "dqn")
-"""Models of Muri's traces whose first stage is simulation on the CPU, and not loading from storage."""
+"""Models of Muri's traces in whose first stage the CPU simulates; other models load data from storage."""
 
 
 def profile(job: Submission) -> Profile:
@@ -92,7 +92,7 @@ class EstimateError:
         self._estimate_s[job.order] = duration_s
 
     def compare(self, job: JobState, lasted_s: float) -> None:
-        """Compare an ended job's reported duration with its actual one; durations of 0 are ignored."""
+        """Record the error of an ended job's reported duration, given the real one; ignore durations of 0."""
         estimate_s = self._estimate_s.pop(job.order)
         if not (0 < estimate_s < math.inf and lasted_s > 0):
             return
@@ -109,5 +109,5 @@ class EstimateError:
 
     @property
     def around_zero(self) -> float:
-        """The root mean square of the error, which includes a common bias; 0 before any job has ended."""
+        """The root mean square of the errors, including their mean; 0 before any job has ended."""
         return math.hypot(self.value, self._mean)

@@ -1,4 +1,4 @@
-"""Jobs as schedulers see them: pure data, checked when it is made."""
+"""Jobs as schedulers see them: plain data, checked on creation."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ RESOURCES = ("storage", "cpu", "gpu", "network")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as a scheduler sees it: its arrival, the GPUs it needs, its run time alone.
+    """A job as a scheduler sees it: its arrival, number of GPUs and run time alone.
 
-    Policies and the engine use only this part of a `Job`; fields of the same name have the same meaning.
+    Policies and the engine use only this part of a `Job`. A field has the
+    meaning of the `Job` field with its name.
 
     Attributes:
         name: Unique among jobs.
         arrival_s: Time of submission, seconds from the start of the trace.
-        gpus: GPUs that it needs, all at once.
-        iterations: Work to do; need not be an integer.
-        iteration_s: Seconds per iteration when it has its GPUs for itself.
-        stages_s: Seconds per iteration on each resource, in stage order; empty if not measured.
-        model: Name of the model that it trains: profiles and speed models look it up.
-        restart_s: Seconds lost whenever it is started, moved or regrouped.
-        estimate_s: Its estimated run time alone (by a user or a predictor); None: unknown.
-        opportunistic: Whether it only uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
-        user: Its owner.
-        vc: The virtual cluster that it is submitted to.
+        gpus: Number of GPUs that the job needs, all of them at once.
+        iterations: Number of iterations to do; need not be an integer.
+        iteration_s: Seconds per iteration when the job has its GPUs for itself.
+        stages_s: Seconds per iteration on each resource, in stage order; empty: not measured.
+        model: Name of the model that the job trains; the key of profiles and speed models.
+        restart_s: Time lost whenever the job is started, moved or regrouped, in seconds.
+        estimate_s: Run time alone, estimated by a user or a predictor, in seconds; None: unknown.
+        opportunistic: Whether the job has no guaranteed GPUs and only uses those that other jobs leave
+            (AntMan).
+        user: The job's owner.
+        vc: The virtual cluster to which the job is submitted.
         batch: Batch size per GPU; 0 if unknown.
         deadline_s: Deadline, seconds from its arrival; None: no deadline.
         extra: Further columns of a trace, by name, for policies that use them.
-        once: Whether its workers cannot be started again: then no policy stops or moves it once it runs.
+        once: Whether the job's workers can be started only once: no policy stops or moves the job once it
+            runs.
     """
 
     name: str
@@ -103,11 +106,11 @@ class Submission:
         stages_s: tuple[float, ...],
         extra: Mapping[str, str],
     ) -> Submission:
-        """Return a job as schedulers see it, with the given times; all other fields are copied from the job.
+        """Return a job as schedulers see it, with the given times; copy all other fields from `job`.
 
         Args:
             job: The job.
-            iterations: Work to do.
+            iterations: Number of iterations to do.
             iteration_s: Seconds per iteration when it has its GPUs for itself.
             stages_s: Seconds per iteration on each resource, in stage order; empty if not measured.
             extra: Further columns of a trace, by name.
@@ -132,7 +135,7 @@ class Submission:
 
     @property
     def duration_s(self) -> float:
-        """Seconds that the job runs when it has its GPUs for itself and is never interrupted."""
+        """Run time of the job, in seconds, if it has its GPUs for itself and is never interrupted."""
         return self.iterations * self.iteration_s
 
     @property

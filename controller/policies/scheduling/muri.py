@@ -1,12 +1,12 @@
 """Muri as published (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
 
-At each scheduling interval, in order of priority (remaining service for Muri-S, attained service for
-Muri-L), as many jobs are taken from the queue as the cluster holds when fully grouped. If they fit without
-sharing, they do not share. Otherwise the jobs of each GPU count are grouped by rounds of Blossom
-matching (`grouping.rounds`), and the groups are placed by priority, consolidated, large ones
-first; a group that already runs stays on its GPUs.
+At each scheduling interval, Muri takes jobs from the queue in order of priority (remaining service for
+Muri-S, attained service for Muri-L), until the cluster would be full if all groups had the maximum number of
+members. If the jobs taken fit without sharing GPUs, they do not share. Otherwise the jobs with equal numbers
+of GPUs are grouped by rounds of Blossom matching (`grouping.rounds`). Groups get GPUs in order of priority. A
+group that already runs stays on its GPUs; new groups are placed consolidated, large groups first.
 
-`noise` changes each measured stage time by up to this fraction in either direction (the paper's figure 14);
+The setting `noise` is the maximum relative error of each measured stage time (the paper's figure 14). The
 jobs' real speeds do not change.
 """
 
@@ -28,10 +28,10 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class SizeDrafts:
-    """The groups of all jobs with the same number of GPUs; kept until other jobs are first in the queue.
+    """The groups of all taken jobs with one number of GPUs; reused while the same jobs are taken.
 
-    `orders` has the jobs by order of arrival. `fits` is true if no job has to share GPUs. `groups` has each
-    group with the position of its first job.
+    `orders` has the `order` of each of these jobs, lowest rank first. `fits` is true if no job has to share
+    GPUs. `groups` has pairs of the position of a group's first job in `orders`, and the group.
     """
 
     orders: list[int]
@@ -89,7 +89,7 @@ class Muri:
         return service_s * job.spec.gpus
 
     def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:
-        """Return the first jobs of the queue that fill the cluster when fully grouped, by number of GPUs."""
+        """Return the first jobs of the queue that fill the cluster if all groups are full, by GPU count."""
         queue: list[Entry] = list(held)
         for size in self._waiting.sizes():
             queue += self._waiting.bucket(size)[: self._members * (cluster.gpus // size)]
@@ -125,7 +125,7 @@ class Muri:
         return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
 
     def _drafts(self, entries: list[Entry], *, fits: bool) -> Iterator[tuple[int, Draft]]:
-        """Yield each group of these jobs, which are in order of rank, with the position of its first job."""
+        """Yield each group of `entries`, which are in order of rank, with its first job's position."""
         jobs = [job for _, _, job in entries]
         if fits:
             yield from ((number, interleaved((job,))) for number, job in enumerate(jobs))

@@ -34,5 +34,5 @@ class PaperOptions(Options):
 
     @property
     def estimates(self) -> DurationEstimates:
-        """The reported durations, for policies that know durations."""
+        """The durations that are reported to policies that know durations."""
         return DurationEstimates(self.estimate_error, self.seed)

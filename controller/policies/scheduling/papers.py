@@ -16,12 +16,12 @@ from controller.policies.scheduling.speed import ExclusiveSpeed, InterleavedSpee
 
 
 def _of(module: str) -> Any:
-    """Return a module of policies, imported only when needed: importing all takes longer than a short run."""
+    """Import and return a module of policies; importing all modules takes longer than a short run."""
     return importlib.import_module(f"controller.policies.{module}")
 
 
 def _alone(policy: Policy, options: PaperOptions) -> Setup:
-    """Return the setup of a policy whose jobs have their GPUs for themselves."""
+    """Return the setup of a policy that gives each job GPUs of its own."""
     return Setup(policy, ExclusiveSpeed(options.restart_scale))
 
 

@@ -1,9 +1,9 @@
-"""Placement of groups on GPUs: consolidated, as YARN's scheduler places (Tiresias, Muri).
+"""Placement of groups on GPUs: consolidated, as by YARN's scheduler (Tiresias, Muri).
 
-A group that fits into some node goes into one node. A larger group gets whole idle nodes, the largest first,
-and one node with room for its remaining GPUs: in the first rack that has these nodes, or else anywhere. So on
-an empty cluster every group that is not larger than all nodes together has a place, whatever the nodes'
-sizes. `FreeGpus` has the cluster's free GPUs during a decision.
+A group that is not larger than the largest node goes into one node. A larger group gets whole idle nodes, the
+largest first, and one node with room for its remaining GPUs. All of them are in one rack if possible: the
+first one with enough room. So on an empty cluster every group that is not larger than the cluster has a
+place, whatever the nodes' sizes. `FreeGpus` has the cluster's free GPUs during a decision.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from controller.vocabulary import Cluster
 
 
 def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
-    """Return the idle nodes all of whose GPUs a group gets, and how many more GPUs it needs.
+    """Choose idle nodes for a group that is larger than any node.
 
-    The group is larger than any node. `room` is the number of free GPUs of each node, `sizes` the number of
-    all its GPUs. Nodes are returned as numbers; larger nodes are taken first, and of equal nodes the lowest
-    number. If no other node has room for the GPUs still needed, the group has no place.
+    Returns the numbers of the nodes of which the group gets all GPUs, and the number of GPUs that it still
+    needs. `room` is the number of free GPUs of each node, `sizes` the number of all GPUs of each node. Larger
+    nodes are taken first, and of equal nodes the one with the lowest number. The group has no place if no
+    other node has room for the GPUs still needed.
 
     >>> across([8, 4, 4, 3], [8, 4, 4, 8], 15)
     ([0, 1], 3)
@@ -51,9 +52,9 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
 
 
 class FreeGpus:
-    """Free GPUs, node by node; at first, all available GPUs of the cluster.
+    """The free GPUs of each node; at first, all available GPUs of the cluster.
 
-    `allocate` is monotone: a size that does not fit will not fit before GPUs are released.
+    If `allocate` fails for a number of GPUs, it fails for this number until GPUs are released.
     """
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
@@ -76,7 +77,7 @@ class FreeGpus:
         return self._cluster
 
     def allocate(self, gpus: int) -> tuple[int, ...] | None:
-        """Reserve `gpus` GPUs, consolidated, and return their numbers; return None if they do not fit."""
+        """Reserve `gpus` GPUs, consolidated; return their numbers. None: they do not fit."""
         if gpus > self.free:
             return None
         if gpus > self._whole:
@@ -85,7 +86,7 @@ class FreeGpus:
         return None if node is None else self._cut(node, gpus)
 
     def allocate_scattered(self, gpus: int) -> tuple[int, ...] | None:
-        """Reserve any `gpus` GPUs, from the emptiest nodes first; return None if fewer are free."""
+        """Reserve any `gpus` GPUs, emptiest nodes first; return their numbers. None: too few are free."""
         if gpus > self.free:
             return None
         taken: list[int] = []
@@ -138,7 +139,7 @@ class FreeGpus:
 
 
 class FreeGpuCounts:
-    """Numbers of free GPUs, node by node: a cheap variant of `FreeGpus` to find out which groups fit."""
+    """The number of free GPUs of each node: a cheap variant of `FreeGpus` to find out which groups fit."""
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
 
@@ -151,7 +152,7 @@ class FreeGpuCounts:
             self._free[cluster.node_of[gpu]] -= 1
 
     def allocate(self, gpus: int) -> bool:
-        """Reserve `gpus` GPUs, consolidated; return whether they fit."""
+        """Reserve `gpus` GPUs, consolidated; return whether enough are free."""
         free = self._free
         if gpus > self.free:
             return False

@@ -7,20 +7,20 @@ A policy is an object with a ``name`` and one method::
 
         def decide(self, view: View) -> Decision: ...
 
-It is called whenever something has changed (jobs arrived or ended, or the time that it asked for has come)
-and returns **all groups that run from now on**. Jobs that are not in the list are stopped. The caller
-compares the list with the running groups and starts, stops, moves or regroups jobs; a policy that wants a job
-to run on undisturbed lists it with the same GPUs (returning the same `Group` object is fastest).
+The method `decide` is called whenever something has changed: jobs arrived or ended, or the time `wake_s` of
+the last decision has come. It returns **all groups that run from now on**. Jobs that are in no group are
+stopped. The caller compares these groups with the running groups and starts, stops, moves or regroups jobs. A
+job continues without a restart if its group keeps its GPUs (returning the running `Group` object is fastest).
 
 `View` has the time, the cluster, all unfinished jobs in order of arrival, and the changes since the last
-decision, so that a policy may keep its own sorted queue instead of sorting all jobs each time. A policy
-object belongs to one run: it may keep state, and it must be deterministic (seed any random choice).
+decision. So a policy can keep its own sorted queue instead of sorting all jobs each time. A policy object
+belongs to one run. It may keep state, and it must be deterministic (seed any random choice).
 
-A `Group` is a set of jobs on one set of GPUs. One job: exclusive use. Several: they share these GPUs, and the
-speed model determines each one's speed. ``fused=True`` means that the members run in one process (Muri),
-so that a change of membership restarts all of them; otherwise partners join and leave without a restart
-(Lucid). Jobs that share only some of their GPUs (AntMan) stay in separate groups that name each other in
-``neighbours``.
+A `Group` is a set of jobs on one set of GPUs. A single job has these GPUs for itself. Several jobs share the
+GPUs, and the speed model determines the speed of each. ``fused=True`` means that the members run in one
+process (Muri): a change of membership restarts all members. Otherwise jobs join and leave a group without a
+restart (Lucid). Jobs that share only some of their GPUs (AntMan) are in separate groups; each group has the
+jobs of the other groups in ``neighbours``.
 
 A policy does not determine how fast jobs run: a `SpeedModel` does (`scheduling.speed`).
 """
@@ -42,24 +42,23 @@ SMOOTHING = 0.5
 
 
 class JobState:
-    """The state of a submitted job. Policies read it; only their caller changes it.
+    """The state of a submitted job. Policies read it; only the caller of the policy changes it.
 
     Attributes:
         spec: The job as submitted.
-        order: Position in order of arrival: unique, so it breaks ties.
-        alone_s: Seconds per iteration when it has its GPUs for itself, by the speed model.
-        group: The group in which it runs now; None: it waits.
-        iteration_s: Seconds per iteration now, while it runs.
-        start_s: When it first ran; None: not yet.
-        finish_s: When it ended; None: not yet.
-        starts: Number of times that it was started, moved or regrouped.
-        preemptions: Number of times that it was stopped before its end.
-        waiting_since_s: The time since which it waits, if it waits.
-        repaid_s: When it will have worked for as long as its last start cost.
-        reported_iterations: Iterations done by its latest report; 0: it has reported none.
-        worked_s: Seconds for which it had worked when it was last stopped or its speed last changed, without
-            the time of starts.
-        completed: Whether it ended because all of its work was done.
+        order: Position in order of arrival; unique, so that policies can use it to break ties.
+        alone_s: Seconds per iteration when the job has its GPUs for itself, by the speed model.
+        group: The group in which the job runs now; None: the job waits.
+        iteration_s: Present seconds per iteration, if the job runs.
+        start_s: Time of the first start; None: the job has not run yet.
+        finish_s: Time of the end; None: the job has not ended.
+        starts: Number of times that the job was started, moved or regrouped.
+        preemptions: Number of times that the job was stopped before its end.
+        waiting_since_s: Time when the job began to wait, if it waits.
+        repaid_s: Time when the job will have worked for as long as its last start took.
+        reported_iterations: Number of iterations done, by the latest report; 0: none reported.
+        worked_s: Seconds of work, without starts, until the job was last stopped or last changed its speed.
+        completed: Whether the job ended because all of its work was done.
     """
 
     __slots__ = (
@@ -120,11 +119,11 @@ class JobState:
         return self._left - work_s / self.iteration_s if work_s > 0.0 else self._left
 
     def remaining_s(self, now_s: float) -> float:
-        """Return the job's remaining run time alone on its GPUs, in seconds."""
+        """Return the remaining run time of the job if it has its GPUs for itself, in seconds."""
         return self.iterations_left(now_s) * self.alone_s
 
     def attained_s(self, now_s: float) -> float:
-        """Return the seconds for which the job has held GPUs."""
+        """Return the total time for which the job has held GPUs, in seconds."""
         return self._attained_s if self.group is None else self._attained_s + now_s - self._since_s
 
     def waiting_s(self, now_s: float) -> float:
@@ -142,13 +141,13 @@ class JobState:
         return self._since_s + self._delay_s + self._left * self.iteration_s
 
     def launch(self, now_s: float, group: Group, iteration_s: float, delay_s: float) -> None:
-        """Start the job in `group`; if it runs, restart it there.
+        """Start the job in `group`; restart the job if it runs.
 
         Args:
             now_s: The time.
             group: The group in which the job runs from now on.
             iteration_s: The job's seconds per iteration in this group.
-            delay_s: Cost of the start: seconds before the job works.
+            delay_s: Cost of the start: time until the job begins to work, in seconds.
         """
         if self.group is None:
             self.waited_s += now_s - self.waiting_since_s
@@ -165,14 +164,14 @@ class JobState:
         self.version += 1
 
     def retune(self, now_s: float, group: Group, iteration_s: float) -> None:
-        """Move the job to `group`, with another speed, without a restart."""
+        """Move the job to `group` without a restart, and set its speed."""
         self.settle(now_s)
         self.group = group
         self.iteration_s = iteration_s
         self.version += 1
 
     def settle(self, now_s: float) -> None:
-        """Count the work done until now; the remaining cost of a restart is kept."""
+        """Count the work done until now; keep the remaining time of a start that is not over."""
         elapsed_s = now_s - self._since_s
         work_s = elapsed_s - self._delay_s
         self._attained_s = self._attained_s + now_s - self._since_s
@@ -185,7 +184,7 @@ class JobState:
             self._delay_s = -work_s
 
     def halt(self, now_s: float) -> None:
-        """Stop the job; it keeps its progress."""
+        """Stop the job, which keeps its progress."""
         self.settle(now_s)
         self._delay_s = 0.0
         self.group = None
@@ -194,7 +193,7 @@ class JobState:
         self.version += 1
 
     def finish(self, now_s: float, *, completed: bool = True) -> None:
-        """End the job; `completed` says whether all of its work is done."""
+        """End the job; `completed` says whether all work of the job is done."""
         if self.group is not None:
             self.settle(now_s)
         self.completed = completed
@@ -236,30 +235,30 @@ class JobState:
 
 
 class ReportedJob(JobState):
-    """A job whose workers report their progress; between two reports its speed is assumed to be constant."""
+    """A job whose workers report progress; between two reports the job's speed is assumed to be constant."""
 
     __slots__ = ()
 
     def iterations_left(self, now_s: float) -> float:
-        """Return the number of iterations left: above 0 until it has ended."""
+        """Return the number of iterations left; above 0 until the job has ended."""
         # positive, so that no rank or share that policies compute from it loses its meaning
         return max(math.ulp(1.0), super().iterations_left(now_s))
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Jobs on one set of GPUs, from one decision to a later one; compared by identity.
+    """Jobs on one set of GPUs, which run together until a later decision; compared by identity.
 
     Attributes:
         jobs: The members; a single member has the GPUs for itself.
-        gpus: The GPUs' numbers, all of which every member uses.
+        gpus: Numbers of the group's GPUs; every member uses all of them.
         cpus: CPUs granted to each member; empty: no limit.
         memory_gb: Memory granted to each member; empty: no limit.
         fused: Whether members run in one process: a change of membership restarts all members.
         neighbours: Jobs of other groups that share some of these GPUs.
-        stage_order: The stage at which each interleaved member starts a round (`grouping`).
+        stage_order: Number of the stage at which each interleaved member starts a round (`grouping`).
         efficiency: Predicted interleaving efficiency gamma; None: not computed.
-        reason: Why the policy runs it, for logs and people.
+        reason: Why the policy runs the group, for logs and people.
     """
 
     jobs: tuple[JobState, ...]
@@ -284,7 +283,7 @@ class Group:
         )
 
     def without(self, job: JobState) -> Group | None:
-        """Return the group that remains when a member has ended; None if it is empty."""
+        """Return the group without a member; None if no member remains."""
         if len(self.jobs) == 1:
             return None
         kept = [number for number, member in enumerate(self.jobs) if member is not job]
@@ -305,11 +304,11 @@ class Decision:
 
     Attributes:
         groups: The groups; jobs that are in none wait.
-        wake_s: When to decide again even if nothing changes before; None: not needed.
-        reset: Jobs that lose their progress and start from zero (a profiler that keeps no checkpoint).
+        wake_s: Time of the next decision if nothing changes before; None: no decision until a change.
+        reset: Jobs that lose their progress and restart at iteration 0 (a profiler that keeps no checkpoint).
         notes: Lines for the log: ``(job id, sentence)``.
-        placed: Jobs that start on GPUs of a `NetworkView`, by id, with servers, fallback server and tree;
-            jobs without an entry get shortest paths.
+        placed: By id, jobs with the servers, the fallback server and the tree that the policy chose; only
+            with a `NetworkView`. Jobs without an entry get shortest paths.
     """
 
     groups: list[Group]
@@ -324,13 +323,13 @@ class NetworkView(Protocol):
 
     @property
     def topology(self) -> Topology:
-        """The available part of the topology, with links at goodput: their rates less packet headers."""
+        """The available part of the topology; its link rates count payload only, without headers."""
 
     def job(self, name: str) -> Job:
-        """Return the network properties of an unfinished job, as far as they are known."""
+        """Return the network properties of an unfinished job: measured values, or else submitted ones."""
 
     def placed(self, name: str) -> Job | None:
-        """Return a job with its present servers and tree; None if it has none."""
+        """Return a job with its present servers and tree; None if the job has no servers."""
 
 
 @dataclass(slots=True)
@@ -346,8 +345,8 @@ class View:
             ended while it was being stopped, because the last decision let it wait.
         groups: The running groups. A group whose member has ended continues without it, as a new `Group`.
         network: Servers, links and switches; None: there is no network, or the policy does not place jobs.
-        kept: Running jobs that cannot be started again (`Submission.once`): so that a policy cannot stop
-            them, they are reported as finished, and their GPUs are not in `cluster`.
+        kept: Running jobs that cannot be started again (`Submission.once`). So that the policy cannot stop
+            these jobs, they are in `finished`, and their GPUs are unavailable in `cluster`.
     """
 
     now_s: float
@@ -372,10 +371,10 @@ class Policy(Protocol):
 
 
 class SpeedModel(Protocol):
-    """A model that predicts how fast jobs run, alone and together; its methods must be pure functions."""
+    """A model that predicts how fast jobs run, alone and in groups; its methods must be pure functions."""
 
     def alone_s(self, job: Submission) -> float:
-        """Return the seconds per iteration of `job` when it has its GPUs for itself."""
+        """Return the time of one iteration of `job` when it has its GPUs for itself, in seconds."""
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the seconds per iteration of each member of `group`, in the members' order."""
@@ -386,10 +385,10 @@ class SpeedModel(Protocol):
 
 @runtime_checkable
 class ContendedSpeed(SpeedModel, Protocol):
-    """A speed model of jobs that slow each other down even on different GPUs: it knows all running jobs."""
+    """A speed model in which jobs slow each other down even on different GPUs: it knows all running jobs."""
 
     def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
-        """Return the jobs whose speed changes now, and their seconds per iteration; infinite: no progress."""
+        """Return each job whose speed changes now, with its seconds per iteration; infinite: no progress."""
 
 
 @dataclass(frozen=True, slots=True)

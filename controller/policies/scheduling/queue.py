@@ -51,7 +51,7 @@ class WaitingJobs:
         self._count -= 1
 
     def discard(self, job: JobState) -> None:
-        """Remove `job` if it is there, whatever its rank is. O(n)."""
+        """Remove `job`, whose rank may be unknown, if it is in the list. O(n)."""
         bucket = self._buckets.get(job.spec.gpus, [])
         kept = [entry for entry in bucket if entry[2] is not job]
         self._count -= len(bucket) - len(kept)
@@ -63,7 +63,7 @@ class WaitingJobs:
         self._count = 0
 
     def bucket(self, gpus: int) -> list[Entry]:
-        """Return the waiting jobs with this number of GPUs, in order of rank; do not change the list."""
+        """Return the waiting jobs with this number of GPUs, in order of rank; callers must not change it."""
         return self._buckets.get(gpus, [])
 
     def sizes(self) -> Iterable[int]:
@@ -79,18 +79,18 @@ class WaitingJobs:
 def choose_by_rank(
     waiting: WaitingJobs, running: Iterable[Entry], fits: Callable[[int], bool], *, backfill: bool = True
 ) -> tuple[list[JobState], dict[int, int]]:
-    """Choose the jobs that fit, out of running and waiting jobs in order of rank.
+    """Choose the running and waiting jobs that fit, lowest rank first.
 
     Args:
         waiting: The waiting jobs.
         running: The running jobs with their ranks.
-        fits: Function that is called once for each job, with its number of GPUs, and reserves the GPUs if it
-            returns True. Once it has returned False for a size, it must continue to do so.
+        fits: Function of a number of GPUs that reserves them and returns True, or returns False. It is called
+            once for each job. Once it has returned False for a number, it must return False for this number.
         backfill: Whether to continue after the first job that does not fit.
 
     Returns:
-        The chosen jobs in order of rank, and the number of waiting jobs of each size among them (the first
-        jobs of their buckets).
+        The chosen jobs in order of rank, and, by number of GPUs, how many of the chosen jobs are waiting
+        jobs. These are the first jobs of their buckets.
     """
     heap: list[tuple[Rank, int, JobState, list[Entry], int]] = []
     for size in waiting.sizes():

@@ -1,4 +1,4 @@
-"""Policies that consist of a rank: run the jobs of lowest rank, each on its own GPUs.
+"""Policies that only rank jobs: the jobs of lowest rank run, each on GPUs of its own.
 
 Most baselines only choose a rank: FIFO ranks by arrival, SRTF by remaining time, LAS by attained service...
 (`controller.policies.scheduling.baselines`).
@@ -50,11 +50,11 @@ class RankedPolicy:
         self._groups: dict[int, Group] = {}  # by the job's order of arrival
 
     def rerank(self) -> None:
-        """Record that ranks of waiting jobs have changed: the next decision sorts them again, O(n log n)."""
+        """Record that ranks of waiting jobs have changed; the next decision sorts the jobs, O(n log n)."""
         self._stale = True
 
     def decide(self, view: View) -> Decision:
-        """Return the jobs of lowest rank, as many as fit."""
+        """Return a group for each job to run: the jobs of lowest rank that fit."""
         if self._quantum_s and (unchanged := keep_until_repaid(view)):
             return unchanged
         now_s = view.now_s
@@ -84,7 +84,7 @@ class RankedPolicy:
         return Decision(list(self._groups.values()), wake_s)
 
     def _settled_on(self, cluster: Cluster, now_s: float) -> FreeGpus:
-        """Return the free GPUs of a cluster; jobs on GPUs that are gone wait again."""
+        """Return the free GPUs of `cluster`; let jobs on GPUs that are unavailable there wait again."""
         slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
             if cluster.unavailable.isdisjoint(group.gpus):
@@ -133,17 +133,19 @@ class RankedPolicy:
 def settle(
     chosen: list[JobState], groups: dict[int, Group], slots: FreeGpus, cluster: Cluster
 ) -> tuple[dict[int, Group], FreeGpus]:
-    """Place the chosen jobs: running jobs keep their GPUs; if new jobs then do not fit, all are placed again.
+    """Place the chosen jobs; running jobs keep their GPUs if possible.
+
+    If new jobs do not fit otherwise, all jobs are placed again.
 
     Args:
         chosen: The jobs to run, in order of rank.
-        groups: The running groups by their job's order of arrival.
-        slots: The GPUs that `groups` leave free; changed by the call.
+        groups: The running groups, each with one job, by the job's order of arrival.
+        slots: The GPUs that `groups` leave free; the call changes this object.
         cluster: The servers.
 
     Returns:
-        The groups by the jobs' order of arrival, unchanged for jobs that keep their GPUs, and the GPUs left
-        free. A job that fits neither way is left out.
+        The groups, by the job's order of arrival, and the GPUs left free. A job that keeps its GPUs keeps its
+        group object. Jobs that fit in neither attempt are left out.
     """
     placed: dict[int, Group] = {}
     fresh: list[JobState] = []

@@ -9,13 +9,13 @@ from controller.policies.scheduling.model import Submission
 from controller.policies.scheduling.policy import Group
 
 CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
-"""Factor by which a round of one, two, three or four jobs lasts longer than computed, relative to one job:
-measured on Muri's testbed."""
+"""Ratio of a round's measured to its computed length for one, two, three and four jobs, divided by the ratio
+for one job; measured on Muri's testbed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveSpeed:
-    """Speed model: jobs run at their own speeds; jobs that share GPUs take turns on them.
+    """Speed model in which jobs run at their own speeds, and jobs that share GPUs take turns.
 
     `restart_scale` scales the jobs' own restart costs; 0: restarts are free.
     """
@@ -40,10 +40,10 @@ class ExclusiveSpeed:
 class InterleavedSpeed:
     """Speed model: jobs of a group interleave their stages.
 
-    A round lasts as long as Muri's equation 3 says, times a factor. `contention` has the factor for one to
-    four jobs, as Muri's authors found on their testbed; `longest` chooses the worst order of stages instead
-    of the best. Jobs without stage times take turns for whole iterations. `restart_scale` scales the jobs'
-    own restart costs.
+    The length of a round is the result of Muri's equation 3 times a factor. `contention` has this factor for
+    one to four jobs, as Muri's authors measured it on their testbed. `longest` chooses the worst order of
+    stages instead of the best. Jobs without stage times take turns for whole iterations. `restart_scale` is a
+    factor on the jobs' own restart costs.
     """
 
     contention: tuple[float, ...] = CONTENTION

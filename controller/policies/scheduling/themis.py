@@ -84,12 +84,12 @@ class Themis:
 
 
 def rho(job: JobState, view: View) -> float:
-    """Return the finish-time fairness rho that `job` will have if it runs alone on its GPUs from now on."""
+    """Return the finish-time fairness rho of `job` if it runs alone on its GPUs from now on."""
     share = view.cluster.gpus / len(view.jobs)
     ideal_s = job.spec.iterations * job.alone_s * max(1.0, job.spec.gpus / share)
     return (_since_arrival_s(job, view.now_s) + job.remaining_s(view.now_s)) / ideal_s
 
 
 def _since_arrival_s(job: JobState, now_s: float) -> float:
-    """Return the seconds since a job's arrival; 0 for a job that is reported before its arrival."""
+    """Return the time since a job's arrival, in seconds; 0 before its arrival."""
     return max(0.0, now_s - job.spec.arrival_s)

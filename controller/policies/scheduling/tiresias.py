@@ -63,7 +63,7 @@ class Tiresias:
         )
 
     def _settled_on(self, cluster: Cluster) -> FreeGpus:
-        """Return the free GPUs of a cluster; jobs on GPUs that are gone keep their place in their queues."""
+        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs, which stay in their queues."""
         slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
             if cluster.unavailable.isdisjoint(group.gpus):
@@ -76,7 +76,7 @@ class Tiresias:
         return [(level, job) for level, job in chosen if job.order in self._groups]
 
     def _sink(self, now_s: float) -> None:
-        """Move jobs that have reached their queue's limit into the next queue."""
+        """Move each job whose service has reached the limit of its queue into the next queue."""
         for order in sorted(self._groups):
             job = self._groups[order].jobs[0]
             level = self._level[order]
@@ -102,7 +102,7 @@ class Tiresias:
         return slots.allocate(gpus)
 
     def _wake_s(self, now_s: float) -> float | None:
-        """Return the time at which the first running job reaches its queue's limit; None: no job will."""
+        """Return the time when the next running job reaches its queue's limit; None: no job will."""
         first_s = math.inf
         for order, group in self._groups.items():
             level = self._level[order]

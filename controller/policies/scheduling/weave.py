@@ -1,36 +1,38 @@
 """Weave: group jobs by the worth of their progress to all waiting jobs. Ours, built on Muri's interleaving.
 
-Muri matches the head of the queue by efficiency alone, and only then looks at priorities. Here one number
-combines both. The objective is Σ u · JCT over all jobs: with u = 1 the average completion time. One second's
-progress of a job that needs g of the cluster's G GPUs
+Muri matches the jobs at the head of the queue by efficiency alone, and only then considers priorities. Weave
+combines both in one number, a job's weight. The objective is to minimise Σ u · JCT, the weighted sum of the
+job completion times; if u = 1 for all jobs, this minimises their mean. One second's progress of a job that
+needs g of the cluster's G GPUs
 
-- brings its own end a second closer, and
-- takes g / G of a second's work from the jobs behind it in the queue (shortest remaining service first),
+- brings the job's end a second closer, and
+- brings the ends of the jobs behind it in the queue (shortest remaining service first) g / G seconds closer.
 
-so its worth is
+So the worth of one second's progress is
 
     weight = u + g / G · Σ u of the jobs behind
 
-So a crowded cluster maximises throughput, and an idle one favours jobs that end soon. Weave chooses the jobs,
-their groups and the number of groups of each size that make the sum of weight times speed largest
+With many waiting jobs, this maximises throughput; with few, it favours jobs that end soon. Weave chooses the
+jobs, their groups and the number of groups of each size that make the sum of weight times speed largest
 (`grouping.worth`).
 
-Worth per second ignores restarts. Where a start takes more than the fraction `STARTS` of a job's time, on
-average, the jobs run alone in order of the queue instead (SRSF): groups would cost more in restarts than they
-gain.
+The worth per second does not include restarts. If starts take more than the fraction `STARTS` of jobs' run
+time on average, restarts would cost more than groups gain. Then all jobs run alone, in order of the queue
+(SRSF).
 
 Weave has the same information as Muri-S: stage times as a profiler measures them, with its noise, and
 reported durations. A `SpeedModel` predicts the length of a group's round. The ratio of the real length to the
-predicted one is measured on running groups, and applied to further groups of as many jobs.
+predicted length is measured on running groups, and applied to later groups with equally many jobs.
 
-Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. One second of a
-job's waiting adds 1 / (its time alone) to the sum of slowdowns; so
+Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. If a job waits for
+one second, the sum of slowdowns grows by 1 / (the job's time alone). So a job has
 
-    u = 1 - s + s · (mean time alone / its time alone)
+    u = 1 - s + s · (mean time alone / the job's time alone)
 
-with s = `short`: 0 minimises completion times, 1 slowdowns. The mean is over all jobs so far.
+where s is the option `short`: 0 minimises completion times, 1 minimises slowdowns. The mean is over all jobs
+that have arrived.
 
-Groups with the same members as before stay on their GPUs.
+Groups whose members do not change stay on their GPUs.
 """
 
 from __future__ import annotations
@@ -50,11 +52,12 @@ from controller.policies.scheduling.policy import Decision, Group, JobState, Spe
 from controller.policies.scheduling.queue import keep_until_repaid
 
 COMPOSITIONS = 3000
-"""Number of compositions of groups whose rounds are cached; beyond that the cache is emptied."""
+"""Maximum number of cached round lengths, one per composition of a group; then the cache is emptied."""
 
 MOST = 512
-"""Maximum number of jobs of one size to consider, because the work grows with the square of this number. If
-twice the number of jobs that fit is larger, that many are considered."""
+"""Maximum number of jobs with equal numbers of GPUs to consider, because the time of a decision grows with
+the square of the number of jobs. It does not apply to the first 2 n jobs, where n jobs of this size fill the
+cluster."""
 
 STARTS = 0.01
 """Mean time of a start, as a fraction of the mean run time alone, above which all jobs run alone."""
@@ -64,10 +67,10 @@ DEFAULT = PaperOptions()
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Entry(Item):
-    """An unfinished job, with its values for the present decision; its kind is -1 until it is classified.
+    """An unfinished job, with the values for the present decision; `kind` is -1 before the job is classified.
 
-    `spec` has the measured stage times, `draft` is a group of the job alone, and `factor` is the job's u in
-    the module's docstring, which is larger for short jobs.
+    `spec` has the measured stage times. `draft` is a group of the job alone. `factor` is the job's u in the
+    module's docstring; it is larger for short jobs.
     """
 
     job: JobState
@@ -126,7 +129,7 @@ class Weave:
         return Decision(place(self._drafts(found, looked), view))
 
     def _meet(self, job: JobState, now_s: float) -> None:
-        """Record a job that has arrived, with its measured stage times."""
+        """Record a newly arrived job, with stage times as the profiler measures them."""
         measured, draft = self._profiler.measure(job.spec), interleaved((job,))
         spec = job.spec if measured == profile(job.spec) else replace(job.spec, stages_s=measured)
         self._entries[job.order] = _Entry(
@@ -173,7 +176,7 @@ class Weave:
         return looked
 
     def _drafts(self, found: Sequence[Sequence[int]], looked: Sequence[_Entry]) -> Iterator[Draft]:
-        """Yield the groups, large ones first so that they fit, and then the jobs that are in no group."""
+        """Yield the groups, those with most GPUs first so that they fit, and then the jobs in no group."""
         rest = {*range(len(looked))}
         for numbers in sorted(found, key=lambda group: (-looked[group[0]].gpus, min(group))):
             rest.difference_update(numbers)
@@ -211,13 +214,13 @@ class Weave:
         return found
 
     def _believed(self, group: Group) -> tuple[int, float]:
-        """Return the size of a running group, and its round's length relative to the prediction."""
+        """Return a running group's number of members, and the ratio of its real to its predicted round."""
         kinds = tuple(sorted(self._kind(job) for job in group.jobs))
         return len(kinds), max(job.iteration_s for job in group.jobs) / self._predicted_s(kinds)
 
 
 class RoundLengthening:
-    """Ratio of rounds' lengths to their predictions: the mean measured ratio, by number of members."""
+    """Mean ratio of measured to predicted round lengths, by number of members of a group."""
 
     CHANGE = 0.02
     """Minimum relative change of a ratio for which groups are formed anew."""
@@ -231,7 +234,7 @@ class RoundLengthening:
         return self._believed.get(members, 1.0)
 
     def learn(self, seen: Iterable[tuple[int, float]]) -> bool:
-        """Record running groups, as members and ratio; return whether the estimates have changed."""
+        """Record running groups, as (number of members, ratio); return whether a mean has changed."""
         for members, factor in seen:
             count, total = self._seen.get(members, (0, 0.0))
             self._seen[members] = count + 1, total + factor
@@ -244,7 +247,7 @@ class RoundLengthening:
 
 
 def in_order(queue: Sequence[Item], gpus: int) -> list[tuple[int]]:
-    """Return groups of one job each, as positions: all jobs that fit into `gpus` GPUs in order of the queue.
+    """Return groups of one job each, as positions in `queue`: all jobs that fit into `gpus` GPUs, in order.
 
     >>> in_order([Item(0, gpus, 1.0) for gpus in (8, 4, 16, 2)], 14)
     [(0,), (1,), (3,)]

@@ -1,1 +1,1 @@
-"""Simulation of a cluster's network for the schedulers' simulator: placement, trees, memory, contention."""
+"""The network part of the simulator: placement, trees, switch memory and contention of jobs."""

@@ -1,8 +1,8 @@
-"""Which policies suit given jobs on a given cluster: candidates, their ranks, and what limits the best one.
+"""Find the policies that suit given jobs on a given cluster: candidates, ranks, and the best one's limits.
 
-Candidates are compared on variations of the jobs, because a ranking by a single file is a ranking by chance:
-the first variation is the file itself, and the others have other lengths and arrivals. Every candidate gets
-the same variations and the same information.
+A ranking by the jobs of a single file would depend on chance, so candidates are compared on several
+variations of the jobs. The first variation is the file's jobs; in the other variations, the jobs have other
+lengths and arrivals. All candidates are simulated with equal variations and equal information.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ LENGTHS = (0.8, 1.25)
 GAPS = (0.5, 1.5)
 """Range of the factor by which a variation changes the time between two arrivals."""
 SLOWED = 1.05
-"""A job is slowed down if it takes more than this factor of its time under the simplest policies."""
+"""A job counts as slowed down if its completion time is more than this many times that under the simplest
+policies."""
 GAIN = 0.03
 """Minimum relative gain in mean completion time for which other policies than the default are recommended."""
 
@@ -151,7 +152,11 @@ class ChoiceSummary:
 
 
 def summarize(choice: PolicyChoice, found: Sequence[Figures], simplest: Sequence[Figures]) -> ChoiceSummary:
-    """Summarize a choice; `found` and `simplest` have the figures of the same variations."""
+    """Summarize a choice of policies.
+
+    `found` has the figures of this choice, and `simplest` those of the simplest choice, both for the same
+    variations of the jobs in the same order.
+    """
     changes = [_ratio(own.avg_jct_s, other.avg_jct_s) - 1 for own, other in zip(found, simplest, strict=True)]
     factors = [
         (_ratio(seconds, other.jct_s[name]), name)

@@ -29,7 +29,11 @@ from controller.vocabulary import Job
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """One iteration: for each tensor, in order of sending, the time at which it is ready, and its bits."""
+    """One iteration of a job.
+
+    It computes for `compute_s` seconds. Tensors are sent in order: tensor i is ready at `ready_s[i]` and has
+    `bits[i]` bits. After its transmission a tensor takes `latency_s` seconds.
+    """
 
     compute_s: float
     ready_s: tuple[float, ...]
@@ -106,14 +110,14 @@ def _merged(layers: Sequence[int], most: int) -> list[int]:
 APART = 2.0
 
 TOO_LONG = 2.0
-"""Limit on the slots that a job needs at the rate of its servers' links, as a multiple of the slots of its
-pool. If a job above this limit shares a pool, most packets find no slot. The effects of fallback servers,
-time-outs and windows are not modelled in that case: compared with a simulation of packets, times of jobs are
-from 63 % too short to 44 % too long."""
+"""Limit of the model: slots that a job needs at the rate of its servers' links, as a multiple of its pool's
+slots. If a job above this limit shares a pool with other jobs, most packets find no slot. The model does not
+include the effects of fallback servers, time-outs and windows in this case. Compared with a simulation of
+packets, the times of jobs are then from 63 % too short to 44 % too long."""
 
 
 def crowded(parts: Floats, flows: JobFlows) -> Ints:
-    """Return the numbers of the jobs that share a pool in which some job is above `TOO_LONG`, ascending.
+    """Return, ascending, the numbers of the jobs that share a pool in which a job is above `TOO_LONG`.
 
     `parts` is the result of `run_lengths`.
     """
@@ -125,9 +129,9 @@ def crowded(parts: Floats, flows: JobFlows) -> Ints:
 
 
 def run_lengths(flows: JobFlows) -> Floats:
-    """Return for each node the slots that its job needs, as a multiple of the slots of its pool.
+    """Return, for each node, the number of slots that its job needs, divided by the slots of its pool.
 
-    A job needs enough slots for the rate of its servers' links.
+    A job needs enough slots for the rate of its servers' links. The result is 0 for nodes without a pool.
     """
     fastest = np.full(flows.jobs, np.inf)
     sends = flows.source > 0
@@ -148,13 +152,15 @@ def run_lengths(flows: JobFlows) -> Floats:
 
 
 LEAST = 0.8
-"""Minimum fraction of its rate that a link keeps if many jobs fill it: time-outs grow with round trips."""
+"""Minimum fraction of a link's rate without retransmissions. Retransmissions are limited even if many jobs
+fill a link, because time-outs grow with round-trip times."""
 
 
 def link_rates(flows: JobFlows, resent: float) -> Floats:
-    """Return the links' rates less retransmissions: the fraction `resent` for each job after the first.
+    """Return the links' rates without retransmissions, bits per second.
 
-    A link keeps at least the fraction `LEAST`. O(nodes log nodes).
+    Each job on a link after the first reduces the link's rate by the fraction `resent`, down to the fraction
+    `LEAST`. O(nodes log nodes).
     """
     if not resent:
         return flows.link_bps
@@ -177,8 +183,8 @@ _CLOSE = 1e-3
 class Work:
     """The work of an iteration of each job, as arrays over the jobs.
 
-    An iteration begins with `before_s` seconds of computing. Then the job sends `bits`, and computes for
-    `beside_s` seconds meanwhile.
+    An iteration begins with `before_s` seconds of computing. Then the job sends `bits` bits, which takes
+    `latency_s` seconds more than the transmission. Meanwhile it computes for another `beside_s` seconds.
     """
 
     before_s: Floats
@@ -199,12 +205,12 @@ class Work:
         return np.where(rate_bps > 0, np.nan_to_num(part, nan=1.0), 1.0)
 
     def sent_bps(self, rate_bps: Floats) -> Floats:
-        """Return the mean rate over sending and computing: finite, however fast a job sends."""
+        """Return each job's mean rate over sending and computing, bits per second; always finite."""
         return self.bits / self.iteration_s(rate_bps)
 
 
 def average(flows: JobFlows, work: Work, runs: Floats) -> Floats:
-    """Return the rate of each job while it sends, bits per second; infinite for jobs that use no resource.
+    """Return the rate of each job while the job sends, bits per second; infinite if the job uses no resource.
 
     `runs` is the result of `run_lengths` for `flows`.
     """
@@ -271,9 +277,9 @@ class _MeanField:
         return most
 
     def _out(self, own: Floats, part: Floats, times: Floats, rates: Floats) -> Floats:
-        """Return the flow that leaves each node, as a multiple of its job's rate.
+        """Return the flow that leaves each node, as a multiple of the rate of the node's job.
 
-        The mean rate of a job at a node is `times` · `rates`.
+        `times` · `rates` is the mean rate of each node's job.
         """
         flows = self.flows
         spends = np.where(self.summing, own * flows.held, 0.0)
@@ -289,7 +295,7 @@ class _MeanField:
         return out
 
     def _usable(self, part: Floats) -> Floats:
-        """Return for each node the part of its pool that its job and other sending jobs can use together."""
+        """Return, by node, the fraction of its pool that its job and other sending jobs can use together."""
         mine, met = self.parts, part * self.parts
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.where(met < 1.0, np.log1p(-met), -50.0)

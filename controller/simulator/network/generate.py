@@ -1,4 +1,4 @@
-"""Random jobs, and jobs of traces: models of real networks, with computing times from their arithmetic."""
+"""Random jobs and trace jobs that train real models, with computing times from the models' operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.vocabulary.documents import hint
 
 MODELS = ("resnet50", "vgg16", "bert-base", "gpt2")
 WORKERS = ((1, 0.3), (2, 0.2), (4, 0.25), (8, 0.15), (16, 0.1))
-"""Numbers of workers and their frequencies; numbers too large for a cluster are left out."""
+"""Pairs of a number of workers and its frequency; numbers too large for a cluster are left out."""
 
 
 def generate(

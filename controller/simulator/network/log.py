@@ -11,7 +11,7 @@ from controller.vocabulary import Job
 
 @dataclass
 class NetworkLog:
-    """Events in order of time; each is a time in seconds, and the state from this time on."""
+    """States in order of time: each entry has a time in seconds, and the state from this time on."""
 
     places: list[tuple[float, str, Job]] = field(default_factory=list)
     memory: list[tuple[float, MemoryProblem, MemoryDivision]] = field(default_factory=list)
@@ -36,19 +36,19 @@ class NetworkLog:
 
 
 class GrantWatch:
-    """Watcher of an allocation, for jobs that lose the slots granted by their first division of memory."""
+    """Watcher of an allocation: finds jobs that lose the slots granted in their first division of memory."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
         self._granted: set[str] = set()
         self.lost: set[str] = set()
-        """Jobs that were granted slots on arrival, and had none of their own in some later division."""
+        """Jobs that were granted slots in their first division of memory, but not in some later division."""
 
     def on_placed(self, now_s: float, job: Job) -> None:
         """Ignore a job's place, which has nothing to do with memory."""
 
     def on_divided(self, now_s: float, problem: MemoryProblem, division: MemoryDivision) -> None:
-        """Compare each job's slots in a division of memory with its slots in its first division."""
+        """Record the jobs that are granted no slots now but were granted slots in their first division."""
         for name, standing in division.standing.items():
             granted = standing is SlotStatus.GRANTED
             if name not in self._seen:

@@ -1,4 +1,4 @@
-"""Plots of a simulation over time: jobs and their deadlines, the owners of each switch's slots, and rates."""
+"""Plots of a simulation over time: jobs and deadlines, which jobs own each switch's slots, and rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One simulation of jobs on a cluster with a network: scheduler, placement, memory and routing together."""
+"""Simulate jobs on a cluster with a network: scheduling, placement, memory and routing together."""
 
 from __future__ import annotations
 
@@ -116,16 +116,16 @@ def metrics_of(simulated: NetworkResult) -> NetworkMetrics:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """Results of all jobs; `log` if it was requested.
+    """Result of a simulation with a network; `log` is None unless it was requested.
 
-    `crowded` names jobs whose times are unreliable: they shared too few slots for the model
+    `crowded` names jobs whose times are unreliable, because jobs shared too few slots for the model
     (`average.TOO_LONG`).
     """
 
     result: SimulationResult
     jobs: Mapping[str, Job]
     topology: Topology
-    """The topology, with links at goodput: their rates less packet headers."""
+    """The topology; its link rates count payload only, without headers."""
     margin: float
     crowded: frozenset[str] = frozenset()
     lost: frozenset[str] = frozenset()
@@ -134,7 +134,7 @@ class NetworkResult:
 
     @property
     def missed(self) -> Sequence[EndedJob]:
-        """Jobs that missed their deadline: completed too late, or ended because they could not meet it."""
+        """Jobs that completed after their deadlines, or were ended because they could not meet them."""
         return [each for each in self.result.jobs if self.misses(each)]
 
     def misses(self, ended: EndedJob) -> bool:

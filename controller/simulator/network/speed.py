@@ -89,19 +89,19 @@ class NetworkSpeed:
         self._found: Sequence[float] = ()
 
     def alone_s(self, job: Submission) -> float:
-        """Return the seconds per iteration of a job that runs alone, by the speed model of its family."""
+        """Return the time of one iteration of a job alone, in seconds, by the scheduler's speed model."""
         return self._inner.alone_s(job)
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the members' seconds per iteration without the network, by their family's speed model."""
+        """Return each member's seconds per iteration without the network, by the scheduler's speed model."""
         return self._inner.iteration_s(group)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the members' costs of a start, in seconds, by the speed model of their family."""
+        """Return each member's cost of a start, in seconds, by the scheduler's speed model."""
         return self._inner.restart_s(group)
 
     def contend(self, now_s: float) -> Sequence[tuple[JobState, float]]:
-        """Return the jobs whose seconds per iteration change, after changes of places or slots."""
+        """Return the jobs whose speeds change with places or slots, with seconds per iteration."""
         allocation = self._allocation
         if self._changes != allocation.changes:
             self._changes = allocation.changes
@@ -135,7 +135,7 @@ class NetworkSpeed:
         ]
 
     def _phases_of(self, placed: Job) -> tuple[Job, Phases]:
-        """Return a job with the phases of its iterations on its present servers."""
+        """Return the placed job and the phases of its iterations on its present servers."""
         known = self._phases.get(placed.name)
         if known is not None and known[0] is placed:
             return known
@@ -147,7 +147,7 @@ class NetworkSpeed:
         )
 
     def _work(self, job: JobState) -> Phases:
-        """Return the phases of a job's iteration; in a group, they depend on its partners."""
+        """Return the phases of a job's iteration, which depend on the other jobs of its group."""
         group = job.group
         assert group is not None
         placed, phases = self._phases[job.spec.name]
@@ -160,7 +160,7 @@ class NetworkSpeed:
 
     @property
     def _announced_bits(self) -> float:
-        """Bits that announce the exponents of a tensor, at most as many as the tensor has."""
+        """Maximum number of bits that announce the exponents of a tensor: one window of packets."""
         payload = min(switch.payload_bytes for switch in self._allocator.topology.switches)
         return self._settings.window * payload * 8.0
 

@@ -79,7 +79,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "tiresias": TABLES["tiresias"].columns,
     **{name: log.columns for name, log in LOGS.items() if name != "philly-log"},
 }
-"""The columns by which a format is detected; of names separated by "|", one is enough."""
+"""The columns by which each format is detected. Of names separated by "|", a file needs only one."""
 
 _NO_TRACES = {
     ("application", "num_replicas"): "a Pollux workload: it does not say how much work its jobs have",
@@ -88,19 +88,19 @@ _NO_TRACES = {
     ("job_name", "inst_id", "user"): "Alibaba's table of jobs: their GPUs are in pai_task_table",
     ("sn", "cpu_milli", "gpu"): "Alibaba's list of servers; its jobs are in openb_pod_list",
 }
-"""Published files without the data that schedulers need, by some of their columns."""
+"""Published files that lack data that schedulers need: what is missing, by columns that identify the file."""
 
 
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
 ) -> list[Submission]:
-    """Return the jobs of a trace file; log a warning with the number of jobs left out, and the reasons.
+    """Return the jobs of a trace file; log a warning with how many jobs were left out and why.
 
     Args:
         path: The file.
-        cluster: If given, a job larger than this is an error.
+        cluster: Cluster on which every job must fit, else it is an error; None: no check.
         known: Function that raises for a job whose speed is unknown; None: no check.
-        format: Name of the format; "": detected from the file's name or first line.
+        format: Name of the format; "": detect it by the file's name or first line.
 
     Raises BadTrace.
     """
@@ -119,7 +119,7 @@ def read(
 
 @cache
 def _warn_once(text: str) -> None:
-    """Log the text once per process: a process reads the same file again for each configuration."""
+    """Log a warning only once per process, because a process reads a file again for each configuration."""
     _log.warning("%s", text)
 
 

@@ -1,7 +1,8 @@
-"""Logs of clusters as their publishers release them: one table has the meaning of each log's columns.
+"""Read logs of clusters in their published formats; one table has the meaning of each log's columns.
 
-Times are seconds or dates, durations also ``[days-]hours:minutes:seconds``. Jobs that cannot be scheduled are
-left out, by reason: no GPU, not started or not ended, no running time. Parts of a GPU count as one.
+Times are seconds or dates; durations are seconds or ``[days-]hours:minutes:seconds``. Jobs that cannot be
+scheduled are left out and counted by reason: no GPU, not started, not ended, or no running time. Part of a
+GPU counts as one GPU.
 
 Sources: Helios (SC'21) and Lucid; Philly as Pollux and ElasticFlow ship it, and as its own JSON log (ATC'19);
 Acme (NSDI'24); Alibaba's cluster-trace-gpu-v2020 (NSDI'22), v2023 (ATC'23) and v2025 (NSDI'25); sacct(1).
@@ -39,10 +40,12 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLog:
-    """The meaning of a log's columns; of names separated by "|", the first one in the file is used.
+    """The meaning of a log's columns.
 
-    `columns` identify the format, and are required. Without `name`, jobs are named by their line numbers; if
-    `merges`, rows of one name are one job. Without `took`, a job runs from `begin` to `end`.
+    A field may have several column names, separated by "|": the first one that the file has is used.
+
+    `columns` identify the format, and are required. Without `name`, jobs are named by their line numbers. If
+    `merges` is true, all rows with one name are one job. Without `took`, a job runs from `begin` to `end`.
     """
 
     columns: tuple[str, ...]
@@ -61,7 +64,7 @@ class ClusterLog:
     is_job: Callable[[str], bool] = lambda name: True
     """Function of a row's name; False for rows that are parts of other rows."""
     headless: bool = False
-    """Whether the log is published without a header line: then `columns` are all of its columns, in order."""
+    """Whether the log has no header line. If so, `columns` are all columns of the log, in order."""
     merges: bool = False
 
 
@@ -70,7 +73,7 @@ def _per_instance(row: TraceRow, column: str) -> float:
 
 
 def _of_tres(row: TraceRow, column: str) -> float:
-    """Return the GPUs in a text such as ``cpu=8,gres/gpu=2,gres/gpu:a100=2`` or ``gpu:a100:2``."""
+    """Return the number of GPUs in a text such as ``cpu=8,gres/gpu=2,gres/gpu:a100=2`` or ``gpu:a100:2``."""
     of_kind = Counter[bool]()
     for part in row.cells[column].split(","):
         if found := re.fullmatch(r"(?:gres/)?gpu(:[^:=]+)?[:=](\d+)(?:\(.*)?", part.strip()):
@@ -138,7 +141,7 @@ class _Ran:
 
 
 def is_headless(cells: Sequence[str]) -> str:
-    """Return the format of a log without a header whose first line has these cells; "": there is none."""
+    """Return the name of the format without a header line whose first line may have these cells; "": none."""
     for name, log in LOGS.items():
         if log.headless and len(cells) == len(log.columns) and cells != [*log.columns]:
             status = cells[log.columns.index(log.state)].strip()
@@ -227,7 +230,7 @@ def _ran(log: ClusterLog, rows: Sequence[TraceRow], left_out: Counter[str]) -> I
 
 
 def _merged(ran: Sequence[_Ran]) -> list[_Ran]:
-    """Return one job for all rows of a name: all their GPUs, from the first beginning to the last end."""
+    """Merge all rows with one name to a job: with the sum of their GPUs, from first start to last end."""
     groups: dict[str, list[_Ran]] = {}
     for each in ran:
         groups.setdefault(each.name, []).append(each)
@@ -267,7 +270,7 @@ def _duration_s(row: TraceRow, column: str) -> float:
 
 
 def _attempted(path: Path) -> list[TraceRow]:
-    """Return Philly's own log as rows: ``gpus`` of a job's last attempt, ``seconds`` of all its attempts."""
+    """Return jobs of Philly's own log as rows: ``gpus`` of the last attempt, ``seconds`` of all attempts."""
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:

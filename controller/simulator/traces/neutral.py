@@ -23,7 +23,7 @@ from controller.vocabulary import Cluster
 COLUMNS = ("name", "arrival_s", "duration_s", "gpus")
 OPTIONAL = ("model", "user", "vc", "opportunistic", "estimate_s", "restart_s", "deadline_s", "iteration_s")
 OLD = {"job_id": "name", "submit_s": "arrival_s", "priority": "opportunistic"}
-"""Columns of earlier versions, and their present names."""
+"""Present names of columns that earlier versions named differently, by the earlier name."""
 STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
 KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 
@@ -45,7 +45,7 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
 
 
 def _bare(column: str) -> str:
-    """Return the name of a column without its unit, in lower case."""
+    """Return a column's name in lower case, without a unit at its end."""
     return re.sub(r"[\W_]+(s|sec|seconds|ms|min|h)?[\W_]*$", "", column.lower())
 
 
@@ -75,7 +75,7 @@ def _job(row: TraceRow) -> Submission:
 
 
 def write(path: Path, specs: Iterable[Submission]) -> None:
-    """Write jobs in this format, so that `read` returns them again."""
+    """Write jobs in the neutral format; `read` returns equal jobs."""
     specs = list(specs)
     with_stages = any(len(spec.stages_s) == len(STAGES) for spec in specs)
     columns = [*COLUMNS, *OPTIONAL, *(STAGES if with_stages else ())]

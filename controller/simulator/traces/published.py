@@ -65,7 +65,7 @@ RESTART_S = {
     "a2c": (38, 39, 39, 46, 46, 46),
     "dqn": (5, 5, 6, 6, 8, 8),
 }
-"""Seconds that Muri's authors measured for a start, by model, on 1, 2, 4, 8, 16 and 32 GPUs."""
+"""Time of a start on 1, 2, 4, 8, 16 and 32 GPUs, in seconds, by model, as Muri's authors measured it."""
 
 RESTART_ELSE_S = 10.0
 
@@ -178,7 +178,7 @@ def read_gavel(
 
     Args:
         path: The trace; ``simulation_throughputs.json`` must be beside it.
-        cluster: If given, a job larger than this is an error.
+        cluster: Cluster on which every job must fit, else it is an error; None: no check.
         known: Function that raises for a job whose speed is unknown; None: no check.
         gpu: Kind of GPU that the jobs run on.
 
@@ -220,12 +220,12 @@ def _throughputs(text: str, gpu: str, source: str) -> dict[str, Any]:
 
 
 def _steps_per_s(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the measured steps per second, or `gpus` times the speed of one GPU; 0 if neither is known."""
+    """Return the measured steps per second, or `gpus` times those of one GPU; 0: neither is known."""
     return _measured(table, kind, gpus) or _measured(table, kind, 1) * gpus
 
 
 def _measured(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the steps per second of a job type alone on `gpus` GPUs; 0: it was not measured."""
+    """Return the steps per second of a job type alone on `gpus` GPUs; 0: not measured."""
     entry = table.get(f"('{kind}', {gpus})")
     speed = entry.get("null") if isinstance(entry, dict) else None
     return float(speed) if isinstance(speed, int | float) and 0 < speed <= LARGEST else 0.0

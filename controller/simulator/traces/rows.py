@@ -1,4 +1,4 @@
-"""Read a table of jobs: typed cells, and errors that name file, line and column."""
+"""Read a table of jobs, with typed cells, and with errors that name file, line and column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from controller.vocabulary.documents import encoding_of
 from controller.vocabulary.errors import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
-"""Limits of a positive number: outside them, sums of seconds lose small addends by rounding."""
+"""Minimum and maximum of a positive number. With other numbers, rounding would lose small addends in sums of
+seconds."""
 
 SHOWN = 60
 """Maximum number of characters of a cell that an error shows."""
@@ -41,7 +42,7 @@ class TraceRow:
         return BadTrace(self.path, self.line, column, message)
 
     def has(self, column: str) -> bool:
-        """Return whether the row has the column, and its cell is not empty."""
+        """Return whether the row has a cell for the column that is not empty."""
         return bool(self.cells.get(column))
 
     def text(self, column: str) -> str:
@@ -92,7 +93,7 @@ class TraceRow:
 
 
 def brief(text: str) -> str:
-    """Return a text as an error shows it: cut if it is longer than `SHOWN`."""
+    """Return a text for an error message, cut if it has more than `SHOWN` characters."""
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
 
 

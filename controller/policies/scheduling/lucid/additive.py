@@ -1,4 +1,4 @@
-"""Additive models with interactions (GA²M): sums of tables, one for each feature or pair (Lucid, 3.5).
+"""Additive models with interactions (GA²M): sums of tables, one per feature or pair of features (Lucid, 3.5).
 
 The package `interpret` trains them (explainable boosting machines). `draw_shapes` plots the learned tables of
 single features, the shape functions.
@@ -20,7 +20,7 @@ from controller.policies.scheduling.errors import ExtraMissing
 from controller.policies.scheduling.lucid.usage import BadSample
 
 Value = float | str | None
-"""A feature of one job: a number, a category, or None where it is unknown."""
+"""Value of a feature of one job: a number or a category; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class AdditiveModel:
 
     @property
     def names(self) -> list[str]:
-        """The names of the terms: the names of their features, joined by " x "."""
+        """The name of each term: the names of the term's features, joined by " x "."""
         return [" x ".join(self.features[each] for each in of) for of in self.machine.term_features_]
 
     def predict(self, values: Sequence[Value]) -> float:
@@ -55,7 +55,7 @@ class AdditiveModel:
         return float(self.machine.predict(_matrix(self.features, [values], self.categories))[0])
 
     def explain(self, values: Sequence[Value]) -> list[Contribution]:
-        """Return each term's contribution, largest first; with the intercept they sum to the prediction."""
+        """Return each term's contribution, largest first; their sum plus the intercept is the prediction."""
         scores = self.machine.eval_terms(_matrix(self.features, [values], self.categories))[0]
         found = [
             Contribution(name, tuple(values[each] for each in of), float(score))
@@ -64,7 +64,7 @@ class AdditiveModel:
         return sorted(found, key=lambda c: -abs(c.score))
 
     def shape(self, feature: str) -> list[tuple[str, float]]:
-        """Return a feature's shape function: each interval's lower end, or each category, with its score.
+        """Return a feature's shape function: pairs of an interval's lower end, or a category, and its score.
 
         Raises BadSample if the model has no term of this feature alone.
         """

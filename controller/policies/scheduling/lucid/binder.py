@@ -1,4 +1,4 @@
-"""Lucid's binder and the queue and nodes of its profiler (Lucid, 3.2 and 3.3).
+"""Lucid's binder, and the queue and the nodes of Lucid's profiler (Lucid, 3.2 and 3.3).
 
 - `may_join`, `choose`, `strategy`: which two jobs may share GPUs (lazy packing with a dynamic strategy);
 - `LucidOptions`, `ProfileQueue`: which job the non-intrusive profiler measures next, for how long, and on
@@ -44,8 +44,9 @@ class Candidate:
 
 
 GROW_AT, SHRINK_AT = 10, 5
-"""Limits of the profiler's queue, in jobs. Above the first limit, the profiler borrows nodes and profiles
-each job for a shorter time; below the second limit, it returns nodes."""
+"""Limits of the profiler's queue, in jobs. With more jobs than the first limit, the profiler borrows nodes
+and profiles each job for a shorter time. With fewer jobs than the second limit, the profiler returns
+nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class LucidOptions(Options):
     Attributes:
         node_gpus: GPUs of a server; jobs with more GPUs run on several servers, are not profiled, and do not
             share GPUs.
-        gpu_memory_mb: Memory of a GPU in MB, into which two jobs that share it must fit.
+        gpu_memory_mb: Memory of a GPU, in MB. Two jobs that share a GPU must both fit into its memory.
         eager: Whether to look for a partner before looking for free GPUs, as the public simulator does.
             Lucid's lazy packing shares only if no GPUs are free.
         minimum: Number of ended jobs that are needed to train the first duration model.
@@ -178,8 +179,8 @@ def strategy(rules: LucidOptions, *, now: float, forecast: Sequence[float], idle
 class ProfileQueue:
     """Jobs that wait for profiling, fewest GPUs first (space-aware profiling, algorithm 1).
 
-    Profiling takes about the same time for every job, so smallest first gives most feedback soonest; equal
-    jobs go in order of arrival.
+    Profiling takes about equally long for every job, so most jobs are profiled soon if small jobs go first.
+    Jobs with equal numbers of GPUs go in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -196,7 +197,7 @@ class ProfileQueue:
         insort(self._jobs, (job.spec.gpus, job.order, job))
 
     def start(self, place: Callable[[int], tuple[int, ...] | None]) -> list[tuple[JobState, tuple[int, ...]]]:
-        """Remove the first jobs, as long as `place` finds GPUs for them; return them with these GPUs."""
+        """Remove jobs in order until `place` finds no GPUs for one; return the removed jobs with GPUs."""
         started = []
         for gpus, _, job in self._jobs:
             where = place(gpus)
@@ -208,9 +209,9 @@ class ProfileQueue:
 
 
 class DividedNodes:
-    """Free GPUs by node, consolidated: a job goes to the fullest node that holds it, or to whole idle nodes.
+    """Free GPUs by node, some of whose nodes belong to the profiler: at first the last `profiler` nodes.
 
-    The last `profiler` nodes belong to the profiler.
+    A job gets GPUs of the fullest node with enough free GPUs, or else whole idle nodes.
     """
 
     def __init__(self, cluster: Cluster, profiler: int) -> None:
@@ -234,7 +235,7 @@ class DividedNodes:
         return free / total if total else 0.0
 
     def lend(self, wanted: int) -> None:
-        """Move idle nodes to or from the profiler until it has `wanted` nodes, or no node is idle."""
+        """Move idle nodes to or from the profiler until the profiler has `wanted` nodes or none is idle."""
         while self.profiler_nodes != wanted:
             to_profiler = self.profiler_nodes < wanted
             for node, whole in enumerate(self._all):
@@ -245,7 +246,7 @@ class DividedNodes:
                 return
 
     def allocate(self, gpus: int, *, profiler: bool) -> tuple[int, ...] | None:
-        """Reserve `gpus` GPUs of the profiler's nodes, or of other nodes; return None if they do not fit."""
+        """Reserve GPUs of the profiler's nodes or, if `profiler` is false, of other nodes; None: too few."""
         nodes = [n for n, mine in enumerate(self._mine) if mine is profiler and self._free[n]]
         fitting = [n for n in nodes if len(self._free[n]) >= gpus]
         if fitting:

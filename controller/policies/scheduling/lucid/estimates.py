@@ -33,7 +33,7 @@ def _distance() -> Callable[[str, str], int]:
 
 @dataclass(frozen=True, slots=True)
 class NameBuckets:
-    """Buckets of similar names: bucket n has the exemplar `exemplars[n]`; `known` has each name's bucket."""
+    """Buckets of similar names: `exemplars[n]` is a name typical of bucket n; `known` has names' buckets."""
 
     exemplars: tuple[str, ...]
     known: Mapping[str, int]
@@ -133,9 +133,9 @@ CATEGORIES = ("user", "name", "vc")
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """Features of a job when it is submitted, and, with `usage`, when it has been profiled.
+    """Features of a submitted job; `usage` is known once the job has been profiled.
 
-    `submit_s` is seconds since 1970, UTC.
+    `submit_s` is the time of submission in seconds since 1970, UTC.
     """
 
     user: str
@@ -157,7 +157,7 @@ def submission(spec: Submission, usage: GpuUsage | None = None) -> JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class DurationModel:
-    """Model of jobs' durations; for unseen users, `means_s` has the mean duration by number of GPUs."""
+    """Model of jobs' durations; `means_s`, for new users, has the mean duration by number of GPUs."""
 
     model: AdditiveModel
     names: NameBuckets

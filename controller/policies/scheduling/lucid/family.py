@@ -1,4 +1,4 @@
-"""The family ``lucid:POLICY``: the speeds of jobs that share GPUs come from measured pairs of jobs."""
+"""The family ``lucid:POLICY``: jobs that share GPUs run at the speeds measured for pairs of jobs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BASELINES: Mapping[str, Callable[[], Policy]] = {
 
 
 def measurements(config: SimulationConfig) -> tuple[dict[Config, GpuUsage], list[Pair]]:
-    """Return each configuration's usage, and the pairs of configurations with their speeds.
+    """Return the GPU usage of each configuration, and the speeds of pairs of configurations on one GPU.
 
     Raises BadSpec and the errors of reading files.
     """
@@ -92,10 +92,10 @@ def restart_s(gpus: int) -> float:
 
 
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
-    """Return the jobs with configurations that have a profile.
+    """Give each job a random configuration that has a profile, drawn by `config.seed`.
 
-    Users and names of the jobs predict their durations: the same jobs are submitted repeatedly, as Lucid's
-    authors found.
+    A job's user and name predict its duration, because users submit jobs repeatedly, as Lucid's authors
+    found.
     """
     rng = random.Random(config.seed)
     configs = sorted(measurements(config)[0])
@@ -189,7 +189,7 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
 
 
 class _MadeUpSpeed(PairSpeed):
-    """Speeds computed from both jobs' usage, so that they are defined for any two jobs."""
+    """Speed model of pairs without measurements: speeds are computed from the GPU usage of both jobs."""
 
     def __init__(self, config: SimulationConfig) -> None:
         super().__init__((), restart_s=restart_s)

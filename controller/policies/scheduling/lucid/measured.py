@@ -34,7 +34,7 @@ class Config(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two configurations on one GPU and their speeds, relative to running alone."""
+    """Two configurations on one GPU, and the speed of each relative to its speed alone."""
 
     one: Config
     other: Config
@@ -62,7 +62,7 @@ def read_usages(path: Path) -> dict[Config, GpuUsage]:
 
 
 def read_labels(path: Path) -> dict[Config, Size]:
-    """Return the sharing scores of a profile file; empty if it has no column `label`. Raises BadTrace."""
+    """Return each configuration's sharing score; {} if the file has no column `label`. Raises BadTrace."""
     found: dict[Config, Size] = {}
     for line, row in _rows(path, ()):
         if "label" in row:
@@ -140,7 +140,10 @@ def make_usages(models: int, *, seed: int = 0) -> dict[Config, GpuUsage]:
 
 
 def pair_speeds(one: GpuUsage, other: GpuUsage) -> tuple[float, float]:
-    """Return synthetic speeds of two jobs on one GPU: kernels take turns, and memory traffic costs extra."""
+    """Return synthetic speeds of two jobs on one GPU, each relative to the job's speed alone.
+
+    The model: kernels take turns, and memory traffic of both jobs slows both down.
+    """
 
     def speed(mine: GpuUsage, partner: GpuUsage) -> float:
         overload = max(0.0, mine.gpu_util + partner.gpu_util - 100) / 200
@@ -163,7 +166,7 @@ def make_pairs(usages: dict[Config, GpuUsage], *, noise: float = 0.02, seed: int
 
 
 def config_by_columns(spec: Submission) -> Config:
-    """Return a job's configuration: its model and batch size, and the trace's columns `dataset` and `amp`.
+    """Return a job's configuration: model, batch size, and the columns `dataset` and `amp` of the trace.
 
     Raises BadSpec if a column is missing.
     """
@@ -178,8 +181,9 @@ def config_by_columns(spec: Submission) -> Config:
 class PairSpeed:
     """Speed model: two jobs on the same GPUs run at the speeds measured for their configurations on one GPU.
 
-    The number of GPUs makes no difference. Pairs that were not measured run at the fraction `unmeasured` of
-    their speeds alone. A restart of a job costs ``restart_s(GPUs)`` seconds; its first start is free.
+    The speeds do not depend on the number of GPUs. Pairs that were not measured run at the fraction
+    `unmeasured` of their speeds alone. The first start of a job is free; each restart costs
+    ``restart_s(GPUs)`` seconds.
     """
 
     def __init__(
@@ -203,7 +207,7 @@ class PairSpeed:
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return each member's seconds per iteration: its time alone, divided by its measured speed.
+        """Return the time of one iteration of each member, in seconds: its time alone divided by its speed.
 
         Raises BadSpec for more than two jobs.
         """
@@ -217,5 +221,5 @@ class PairSpeed:
         return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the cost of a start, in seconds for each member; 0 for a member's first start."""
+        """Return the cost of a start for each member, in seconds; 0 for a member that has not run before."""
         return [self._restart_s(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]

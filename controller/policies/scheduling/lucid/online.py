@@ -1,8 +1,9 @@
-"""Lucid without given durations: it learns durations and arrivals as it runs (ASPLOS'23, 3.5, 3.6).
+"""Lucid without given durations: it learns durations and arrivals while it runs (ASPLOS'23, 3.5, 3.6).
 
-Each ended job is a sample for the duration model, each elapsed interval a sample for the models of arrivals;
-the update engine retrains the models on recent samples once per period (3.6). The forecast of arrivals
-decides how much jobs share GPUs (the dynamic strategy), and whether the profiler keeps the nodes lent to it.
+Each ended job is a sample for the duration model. Each elapsed interval is a sample for the models of
+arrivals. Once per period, the update engine retrains the models on recent samples (3.6). The forecast of
+arrivals determines how much jobs share GPUs (the dynamic strategy), and whether the profiler returns borrowed
+nodes.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ Model = TypeVar("Model")
 
 
 class UpdateEngine(Generic[Sample, Model]):
-    """The latest samples, and a model that is trained on them once per period.
+    """The latest samples, and a model that is trained on these samples once per period.
 
     Args:
-        train: Function that trains a model on samples, oldest first. If it raises BadSample, the model in use
-            stays.
-        period_s: Seconds from one training to the next.
+        train: Function that returns a model trained on samples, oldest first. If it raises BadSample, the
+            present model stays in use.
+        period_s: Time from one training to the next, in seconds.
         window: Number of samples to keep.
         minimum: Number of samples needed to train the first model.
     """
@@ -69,7 +70,7 @@ class UpdateEngine(Generic[Sample, Model]):
         self._fresh += 1
 
     def model(self, now_s: float) -> Model | None:
-        """Return the model in use, retrained first if that is due; None before the first training."""
+        """Return the model, after retraining it if a period has passed; None before the first training."""
         if now_s >= self._due_s and self._fresh and len(self._samples) >= self._minimum:
             self._due_s = now_s + self._period_s
             try:
@@ -91,13 +92,13 @@ QUICK = 400
 UNKNOWN_S = 3600.0
 """Expected duration of jobs before any has ended."""
 INTERVAL_S = 600
-"""Length of the intervals in which arrivals are counted; it must divide an hour."""
+"""Length of the intervals in which arrivals are counted, in seconds; an hour must be a multiple of it."""
 AHEAD = 5
 """Number of intervals to forecast."""
 
 
 class OnlineLucid:
-    """A `LucidPolicy` whose estimates, sharing and profiler use models that are trained as time passes.
+    """A `LucidPolicy` with models that are trained while jobs run: of durations and of arrivals.
 
     Args:
         options: Options of Lucid.
@@ -144,7 +145,7 @@ class OnlineLucid:
         return self._policy.decide(view)
 
     def explain(self, job: JobState) -> list[str]:
-        """Return the known properties of an unfinished job, and the terms of its expected duration."""
+        """Return sentences on an unfinished job: known properties, and terms of the expected duration."""
         model = self._durations.model(self._now_s)
         lines = [self._policy.explain(job)]
         if model is not None:
@@ -219,7 +220,7 @@ class Arrivals:
         return self._over[-1] if self._over else 0.0
 
     def forecast(self, now_s: float) -> list[float]:
-        """Return the expected counts of the next intervals, the present one first; empty without a model."""
+        """Return the expected arrivals in the present and the next intervals; empty without a model."""
         self._until(now_s)
         if self._said[0] != len(self._over):
             model = self._engine.model(now_s)

@@ -267,7 +267,7 @@ def _variation(spec: Submission) -> float:
 
 
 class _Hosts:
-    """Jobs that are alone on their GPUs, by GPU count, during one decision."""
+    """Jobs that run alone and may be joined by another job, by number of GPUs, during one decision."""
 
     def __init__(self, sharing: Sharing, rules: LucidOptions) -> None:
         self.sharing = sharing

@@ -12,8 +12,8 @@ from controller.policies.scheduling.lucid.additive import AdditiveModel, Boostin
 from controller.policies.scheduling.lucid.usage import BadSample
 
 WINDOWS_H = (1, 3, 24)
-"""Hours by which the features of an interval look back. For each of them, one feature is the count of the
-interval that long before, and one is a weighted sum over all intervals since then."""
+"""Windows before an interval, in hours. For each window, one feature of the interval is the count of the
+interval at the window's beginning, and another is a weighted mean of all counts in the window."""
 
 FEATURES = (
     "weekday",
@@ -61,7 +61,7 @@ class ThroughputModel:
     interval_s: int
 
     def predict(self, counts: Sequence[float], next_s: float, *, steps: int = 1) -> list[float]:
-        """Return the expected counts of the next intervals, the first of which begins at `next_s`."""
+        """Return the expected counts of the next `steps` intervals; `next_s` is the first one's beginning."""
         known = list(counts[-WINDOWS_H[-1] * 3600 // self.interval_s :])
         when = datetime.fromtimestamp(next_s, UTC)
         found = []

@@ -38,17 +38,18 @@ def tune_settings(
 ) -> TuningResult:
     """Search for the settings of lowest cost, one setting after the other.
 
-    Each round tries every choice of every setting, with the best values so far of all other settings; a round
-    without a gain ends the search. No settings are replayed twice. There are at most rounds · Σ choices
-    replays, compared with Π choices for all combinations. Like any descent, the search can miss a combination
-    that is better only as a whole.
+    Each round tries every choice of every setting, with the best values so far of all other settings. A round
+    without a gain ends the search. No combination of settings is simulated twice. The search needs at most
+    rounds · Σ choices simulations; all combinations would need Π choices. Like any descent, the search can
+    miss a combination that is better only as a whole.
 
     Args:
         choices: The values to try for each setting.
-        start: Settings in use; settings absent from `choices` stay as they are.
-        replay: Function that simulates with settings and returns the cost, such as the mean completion time.
-        rounds: Largest number of rounds.
-        min_gain: Smallest relative gain for which a setting is changed.
+        start: The present settings. Settings that are not in `choices` do not change.
+        replay: Function that simulates with the given settings and returns their cost, such as the mean
+            completion time.
+        rounds: Maximum number of rounds.
+        min_gain: Minimum gain, as a fraction of the cost, for which a setting is changed.
 
     Raises BadSpec for a setting without a start or without choices, or a cost that is not a number.
     """

@@ -1,7 +1,7 @@
 """A job's GPU usage as the profiler measures it, and its class by the packing analyser (Lucid, 3.2, 3.5.1).
 
-The packing analyser is a pruned decision tree, trained on measured pairs (`grow`). The tree is plain data: to
-predict, and to explain a prediction, it needs no library.
+The packing analyser is a pruned decision tree, trained on measured pairs (`grow`). The tree is plain data, so
+predictions and their explanations need no library.
 
 Errors of Lucid's parts::
 
@@ -36,7 +36,7 @@ class BadSample(LucidError, BadInput):
 
 
 class Size(IntEnum):
-    """Degree to which a job disturbs another one on its GPUs. The value is its sharing score."""
+    """How much a job slows down another job on its GPUs. The value is the job's sharing score."""
 
     TINY = 0
     MEDIUM = 1
@@ -80,7 +80,7 @@ to running alone (Lucid's values)."""
 
 
 def size_of(speed: float) -> Size:
-    """Return the class of a job, by the mean speed of its partners relative to running alone.
+    """Return the class of a job; `speed` is its partners' mean speed relative to their speed alone.
 
     >>> size_of(0.97), size_of(0.9), size_of(0.6)
     (<Size.TINY: 0>, <Size.MEDIUM: 1>, <Size.JUMBO: 2>)
@@ -96,13 +96,13 @@ class Leaf:
 
     @property
     def size(self) -> Size:
-        """The most frequent class of these samples; of equally frequent ones the larger, which is safer."""
+        """The most frequent class of the leaf's samples; of equally frequent ones, the larger (safer)."""
         return max(Size, key=lambda size: (self.counts[size], size))
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A question: is the feature at most the threshold? If so, continue at `below`, else at `above`."""
+    """Inner node of the tree: go to `below` if the feature is at most the threshold, else to `above`."""
 
     feature: int
     threshold: float
@@ -128,7 +128,7 @@ class PackingTree:
         return node.size
 
     def explain(self, usage: GpuUsage) -> list[str]:
-        """Return the questions that led to the class, a line each, and the class with its sample counts."""
+        """Return one line for each comparison that leads to the class, then the class and sample counts."""
         lines = []
         node = self.root
         values = usage.features()

@@ -2,13 +2,13 @@
 
 Guaranteed jobs (priority 0) get GPUs that no other guaranteed job has, consolidated, first come first
 served. A guaranteed job that does not fit takes the free GPUs of its best node, and waits for more.
-Opportunistic jobs get the GPUs with the lowest utilisation, below a cap, on any node, beside a guaranteed job
-or not. No job is preempted. Utilisation is one constant for guaranteed and one for opportunistic jobs, so
-that at most one job of each kind uses a GPU.
+Opportunistic jobs get the GPUs with the lowest utilisation below a cap, on any node; a guaranteed job may use
+these GPUs, too. No job is preempted. Utilisation is one constant for guaranteed and one for opportunistic
+jobs, so that at most one job of each kind uses a GPU.
 
-Jobs that hold some of the GPUs that they need can deadlock. They do in the original, which then prints "This
-cluster is not large enough to run the job" and stops; here an error says why. If the jobs' numbers of GPUs
-are powers of two, there is no deadlock.
+Jobs that hold some of the GPUs that they need can deadlock. In a deadlock, the original prints "This
+cluster is not large enough to run the job" and stops; here an error gives the reason. If the jobs' numbers of
+GPUs are powers of two, there is no deadlock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MARK = 0.01
 
 @dataclass(slots=True)
 class _Hold:
-    """The GPUs that a guaranteed job holds so far; `node` is the node of the last of them, -1: none yet."""
+    """The GPUs that a guaranteed job holds so far; `node` is the number of its partly held node, -1: none."""
 
     gpus: list[int] = field(default_factory=list)
     node: int = -1
@@ -167,7 +167,7 @@ class AntMan:
         return complete
 
     def _hold_part(self, job: JobState, hold: _Hold, need: int, without: frozenset[int]) -> bool:
-        """Hold `need` GPUs of one node, or as many as the best node has; return whether all are held."""
+        """Hold `need` GPUs of one node, or all free GPUs of the best node; return whether `need` are held."""
         best: list[int] = []
         for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):
             if number in without:

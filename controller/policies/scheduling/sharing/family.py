@@ -1,6 +1,6 @@
 """The family ``sharing:POLICY``: sharing for heterogeneous job sizes, its ablation, and baselines.
 
-All are for one speed model, which is derived from measured pairs of jobs.
+All policies run in one speed model, which is derived from measured pairs of jobs.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ SIZES = (2, 4, 8, 16)
 
 
 class PairScenario:
-    """The true interference, its measurements, and, on first use, the models learned from the measurements.
+    """The true interference of jobs, its measurements, and models learned from these, trained on first use.
 
     Args:
-        pairs: Measured pairs, which include noise; None: synthetic ones, with synthetic noise.
+        pairs: Measured pairs, which include noise; None: synthetic pairs, whose measurements get synthetic
+            noise.
         seed: Seed of synthetic data and of training.
         references: Number of reference jobs.
         samples: Number of measured groups that each forest is trained on.
@@ -91,7 +92,7 @@ class PairScenario:
 
 
 def split_samples(interference: InterferenceModel, seed: int) -> tuple[list[str], list[str]]:
-    """Return the kinds of jobs for training, and the other kinds; drawn by seed."""
+    """Divide the kinds of jobs at random, by `seed`; return the kinds for training and the other kinds."""
     kinds = sorted(interference.kinds)
     random.Random(seed).shuffle(kinds)
     return kinds[len(kinds) // UNSEEN :], kinds[: len(kinds) // UNSEEN]
@@ -114,7 +115,7 @@ class SharingConfig:
 
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
-    """A function that makes a policy, with its description."""
+    """A policy's description, and the function that makes the policy."""
 
     about: str
     make: Callable[[SharingConfig], Policy]
@@ -138,7 +139,7 @@ POLICIES: Mapping[str, NamedPolicy] = {
 
 
 def draw_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) -> list[Submission]:
-    """Return the jobs with AntMan's priorities, and with kinds (whose speeds are known), drawn uniformly."""
+    """Give each job a random one of `kinds` and, for AntMan, a random priority; both are uniform."""
     rng = random.Random(seed)
     return [
         replace(spec, model=rng.choice(kinds), stages_s=(), opportunistic=rng.randrange(2) > 0, extra={})
@@ -147,7 +148,7 @@ def draw_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) 
 
 
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
-    """Return the jobs with kinds whose speeds in pairs are known, drawn by seed."""
+    """Give each job a random kind with known speeds in pairs, and a random priority, by `config.seed`."""
     kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
     return draw_kinds(specs, kinds, seed=config.seed)
 
@@ -186,7 +187,7 @@ def _loads(scenario: PairScenario, *, made_up: bool) -> Callable[[Submission], L
     """Return a function that returns a job's load: its kind and its number of GPUs.
 
     The kind is the name of the job's model or, in Lucid's logs, its configuration. With synthetic pairs, any
-    other model gets one of the synthetic kinds, always the same one.
+    other model has one of the synthetic kinds, which depends on the model's name only.
     """
     kinds = frozenset(scenario.truth.kinds)
     names = sorted(kinds)

@@ -1,12 +1,13 @@
 """Interference features of jobs, and the random forests that predict interference from them (the patent).
 
-For its features, a job runs alone, then with each of n reference jobs. Its *sensitivity* is its speed beside
-each of them, its *impact* the speed of each of them beside it; both are relative to running alone, so neither
-depends on the unit of throughput. The patent does not say which jobs are references, nor where they run
-beside a job of several GPUs: here references use one of the job's GPUs, and are chosen to differ (`choose`).
+To measure a job's features, it runs alone, and then beside each of n reference jobs. Its *sensitivity* is its
+speed beside each reference job. Its *impact* is the speed of each reference job beside it. All speeds are
+relative to running alone, so they do not depend on the unit of throughput. The patent does not say which jobs
+are reference jobs, nor where they run beside a job of several GPUs. Here reference jobs use one of the job's
+GPUs, and are chosen to differ from each other (`choose`).
 
-A `Forest` is plain arrays: training needs scikit-learn; predicting needs only numpy, and is fast. There are
-four forests (the patent, claim 7):
+A `Forest` consists of arrays. Training needs scikit-learn; predicting needs only numpy, and is fast. There
+are four forests (the patent, claim 7):
 
 ========  ===================================  ======================================  ===============
 model     jobs that share GPUs                 inputs                                  predicts
@@ -19,9 +20,9 @@ DTSPM     a large one and small ones in it     the large one's features, the mea
 SGSPM     a small one in a large one           features of the large and small one     the small one's
 ========  ===================================  ======================================  ===============
 
-The patent's small jobs have one GPU each. Here they may have more, as long as the large job has still more:
-each counts once per GPU in the mean and in the number of shared GPUs, which is the patent's rule if all have
-one GPU.
+The patent's small jobs have one GPU each. Here small jobs may have several GPUs, but fewer than the large
+job. A small job with g GPUs counts g times in the mean and in the number of shared GPUs. If all small jobs
+have one GPU, this is the patent's rule.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 
 Features = tuple[float, ...]
-"""A job's n sensitivities, then its n impacts."""
+"""A job's n sensitivities followed by its n impacts, for n reference jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class CoRunProfile:
 
 
 class CoRunProfiler:
-    """Profiler of jobs, from a source of measurements; jobs of one kind and size are profiled once."""
+    """Profiler of jobs by measurements of `measured`; jobs of one kind and size are profiled once."""
 
     def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
         self.references = tuple(references)
@@ -211,7 +212,7 @@ SIZES = (2, 4, 8)
 """Default GPU counts of the multi-GPU jobs on which forests are trained."""
 
 MOST_DRAWS = 50
-"""Maximum number of groups drawn for each group wanted: some groups do not fit into memory."""
+"""Maximum number of draws for each wanted group. A group that does not fit into memory is drawn again."""
 
 
 class Model(Enum):
@@ -225,7 +226,7 @@ class Model(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A job, the jobs beside it, and the speeds to predict: the job's and, in a pair, the other job's."""
+    """A job, the jobs beside it, and the speeds to predict: the job's and, for equal sizes, the other's."""
 
     load: Load
     beside: tuple[Load, ...]
@@ -260,15 +261,15 @@ def draw(
     fresh: Collection[str] = (),
     seed: int = 0,
 ) -> list[Sample]:
-    """Draw random groups of jobs of the form that `model` predicts, with their speeds.
+    """Draw random groups of jobs, with their speeds, of the form for which `model` makes predictions.
 
     Args:
         interference: Source of the speeds.
         model: Determines the form of the groups.
         count: Number of groups to return, all of which fit into memory.
         kinds: Kinds of jobs to draw from.
-        sizes: Numbers of GPUs to draw from, for jobs of several GPUs.
-        fresh: If given, each group has at least one job of these kinds.
+        sizes: Numbers of GPUs to draw from, for jobs with several GPUs.
+        fresh: Kinds of which each group must have at least one job; (): any.
         seed: Seed of the draws.
 
     Raises BadTraining if there is no kind to draw from, or too few groups fit into memory.

@@ -1,8 +1,8 @@
 """Interference models: the speed of one job beside other jobs, relative to its speed alone.
 
 All sources of such speeds have the same interface, `InterferenceModel`: the true speeds (`pairs.Scaling`),
-measurements of them (`pairs.NoisyInterference`), and the forests' predictions (`forests.Forests`). So a
-policy works with any of them. `InterferenceSpeed` makes such a source the simulator's speed model.
+measurements of them (`pairs.NoisyInterference`), and the forests' predictions (`forests.Forests`). A
+policy works with any of these sources. `InterferenceSpeed` makes such a source the simulator's speed model.
 
 Errors of sharing for heterogeneous job sizes::
 
@@ -47,14 +47,14 @@ class BadTraining(SharingError):
 
 
 class Load(NamedTuple):
-    """Properties of a job that interference depends on: its kind (its model, as a rule) and its GPUs."""
+    """What a job's interference depends on: its kind (usually its model) and number of GPUs."""
 
     kind: str
     gpus: int
 
 
 def load_of(spec: Submission) -> Load:
-    """Return the load of a job: its model's name is its kind."""
+    """Return the load of a job, whose kind is the name of its model."""
     return Load(spec.model, spec.gpus)
 
 
@@ -82,7 +82,7 @@ def require(interference: InterferenceModel, load: Load) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
-    """Cost of stopping and restarting a job, in seconds of its time.
+    """Cost of stopping and restarting a job: time that the job loses, in seconds.
 
     Attributes:
         within_s: Cost for a job that fits into one node, the patent's m1. The default is from Lucid's
@@ -106,8 +106,8 @@ USUAL_COST = PreemptionCost()
 class InterferenceSpeed:
     """Speed model: jobs run at the speeds of `interference` beside their group's members and neighbours.
 
-    A first start is free; every further start costs as much as a preemption. Jobs that do not fit into memory
-    together take turns, which favours policies that ignore memory.
+    A first start is free; every further start costs as much as a preemption. Jobs that together do not fit
+    into memory take turns, which favours policies that ignore memory.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class InterferenceSpeed:
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return each member's seconds per iteration: its time alone, divided by its speed.
+        """Return the time of one iteration of each member, in seconds: its time alone divided by its speed.
 
         Raises UnknownModel.
         """
@@ -140,5 +140,5 @@ class InterferenceSpeed:
         return [job.alone_s / (speed or turns) for job, speed in zip(group.jobs, speeds, strict=True)]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the cost of a preemption, in seconds, for members that have run before, else 0."""
+        """Return the cost of a start for each member, in seconds; 0 for a member that has not run before."""
         return [self._cost.of(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]

@@ -94,7 +94,7 @@ class Layout:
         return [gpu for gpu, here in enumerate(self._on) if not here]
 
     def share(self, job: JobState) -> float:
-        """Return the number of GPUs that `job` holds, counting a GPU with n jobs as 1/n for each."""
+        """Return the number of GPUs that `job` holds, where a GPU shared by n jobs counts as 1/n."""
         return sum(1.0 / len(self._on[gpu]) for gpu in self.places[job.order])
 
 
@@ -120,7 +120,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A choice of GPUs for a job: the GPUs, the jobs on them, the gain, and the job's own speed."""
+    """A choice of GPUs for a job: the GPUs, the jobs that use them, the gain, and the job's speed."""
 
     gpus: tuple[int, ...]
     beside: tuple[JobState, ...]
@@ -184,7 +184,7 @@ class Packer:
     def judge(
         self, job: JobState, gpus: tuple[int, ...], beside: tuple[JobState, ...], layout: Layout
     ) -> Packing | None:
-        """Return the packing of `job` on `gpus`; None if it is not allowed.
+        """Return the packing of `job` on `gpus`; None if the limits on speed or gain do not allow it.
 
         Args:
             job: The job to place.
@@ -209,9 +209,10 @@ class Packer:
         return Packing(gpus, beside, gain, speed) if gain > self._least_gain else None
 
     def gained_by_leaving(self, job: JobState, layout: Layout) -> float:
-        """Return the gain in speed, summed over GPUs, if `job` moved to GPUs of its own.
+        """Return the gain in speed if `job` moved to GPUs of its own.
 
-        The jobs that share GPUs with it now are included; 1 is the full speed of one GPU.
+        It is the sum over all GPUs of `job` and of the jobs that share GPUs with it; 1 is one GPU's full
+        speed.
         """
         mine = self._load_of(job.spec)
         believed = self._believed.speed
@@ -226,7 +227,7 @@ class Packer:
         return gained
 
     def learn(self, job: JobState, others: Sequence[JobState]) -> None:
-        """Record the real speed of a job that runs beside others, if `believed` can be corrected."""
+        """Record the real speed of `job` beside `others` in the predictions, if these are `Forests`."""
         if isinstance(self._believed, Forests):
             beside = [self._load_of(other.spec) for other in others]
             self._believed.learn(self._load_of(job.spec), beside, job.alone_s / job.iteration_s)
@@ -240,8 +241,9 @@ def candidates(
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
     """Yield GPUs that `job` may share, and the jobs on them.
 
-    They are all GPUs of a job of the same size, some GPUs of a larger job, or all GPUs of several smaller
-    jobs together with free GPUs. `affinity(large, small)` ranks the smaller jobs: the highest come first.
+    There are three kinds of such GPUs: all GPUs of a job with equally many GPUs; some GPUs of a larger job;
+    and all GPUs of several smaller jobs, together with free GPUs. Smaller jobs with the highest
+    `affinity(large, small)` are chosen first.
     """
     gpus = job.spec.gpus
     for order, other in layout.jobs.items():
@@ -292,9 +294,9 @@ def _covers(
 def _cover(
     job: JobState, gpus: int, node: range, layout: Layout, affinity: Callable[[JobState, JobState], float]
 ) -> tuple[tuple[int, ...], tuple[JobState, ...]] | None:
-    """Return `gpus` GPUs of a node for `job`, and the smaller jobs on them; None if there are too few.
+    """Return `gpus` GPUs of a node for `job`, and the smaller jobs on these GPUs; None if there are too few.
 
-    They are free GPUs, and all GPUs of smaller jobs that do not share them yet.
+    The GPUs are free, or belong to smaller jobs that do not share GPUs yet and share all of theirs now.
     """
     free = [gpu for gpu in node if not layout.on(gpu)]
     small = []

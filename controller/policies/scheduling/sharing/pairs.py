@@ -1,16 +1,16 @@
-"""Pairs of jobs on one GPU: measured ones, from published files, or synthetic ones.
+"""Pairs of jobs on one GPU: measured pairs from published files, or synthetic pairs.
 
-Two public sources can be read, neither of which is part of this project: Lucid's co-location profiles
-(speeds relative to running alone; see `scheduling.lucid.measured`) and Gavel's throughputs of
-pairs (steps per second).
+The module reads files of two public sources, which are not part of this project: Lucid's co-location profiles
+(speeds relative to running alone; see `scheduling.lucid.measured`), and Gavel's throughputs of pairs (steps
+per second).
 
-`Scaling` derives the speeds of jobs of any sizes from pairs on one GPU. They are the ground truth of
-simulations, but not measured: no public data set has jobs of several GPUs share them. A job that is
+`Scaling` derives the speeds of jobs of any sizes from pairs on one GPU. Simulations use these speeds as the
+truth, but they are not measured: no public data set has jobs with several GPUs on shared GPUs. A job that is
 synchronous over ``g`` GPUs is in its allreduce for the fraction ``n = 1 - 1 / (1 + s log2 g)`` of an
-iteration (``s`` per kind); meanwhile another job can use its GPU. So the slowdown of a pair on one GPU, ``1/v
-- 1``, applies only while both compute, and while both use the network they take turns. Of several neighbours
-the worst counts, because all GPUs wait for the slowest, and the more GPUs ``b`` are shared the more often one
-is late:
+iteration; ``s`` depends on the job's kind. Another job can use the GPUs in this time. So the slowdown of a
+pair on one GPU, ``1/v - 1``, applies only while both jobs compute. While both use the network, they take
+turns. Of several neighbours k, only the one that slows the job down most counts, because all GPUs wait for
+the slowest. The more GPUs ``b`` are shared, the more often one of them is late:
 
     1 / speed = 1 + (1 + jitter log2 b) max_k [ (1/v_k - 1) (1 - n) (1 - n_k) + n n_k ]
 """
@@ -41,12 +41,12 @@ class Pairs(Protocol):
 
     @property
     def kinds(self) -> Collection[str]:
-        """All kinds; every two of them have known speeds."""
+        """All kinds of jobs; the speeds of every pair of kinds are known."""
 
     def beside(self, kind: str, other: str) -> float:
         """Return the speed of `kind` beside `other`, relative to its speed alone. Raises UnknownModel.
 
-        A speed of 0 means that the two do not fit into a GPU's memory together.
+        A speed of 0 means that the two jobs together do not fit into a GPU's memory.
         """
 
 
@@ -142,9 +142,9 @@ class KindDemand:
         compute: Multiprocessors.
         memory: Memory bandwidth.
         host: CPUs and PCIe of the host.
-        sensitivity: Factor on its slowdown by other jobs, beyond what the fractions predict.
-        impact: Factor on other jobs' slowdown by it, beyond what the fractions predict.
-        held: Fraction of a GPU's memory that it holds.
+        sensitivity: Factor on the job's slowdown by other jobs, in addition to the effect of the fractions.
+        impact: Factor on other jobs' slowdown by the job, in addition to the effect of the fractions.
+        held: Fraction of a GPU's memory that the job uses.
     """
 
     compute: float
@@ -156,16 +156,16 @@ class KindDemand:
 
 
 CONTENTION = (1.0, 1.6, 0.7)
-"""Cost of an overlap by resource: jobs take turns on compute, memory bandwidth thrashes, hosts have slack."""
+"""Factor on the slowdown by an overlap on compute, memory and host; 1: the jobs take turns."""
 
 
 class MadeUpPairs:
     """Our own model of the interference of pairs, for generated jobs; it is not based on measurements.
 
-    Two jobs are in a stage of the same resource with the probability that the fractions give, if their
-    phases are independent; then one waits: ``speed = 1 / (1 + s_j i_k Σ_r c_r f_jr f_kr)`` with
-    `CONTENTION` c, fractions f, j's sensitivity s and k's impact i. Two jobs that only compute run at one
-    half each. Two that together hold more than a GPU's memory do not fit.
+    Two jobs with independent phases use resource r at once with a probability that is the product of their
+    fractions f of r. Then one job waits. So job j beside job k has the speed
+    ``1 / (1 + s_j i_k Σ_r c_r f_jr f_kr)``, with `CONTENTION` c, j's sensitivity s and k's impact i. Two jobs
+    that only compute run at half speed. Two jobs that together need more than a GPU's memory have speed 0.
     """
 
     def __init__(self, demands: Mapping[str, KindDemand]) -> None:
@@ -196,10 +196,10 @@ class MadeUpPairs:
 
 
 def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, KindDemand]:
-    """Generate a demand for each kind: some are bound by one resource, some are light, some mixed.
+    """Generate a random demand for each kind of job.
 
-    They hold 8 to 83 % of a GPU's memory, most of them little, like the configurations that Lucid's authors
-    measured.
+    Some kinds are bound by one resource, some use little of all resources, some are mixed. They need 8 to 83
+    % of a GPU's memory, most of them little, like the configurations that Lucid's authors measured.
     """
     rng = random.Random(seed)
     room = random.Random(f"memory {seed}")
@@ -222,7 +222,7 @@ def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, KindDemand
 class Scaling:
     """The interference model with the formula in the module's docstring, for jobs of any sizes.
 
-    `sync` is each kind's ``s``; other kinds have 0.1.
+    `sync` has ``s`` of each kind; kinds that are not in `sync` have 0.1.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ class NoisyInterference:
         return self._interference.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the model's speed, with its noise."""
+        """Return the model's speed of `load` beside the jobs `beside`, with noise."""
         exact = self._interference.speed(load, beside)
         if not beside:
             return exact

@@ -67,12 +67,12 @@ class Charges:
                 self._charged[order] += elapsed_s * layout.share(job)
 
     def priority(self, job: JobState) -> float:
-        """Return a job's P (see the module's docstring); the job with the lowest P comes first."""
+        """Return P of a job (see the module's docstring); the job with the lowest P is first."""
         charged = self._charged[job.order]
         return charged / (1 + job.preemptions) if self._aging else charged
 
     def level(self, job: JobState) -> int:
-        """Return the level of a job's P, from 0; jobs of the lowest level come first."""
+        """Return the level of a job, from 0, which its P determines; jobs of the lowest level are first."""
         part = self.priority(job) / self._first
         return 0 if part < 1.0 else 1 + int(math.log(part, WIDER))
 
@@ -153,7 +153,7 @@ class SharingPolicy:
         self._ledger.open((job,))
 
     def _unprofiled(self, view: View) -> Iterator[tuple[str, str]]:
-        """Yield the name of each newly arrived job without a profile, and a sentence on its wait."""
+        """Yield the name of each newly arrived job without a profile, and a sentence about its wait."""
         for job in view.arrived:
             wait_s = self._ready_s[self._loads[job.order]] - view.now_s
             if wait_s > 0:
@@ -201,12 +201,12 @@ class SharingPolicy:
     def _start(
         self, jobs: list[JobState], layout: Layout, before: Mapping[int, tuple[int, ...]], decision: Decision
     ) -> list[JobState]:
-        """Start jobs of one level on free GPUs, or else on shared ones; return the jobs that do not fit."""
+        """Start jobs of one level on free GPUs, or else on shared GPUs; return the jobs that do not fit."""
         left = [job for job in jobs if not self._start_alone(job, layout, before.get(job.order))]
         return self._pack(left, layout, decision)
 
     def _start_alone(self, job: JobState, layout: Layout, before: tuple[int, ...] | None = None) -> bool:
-        """Start `job` on free GPUs, on the GPUs `before` if possible; return whether there are enough."""
+        """Start `job` on free GPUs, if possible on its earlier ones, `before`; return whether it starts."""
         if before is None or layout.others(before):
             before = consolidated(layout.free(), job.spec.gpus, layout.cluster)
         if before is None:
@@ -215,10 +215,10 @@ class SharingPolicy:
         return True
 
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
-        """Start jobs of one level on shared GPUs, in their order; return the jobs that cannot share.
+        """Start jobs of one level on shared GPUs, in the order of `jobs`; return the jobs that cannot share.
 
-        Once no partner was found for a job, other jobs of its kind and size are not tried: O(starts x loads x
-        placed jobs).
+        If no partner is found for a job, jobs of equal kind and size are not tried: O(starts x loads x placed
+        jobs).
         """
         if self._packer is None:
             return jobs
@@ -242,7 +242,7 @@ class SharingPolicy:
         self._waiting.pop(job.order, None)
 
     def _preempt(self, jobs: list[JobState], level: int, layout: Layout) -> list[JobState]:
-        """Start `jobs` of one level, if possible, on GPUs of higher levels; return the preempted jobs."""
+        """Start `jobs` of `level` by preempting jobs of higher levels; return the preempted jobs."""
         victims: list[JobState] = []
         too_large = math.inf  # smallest number of GPUs that could not be freed
         for job in jobs:
@@ -262,7 +262,10 @@ class SharingPolicy:
         return victims
 
     def _room(self, job: JobState, victims: list[JobState], layout: Layout) -> tuple[int, ...] | None:
-        """Return GPUs for `job` that are free or used only by the first few `victims`; None: too few GPUs."""
+        """Return GPUs for `job` that are free after preempting as few of the first `victims` as possible.
+
+        Returns None if all victims have too few GPUs.
+        """
         rank_of = {other.order: number for number, other in enumerate(victims)}
         latest: list[tuple[int, int]] = []  # the last victim to preempt for a GPU, and the GPU
         for gpu in range(len(layout.cluster.node_of)):
@@ -282,7 +285,7 @@ class SharingPolicy:
         return consolidated([gpu for _, gpu in latest[:low]], job.spec.gpus, layout.cluster)
 
     def _spread(self, layout: Layout, decision: Decision) -> None:
-        """Move jobs that share to free GPUs, if these are enough and the restart pays within one interval."""
+        """Move jobs that share GPUs to free GPUs if one interval's gain exceeds the cost of a restart."""
         if self._packer is None:
             return
         for job in sorted(layout.jobs.values(), key=lambda job: (job.spec.gpus, job.order)):
@@ -298,7 +301,7 @@ class SharingPolicy:
                 decision.notes.append((job.spec.name, self._reasons[job.order]))
 
     def _as_groups(self, layout: Layout) -> list[Group]:
-        """Return the layout as groups; unchanged groups are the same objects as before."""
+        """Return the groups of the layout; an unchanged group is the object of the last decision."""
         groups: dict[int, Group] = {}
         for order, job in layout.jobs.items():
             if order in groups:

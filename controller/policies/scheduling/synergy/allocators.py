@@ -1,11 +1,12 @@
 """Allocators: they divide servers' GPUs, CPUs and memory among jobs in priority order (Synergy, OSDI'22).
 
-- `proportional`: every GPU comes with the same CPUs and memory, whatever the job needs;
+- `proportional`: every GPU comes with an equal part of the CPUs and memory, independent of the job's needs;
 - `greedy` (Synergy-GREEDY, 4.1): each job gets its ideal share or waits;
-- `tune` (Synergy-TUNE, 4.2): ideal shares where they fit, fair shares where they do not, and no GPU idle;
+- `tune` (Synergy-TUNE, 4.2): jobs get their ideal shares if these fit, else fair shares; no GPU is idle;
 - `top_up`: distributes the resources that an allocation leaves unused; not part of Synergy;
 - `drf`: dominant resource fairness among tenants, with static demands (Ghodsi et al., NSDI'11), a baseline;
-- `tetris`: packs by the alignment of demands with free resources, and remaining work (Grandl, SIGCOMM'14).
+- `tetris`: places first the jobs whose demands match the free resources best, minus a penalty for remaining
+  work (Grandl, SIGCOMM'14).
 
 `FreeShares` has the free resources of each server while an allocation is built; `SharePlan` is the result.
 """
@@ -47,7 +48,7 @@ class ShareGrant:
 
 @dataclass(frozen=True, slots=True)
 class SharePlan:
-    """One round: the running and the waiting jobs, both in the order in which they were considered."""
+    """Plan of one round: the running and the waiting jobs, both in priority order."""
 
     grants: tuple[ShareGrant, ...]
     waiting: tuple[Demand, ...] = ()
@@ -167,9 +168,9 @@ class FreeShares:
 
 
 def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[Demand]]:
-    """Choose, in priority order, the jobs that have enough GPUs in the cluster together; the others wait.
+    """Choose jobs in priority order as long as `gpus` GPUs are enough for them.
 
-    A job that no longer fits is skipped, and later jobs that fit are chosen. Returns the chosen and the
+    A job that no longer fits waits, and later jobs that fit are chosen. Returns the chosen jobs and the
     waiting jobs.
 
     Raises BadDemand for two jobs of one name.
@@ -188,11 +189,11 @@ def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[D
 
 
 def proportional(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Give each job, in priority order, its GPUs with their fair share. O(jobs · servers).
+    """Give each job, in priority order, its GPUs with their fair share of CPUs and memory. O(jobs · servers).
 
-    Jobs are placed largest first, which keeps servers whole; every job that finds GPUs runs. Where servers
-    differ, a GPU comes with its own server's part; all GPUs of a job on several servers get the smallest
-    part.
+    Large jobs are placed first, so that they use whole servers. Every job for which enough GPUs are free
+    runs. A GPU's fair share is an equal part of its server. If the servers of a job differ, all its GPUs get
+    the smallest of their fair shares.
     """
     fleet = FreeShares(servers)
     chosen, waiting = runnable(demands, fleet.free_gpus)
@@ -214,9 +215,9 @@ def _fair(job: Demand, servers: Servers, split: Split) -> ShareOption:
 
 
 def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Place each job, in priority order, where its ideal share is free; skip it if no server has it.
+    """Place each job, in priority order, on servers where its ideal share is free; skip it if there are none.
 
-    O(jobs · servers). GPUs can stay idle because CPUs or memory are used up: that is its weakness.
+    O(jobs · servers). The weakness of this allocator: GPUs can be idle because CPUs or memory are used up.
     """
     fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check
@@ -258,7 +259,7 @@ def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -
 
 
 class TuneAllocation:
-    """An allocation under construction, whose jobs can still be made to fall back."""
+    """An allocation under construction, in which placed jobs can still get smaller (fallback) shares."""
 
     def __init__(self, servers: Servers, *, spread: bool = False) -> None:
         self._fleet = FreeShares(servers, spread=spread)
@@ -267,7 +268,7 @@ class TuneAllocation:
         self._on_server: list[list[Demand]] = [[] for _ in range(len(servers))]
 
     def add(self, job: Demand, wish: ShareOption) -> None:
-        """Place one job, with the share `wish` if possible, else with its `floor`; its GPUs must be free."""
+        """Place one job with the share `wish` if possible, else `job.floor`; enough GPUs must be free."""
         for option in (wish,) if wish is job.floor else (wish, job.floor):
             split = self._fleet.find(job, option)
             if split is not None:
@@ -378,11 +379,11 @@ def dominant_share(job: Demand, servers: Servers) -> float:
 
 
 def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Fill progressively: the tenant with the smallest dominant share places its next job.
+    """Repeatedly place the next job of the tenant with the smallest dominant share.
 
-    Jobs of one tenant keep their order; ties between tenants are broken by the share that their next job
-    would take. Demands are ideal shares and are not tuned; a job that fits nowhere is skipped. Where
-    every job is its own tenant, jobs are placed in order of dominant share. O(jobs · (tenants + servers)).
+    Jobs of one tenant keep their order. Of tenants with equal shares, the one whose next job has the smallest
+    dominant share comes first. Jobs get their ideal shares; a job that fits on no server is skipped. If every
+    job has its own tenant, jobs are placed in order of dominant share. O(jobs · (tenants + servers)).
     """
     fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check
@@ -407,13 +408,13 @@ def drf(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 
 
 def tetris(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Repeatedly place the job with the highest score on its server; demands are ideal shares, not tuned.
+    """Repeatedly place the pair of job and server with the highest score; jobs get their ideal shares.
 
-    The score is the dot product of the job's demand and the server's free resources, each as a fraction of
-    the largest server, minus the job's remaining work (time times demand), scaled so that both have the same
-    weight on average. A job that needs several servers has the score of the emptiest server, and goes to as
-    few servers as possible.
-    O(jobs² + jobs · servers): after each placement only the changed servers are scored again.
+    The score is an alignment minus a penalty. The alignment is the dot product of the job's demand and the
+    server's free resources, both as fractions of the largest server. The penalty is the job's remaining work
+    (time times demand), scaled so that it is as large as the alignment on average. A job that needs several
+    servers has the score of the emptiest server, and is placed on as few servers as possible. O(jobs² + jobs
+    · servers): after each placement only the changed servers are scored again.
     """
     fleet = FreeShares(servers)
     runnable(demands, 0)  # for its check

@@ -1,7 +1,7 @@
 """Sensitivity matrices and demands of jobs (Synergy, OSDI'22, 3.1), and the errors of Synergy's parts.
 
 A `Sensitivity` matrix has a job's throughput at each share of CPUs and memory. A `Demand` has the job's ideal
-share, the fair share as fallback, and the options in between.
+share, the fair share as fallback, and the options between these two.
 
 Errors::
 
@@ -102,9 +102,9 @@ class Sensitivity:
         return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return the throughput with these shares for each GPU, at the largest grid point within them.
+        """Return the throughput with these shares per GPU: that of the largest grid point within the shares.
 
-        Below the grid the throughput is unknown, and 0 is returned.
+        Returns 0 if no grid point is within the shares, because the throughput is unknown then.
 
         >>> Sensitivity.build([1, 2], [10, 20], [[1, 2], [3, 4]]).at(1.9, 25)
         2.0
@@ -125,7 +125,7 @@ def _check_axis(name: str, axis: str, values: Sequence[float]) -> None:
 
 
 Split = tuple[tuple[int, int], ...]
-"""A job's GPUs by server: (server, number of GPUs on it), each server once."""
+"""A job's GPUs by server: pairs of server number and number of GPUs there, each server once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class ShareOption:
-    """A share for each GPU of a job, and the job's speed with it; 1 is the speed at the fair share."""
+    """CPUs and memory for each GPU of a job, and the job's speed with these; 1: as with the fair share."""
 
     cpus: float
     memory_gb: float
@@ -287,20 +287,20 @@ def demand(
 ) -> Demand:
     """Return the demand of a job on the servers, from its sensitivity matrix.
 
-    A job uses CPUs and memory only from the servers of its GPUs, so a job with many GPUs on a server can
-    have less for each GPU than a job with few GPUs. O(grid points squared).
+    A job uses CPUs and memory only from the servers of its GPUs. So a job with many GPUs on a server can have
+    less CPUs and memory for each GPU than a job with few GPUs. O(grid points squared).
 
     Args:
         job: The job's key.
         gpus: Number of the job's GPUs.
         sensitivity: The job's matrix, per GPU.
-        server: The shape of the servers, or the servers.
+        server: The shape of equal servers, or the servers.
         tenant: The job's owner, for DRF.
         remaining_s: The job's remaining time in seconds, for Tetris.
-        prune: Whether to leave out options that are no faster than another one with no more resources. That
-            changes no optimum, only the time that OPT needs.
+        prune: Whether to leave out options that are no faster than another option with no more resources.
+            This does not change optima; it only saves OPT time.
 
-    Raises BadDemand if the job has no GPU, or cannot run with the fair share (the matrix begins above it).
+    Raises BadDemand if the job has no GPU, or if the smallest share in the matrix is above the fair share.
     """
     if gpus < 1:
         raise BadDemand(f"job {job} has {gpus} GPUs; want at least 1")

@@ -136,14 +136,14 @@ def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
 
 
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
-    """Return the jobs with models that have a profile."""
+    """Give each job a random model that has a profile, drawn by `config.seed`."""
     rng = random.Random(config.seed)
     models = sorted(profiles_of(config))
     return [replace(spec, model=rng.choice(models)) for spec in specs]
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a new policy of this name, such as ``srtf+tune``, with its speed model and interval."""
+    """Return a new policy, such as ``srtf+tune``, with its speed model and decision interval."""
     matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
     demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
     order, _, allocator = name.partition("+")

@@ -58,9 +58,9 @@ def read_profiles(path: Path, *, cpus_per_gpu: int = 3) -> dict[str, ModelProfil
 
 
 def write_profile(path: Path, profile: ModelProfile, *, cpus_per_gpu: int = 3) -> None:
-    """Append a profile to the CSV file, as `read_profiles` reads it; an existing file keeps its other models.
+    """Add a model's profile to a CSV file for `read_profiles`; an existing file keeps its other models.
 
-    Raises BadMatrix if the file has other memory sizes, or this model already.
+    Raises BadMatrix if the file has other memory sizes than the profile, or already has this model.
     """
     folder = "models" if cpus_per_gpu == 3 else f"models-{cpus_per_gpu}"
     grid = profile.sensitivity

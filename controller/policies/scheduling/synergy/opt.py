@@ -1,7 +1,8 @@
 """Synergy-OPT: the best allocation by linear programming, a reference for other allocators (OSDI'22, 4.3).
 
-The first program divides one super-machine with the CPUs and the memory of all servers; the second
-distributes its result over the servers; rounding makes whole GPUs of the parts.
+The first program divides the CPUs and the memory of one imaginary server that has the resources of all
+servers. The second program distributes the resulting shares over the real servers. Rounding turns parts of
+GPUs into whole GPUs.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ class Optimum:
 
 
 def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
-    """Return Synergy-OPT's plan: the jobs as in TUNE, their shares by `share_out`, their servers by `spread`.
+    """Return Synergy-OPT's plan: jobs chosen as by TUNE, shares by `share_out`, servers by `spread`.
 
-    Jobs to which the second program gives whole GPUs stay on these servers; all other jobs are placed as TUNE
-    places jobs, where they and their neighbours may have to fall back; `top_up` distributes the resources
-    that are then left. At most three jobs for each server get parts of GPUs (one for each resource). Where
-    servers differ, the second program may have no solution: then all jobs are placed as TUNE places jobs.
+    Jobs to which the second program gives whole GPUs get these. All other jobs are placed as TUNE places
+    jobs: they and other jobs on their servers may get their fallback shares. `top_up` distributes the
+    resources that are left then. The second program gives parts of GPUs to at most three jobs per server (one
+    for each resource). If servers differ, it may have no solution: then all jobs are placed as TUNE places
+    jobs.
 
     Raises ExtraMissing without scipy; Infeasible if the first program has no solution.
     """
@@ -120,9 +122,9 @@ def spread(
 ) -> NDArray[np.float64]:
     """Solve the second program; return the part of each job on each server, shape (servers, jobs).
 
-    Any feasible point is good enough; a vertex has at most three jobs for each server in parts, and the
-    simplex method returns a vertex. Raises Infeasible, naming the resource, if the shares add up to more than
-    the cluster has.
+    Any feasible solution is good enough. The simplex method returns a vertex, in which at most three jobs per
+    server have a part of their GPUs there. Raises Infeasible, naming the resource, if the shares add up to
+    more than the cluster has.
     """
     optimize = _scipy_optimize()
     jobs = len(demands)
@@ -165,7 +167,7 @@ def _round(
     parts: NDArray[np.float64],
     servers: Servers,
 ) -> tuple[list[ShareGrant], int]:
-    """Return the grants, and the number of jobs whose parts are not whole GPUs: these are placed anew."""
+    """Return the grants, and how many jobs were placed as by TUNE because their parts are not whole GPUs."""
     tuning = TuneAllocation(servers)
     broken = []
     for j, (job, option) in enumerate(zip(demands, options, strict=True)):

@@ -25,16 +25,16 @@ from controller.policies.scheduling.synergy.demand import (
 from controller.vocabulary import Cluster
 
 DemandOf = Callable[[Submission], Demand]
-"""Function that returns a job's demand; equal jobs have the same demand."""
+"""Function that returns the demand of a submitted job; jobs with equal properties have equal demands."""
 
 
 class ShareSpeed:
-    """Speed model: an iteration takes `spec.iteration_s` with the fair share, and less with a larger share.
+    """Speed model: an iteration takes `spec.iteration_s` with the fair share, or less with a larger share.
 
-    With a grant, a job is as fast as with the fastest option of its demand within the grant, and at least as
-    fast as with the fair share. Groups without grants have the fair share. `restart_scale` scales the jobs'
-    own restart costs; 0: restarts are free, as in Synergy's simulations. A change of CPUs and memory on the
-    same GPUs is not a restart.
+    With a grant, a job has the speed of the fastest option of its demand that fits into the grant, and at
+    least the speed with the fair share. A group without a grant has the fair share. `restart_scale` is a
+    factor on the jobs' own restart costs; 0: restarts are free, as in Synergy's simulations. A job that keeps
+    its GPUs and gets other CPUs and memory does not restart.
     """
 
     def __init__(self, demand_of: DemandOf, *, restart_scale: float = 0.0) -> None:
@@ -67,7 +67,8 @@ ROUND_S = 300.0
 """Length of a round."""
 
 Rank = Callable[[JobState, float, float], float]
-"""Function of a job, the time and the job's speed in the last round; returns the job's rank, lowest first."""
+"""Function of a job, the time and the job's speed in the last round that returns the job's rank. The job with
+the lowest rank is first."""
 
 Allocator = Callable[[Sequence[Demand], Servers], SharePlan]
 
@@ -88,7 +89,7 @@ def by_attained(job: JobState, now_s: float, speed: float) -> float:
 
 
 def by_fairness(job: JobState, now_s: float, speed: float) -> float:
-    """Return the rank for smallest finish-time ratio first: time until the job's end, over its time alone."""
+    """Return the rank for lowest finish-time ratio first: time from arrival to end, divided by time alone."""
     alone_s = job.spec.iterations * job.alone_s
     return (now_s - job.spec.arrival_s + job.remaining_s(now_s) / speed) / alone_s
 
@@ -133,13 +134,14 @@ class SynergyPolicy:
 
     Args:
         name: Name in tables.
-        rank: The order of the jobs; ties go to the earlier job.
+        rank: Function that returns a job's rank; of jobs with equal rank, the one that arrived earlier is
+            first.
         allocate: The allocator, which makes a plan from the jobs' demands in this order.
         demand_of: Function that returns a job's demand.
-        drifts: Whether the rank changes with time, so that every round needs a decision, and not only rounds
-            after an arrival or an end.
-        stay: Whether running jobs stay on their servers if these have their share, which saves restarts; if
-            not, a round is planned as if no job ran yet, as published.
+        drifts: Whether ranks change with time, so that every round needs a decision. If not, only rounds
+            after an arrival or an end of a job need one.
+        stay: Whether running jobs stay on their servers if their shares fit there, which saves restarts. If
+            not, each round is planned as if no job ran yet, as published.
     """
 
     def __init__(
@@ -213,9 +215,10 @@ class SynergyPolicy:
 def place(
     grants: Sequence[ShareGrant], before: Mapping[int, tuple[Split, ShareOption, Group]], cluster: Cluster
 ) -> dict[int, tuple[Split, ShareOption, Group]]:
-    """Assign GPU numbers to a plan's jobs; return split, share and group by the job's order of arrival.
+    """Assign GPU numbers to a plan's jobs.
 
-    A job that stays on its servers keeps its GPUs, and its group if its share is the same, too.
+    A job that stays on its servers keeps its GPUs; if its share is unchanged, it also keeps its group object.
+    Returns the split, the share and the group of each job, by the job's order of arrival.
     """
     now: dict[int, tuple[Split, ShareOption, Group]] = {}
     taken: set[int] = set()

@@ -1,7 +1,8 @@
 """Optimistic profiling: a whole sensitivity matrix from a few short runs (Synergy, OSDI'22, 3.1).
 
-Only CPUs are measured, with all of the memory. A cache that never thrashes (MinIO) has the same hit rate in
-every epoch, so that the effect of memory can be computed: misses are read from storage.
+Throughput is measured for several numbers of CPUs, with all of the memory. The effect of less memory is
+computed: a cache that never thrashes (MinIO) has an equal hit rate in every epoch, and misses are read from
+storage.
 
 `TASKS` are synthetic training tasks, to try the allocators without measured matrices.
 """
@@ -56,7 +57,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SensitivityProfile:
-    """A matrix in samples per second and GPU, and the CPU counts at which it was measured."""
+    """A sensitivity matrix, in samples per second per GPU, and the measured throughput by number of CPUs."""
 
     sensitivity: Sensitivity
     measured: dict[int, float]
@@ -148,7 +149,7 @@ def interpolate(measured: dict[int, float], cpus: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MadeUpTask:
-    """A synthetic task, whose samples take `prepare_ms` on one CPU and `train_ms` on one GPU, overlapped."""
+    """A synthetic task. A sample takes `prepare_ms` on one CPU and `train_ms` on one GPU; both overlap."""
 
     kind: str
     prepare_ms: float
@@ -193,7 +194,7 @@ def profile_all(
 
 
 def model_profiles(server: ServerShape | Servers) -> dict[str, ModelProfile]:
-    """Return every task's profile, like a measured one: its matrix, and the share for full speed."""
+    """Return a profile of every task in `TASKS`, by name: its matrix, and the share for its full speed."""
     matrices = profile_all(max_cpus=int(server.most(1)[0]), fair_memory_gb=server.fair_memory_gb)
     made = {}
     for name, matrix in matrices.items():
