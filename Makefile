@@ -79,6 +79,7 @@ $(VENV)/created: Makefile
 	@touch $@
 
 $(VENV)/examples: $(VENV)/created pyproject.toml
+	@echo "installing into $(VENV), and compiling: this takes some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[examples]'
 	@touch $@
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -60,9 +57,12 @@ def test_windows(tmp_path: Path) -> None:
     assert len(ran) == 6
 
 
-# ------------------------------------------- docs/tutorials/first-p4-program.md, second-p4-program.md
+# ------------------------------ docs/tutorials/first-sum.md, first-p4-program.md, second-p4-program.md
 
-TUTORIAL = steps_of("tutorials/first-p4-program", "tutorials/second-p4-program")
+TUTORIAL = [
+    *(step for step in steps_of("tutorials/first-sum") if "switch" in step[0]),  # the others have other tests
+    *steps_of("tutorials/first-p4-program", "tutorials/second-p4-program"),
+]
 
 
 def part(command: str) -> str:
@@ -78,9 +78,9 @@ def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         ran = [run_step(made, *step) for step in TUTORIAL if part(step[0]) == "everywhere"]
     finally:
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the page ends the switch itself
-            os.kill(int((made / "ours.pid").read_text()), signal.SIGTERM)
-    assert len(ran) == 42
+        # the pages end their switches themselves, if every step has run
+        subprocess.run(["sh", "-c", "kill $(cat *.pid)"], cwd=made, capture_output=True, check=False)
+    assert len(ran) == 49
     return made
 
 

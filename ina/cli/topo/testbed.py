@@ -246,9 +246,7 @@ def run(asked: TopoRunSettings) -> None:
             shape = asked.links.topology(asked.topology)
         except BadSpec as error:
             up = netns.known()
-            raise Failure(
-                f"{error}; testbeds that are up: {', '.join(up)}" if up else str(error), USAGE
-            ) from None
+            raise Failure(f"{error}; testbeds that are up: {', '.join(up) or 'none'}", USAGE) from None
         unused_keys = job_files.unused_keys("topo", Path(asked.topology), asked.run.jobs)
         chosen = asked.switches.chosen(seed=asked.seed or 0)
         opened = live_runner(asked.runner).opened(netns.slug(asked.topology), shape, chosen)
