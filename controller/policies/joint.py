@@ -266,9 +266,9 @@ def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
 
 
 def _servers(problem: PlacementProblem, job: Job) -> Sequence[str] | None:
-    """Return each worker's server: the servers that the job names, or else the best ones.
+    """Return each worker's server: the servers that the job names, or else the best servers for the job.
 
-    Returns None if too few GPUs are free there.
+    Returns None if these servers have too few free GPUs.
     """
     if not job.servers:
         return locality_on_fast_links(problem, job)

@@ -164,7 +164,7 @@ def family(name: str) -> str:
 
 
 def find_family(kind: str) -> Family:
-    """Return the family of this name, one of `FAMILIES` or user-defined. Raises BadSpec if there is none."""
+    """Return the family named `kind`: one of `FAMILIES`, or a user-defined one. Raises BadSpec for others."""
     found = FAMILIES[kind] if kind in FAMILIES else _family_of(kind)
     if found is None:
         raise BadSpec(f"family {kind!r} is unknown; known are {', '.join(filter(None, FAMILIES))}")

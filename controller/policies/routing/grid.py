@@ -55,13 +55,13 @@ FREE = 1e4
 """Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
 
 PASSES = 3
-"""Number of times that each job's tree is drawn anew beside all other jobs' trees."""
+"""Number of times that each job gets new random trees, compared while other jobs keep theirs."""
 
 SMALL = 6
-"""Maximum number of switches of a cluster in which branches are exchanged one by one."""
+"""Maximum number of switches of a cluster for which single branches of trees are exchanged (`_exchanged`)."""
 
 FEW = 3
-"""Maximum number of jobs whose branches are exchanged one by one."""
+"""Maximum number of routed jobs for which single branches of trees are exchanged (`_exchanged`)."""
 
 MOST_EXCHANGED = 2_000
 """Maximum number of trees of a job, or pairs of trees of two jobs, that are tried at a time."""
@@ -86,7 +86,7 @@ def best_of_draws(problem: RoutingProblem, shares: Shares | None, *, passes: int
     Args:
         problem: The placed jobs.
         shares: Weights with which switches are drawn; None: all racks' flows go straight to the root.
-        passes: Number of times that each job's tree is drawn anew beside all other jobs' trees.
+        passes: Number of times that each job gets new random trees while all other jobs keep their trees.
     """
     worth, best = _better(problem, ((-1.0, 0.0), {}), _draws(problem, shares))
     for _ in range(passes):

@@ -27,7 +27,8 @@ SLOWED = 1.05
 """A job counts as slowed down if its completion time is more than this many times that under the simplest
 policies."""
 GAIN = 0.03
-"""Minimum relative gain in mean completion time for which other policies than the default are recommended."""
+"""Minimum gain, as a fraction of mean completion time, for which policies other than the default are
+recommended."""
 
 
 def choices(jobs: Sequence[Job], topology: Topology) -> list[PolicyChoice]:
@@ -103,7 +104,7 @@ def task(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The results of one simulation by which policies are compared."""
+    """The results of one simulation that are used to compare policies."""
 
     avg_jct_s: float
     missed: int

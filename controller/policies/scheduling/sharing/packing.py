@@ -1,4 +1,4 @@
-"""Which jobs run on which GPUs: at most two on each, where the larger uses all GPUs of the smaller.
+"""Choose GPUs for jobs: at most two jobs share a GPU, and the larger one uses all GPUs of the smaller.
 
 A packing is a choice of partners, and of their GPUs, for a job.
 
@@ -99,10 +99,10 @@ class Layout:
 
 
 def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int, ...] | None:
-    """Return `count` of `gpus`, within one node if one is large enough, else on whole nodes and part of one.
+    """Return `count` of `gpus`: on one node if one is large enough, else on whole nodes and part of one.
 
-    Of several nodes with room the fullest is taken, so that large holes stay. Returns None if the GPUs are
-    too few or too scattered.
+    Of several nodes with room, the one with the fewest GPUs in `gpus` is taken, so that large holes stay.
+    Returns None if `gpus` are too few or too scattered.
     """
     by_node: dict[int, list[int]] = {}
     for gpu in gpus:

@@ -130,7 +130,7 @@ Split = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ServerShape:
-    """One server, or equal servers. A fair share is one GPU's part of CPUs and memory."""
+    """Resources of a server, or of each of several equal servers. A GPU's fair share is its part of these."""
 
     gpus: int
     cpus: float
