@@ -9,10 +9,11 @@ there is no room::
 
 A policy of your own is named ``path.py:first_fit``, or a package's entry point of group ``ina.placement``.
 
-`choose_fallback` chooses a job's fallback server: near its root, where most bandwidth is left.
+`choose_fallback` chooses a job's fallback server: near the job's servers, on the link with most bandwidth
+left.
 
-`without_useless_sums` chooses the jobs that switches sum where memory is short (NetPack's last step). The
-efficiency of a job is the number of flows that its sums save, per switch that spends memory on them.
+`without_useless_sums` chooses the jobs that switches sum if memory is short (NetPack's last step). The
+efficiency of a job is the number of flows that its sums save, divided by the number of switches that sum it.
 Complexity: O(tries · events).
 
 >>> from controller.vocabulary import fabrics

@@ -2,15 +2,15 @@
 
 A packing is a choice of partners, and of their GPUs, for a job.
 
-The patent's rule takes the pair of jobs with the largest sum of predicted speeds, ``v1 + v2``; the formula
-itself is lost. Here it is extended to jobs of different sizes by counting each speed once for each of the
-job's GPUs and taking the gain over leaving the GPUs as they are:
+The patent's rule chooses the pair of jobs with the largest sum of predicted speeds, ``v1 + v2``; the formula
+itself is lost. Here the rule is extended to jobs of different sizes. A job's speed counts once for each of
+its GPUs, and the gain is the difference to the present use of the GPUs:
 
     gain = ( Σ_after g v  -  Σ_before g v ) / g_new
 
 where v is a job's speed, g its number of GPUs, and the sum is over the new job and all jobs that it shares
-GPUs with. For two jobs of one size this is ``v1 + v2 - 1``, so the order is the patent's. A packing has to
-gain something (``gain > least_gain``) and must not starve any job (every speed at least ``least_speed``).
+GPUs with. For two jobs of one size the gain is ``v1 + v2 - 1``, so the order of pairs is the patent's. A
+packing is allowed if ``gain > least_gain`` and if the speed of every job is at least ``least_speed``.
 """
 
 from __future__ import annotations
