@@ -2,9 +2,9 @@
 
 A job keeps its place if a change does not affect it. A change that removes a switch or a link of its tree is
 treated as a failure: the job gets another tree if there is one
-(`controller.core.allocator.Allocator.set_outages`). This module collects the changes that force a
-job to leave its place: a server has left or has another switch or address, a port of a link has another
-number, or the memory of a switch has another size.
+(`controller.core.allocator.Allocator.set_outages`). This module collects the changes that force a job to
+leave its place: a server has left or has another switch or address, a port of a link has another number, or
+the memory of a switch has another size.
 """
 
 from __future__ import annotations

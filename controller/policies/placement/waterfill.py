@@ -1,10 +1,10 @@
 """Resulting rates of jobs that share links and switch memory: water-filling (NetPack, ASPLOS'24).
 
-The rates x of all jobs rise together from zero. The flows on link l must not exceed its capacity,
-``Σ flows_jl · x_j <= C_l``. A job uses the memory of switch s in proportion to its rate, ``Σ x_j · RTT <=
-M_s``. When a link is full, the rates of its jobs stay constant, and all other rates continue to rise. When
-the memory of a switch is full, the rates of its jobs continue to rise: the excess packets pass unsummed to
-the next switch with free memory, or to the job's fallback server (ATP, NetPack).
+The rates x of all jobs rise together from zero. The flows on link l must not exceed its capacity:
+``Σ flows_jl · x_j <= C_l``. A job uses the memory of switch s in proportion to its rate:
+``Σ x_j · RTT <= M_s``. When a link is full, the rates of its jobs stay constant, and all other rates continue
+to rise. When the memory of a switch is full, the rates of its jobs continue to rise: the excess packets pass
+unsummed to the next switch with free memory, or to the job's fallback server (ATP, NetPack).
 
 The result is exact: between two events all loads grow linearly, and the next event is the time at which the
 first load reaches its capacity. If there is enough memory, the rates are max-min fair.
