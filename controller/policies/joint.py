@@ -2,9 +2,9 @@
 
 A place consists of servers, a fallback server and a tree. The worth of a place is NetPack's objective
 (`placement.netpack.worth`), computed with the measured time for which a packet holds its slot. The root of a
-tree is the summing switch nearest to the fallback server, or the switch of the fallback server's rack. If the
-flows between racks can also pass another switch, that tree is a further candidate. So a job avoids the links
-and slots that other jobs use.
+tree is the summing switch nearest to the fallback server, or the switch of the fallback server's rack. For
+each root, the candidates are the tree of shortest paths, and trees over other switches without servers. So a
+job avoids the links and slots that other jobs use.
 
 >>> from controller.policies.placement.policy import PlacementProblem, settle
 >>> from controller.vocabulary import Job, fabrics
