@@ -227,7 +227,7 @@ class Allocator:
         self._count(job)
 
     def _count(self, job: Job) -> None:
-        """Count a placed job's GPUs and traffic, which matter for the placement of other jobs."""
+        """Count a placed job's GPUs and traffic, on which the placement of other jobs depends."""
         name = job.name
         reached = self.reaches(job.hosts)
         if not reached:

@@ -2,9 +2,9 @@
 
 A job keeps its place if a change does not affect it. A change that removes a switch or a link of its tree is
 treated as a failure: the job gets another tree if there is one
-(`controller.core.allocator.Allocator.set_outages`). This module collects the changes that
-force a job to leave its place: a server has left or has another switch or address, a port of a link has
-another number, or the memory of a switch has another size.
+(`controller.core.allocator.Allocator.set_outages`). This module collects the changes that force a job to
+leave its place: a server has left or has another switch or address, a port of a link has another number, or
+the memory of a switch has another size.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def keep_gpu_numbers(before: Cluster, after: Cluster) -> Cluster:
 
     A GPU's number is its position among the GPUs of all servers, and running jobs refer to GPUs by number.
     So servers that have left stay in the list, with GPUs that are unavailable (`controller.core.allocation`),
-    and new servers come last. A single large server that stands
-    for all servers (`controller.core.compose.servers_of`) never gets smaller.
+    and new servers come last. If a single large server stands for all servers
+    (`controller.core.compose.servers_of`), it keeps the larger number of GPUs.
 
     Raises BadSpec for a server whose number of GPUs has changed.
     """

@@ -785,7 +785,7 @@ class Core:
         return Place(tuple(nodes[node_of[gpu]].name for gpu in job.group.gpus))
 
     def _explain(self, before: Sequence[Run], now_s: float) -> None:
-        """Log how a decision changed the runs and why, and which jobs wait."""
+        """Log which runs a decision changed and why, and which jobs wait; `before` has the earlier runs."""
         assert self.log is not None
         after = self._runs()
         pool = self.allocation is not None and not self.allocation.own_places

@@ -53,7 +53,7 @@ class LogEntry:
 
 
 class Log:
-    """Entries in the order in which they were made.
+    """Log of a core's decisions: entries in order of time.
 
     Attributes:
         entries: The kept entries.

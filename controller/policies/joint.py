@@ -2,9 +2,9 @@
 
 A place consists of servers, a fallback server and a tree. The worth of a place is NetPack's objective
 (`placement.netpack.worth`), computed with the measured time for which a packet holds its slot. The root of a
-tree is the summing switch nearest to the fallback server, or the switch of the fallback server's rack. If the
-flows between racks can also pass another switch, that tree is a further candidate. So a job avoids the links
-and slots that other jobs use.
+tree is the summing switch nearest to the fallback server, or the switch of the fallback server's rack. For
+each root, the candidates are the tree of shortest paths, and trees over other switches without servers. So a
+job avoids the links and slots that other jobs use.
 
 >>> from controller.policies.placement.policy import PlacementProblem, settle
 >>> from controller.vocabulary import Job, fabrics
@@ -266,9 +266,9 @@ def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
 
 
 def _servers(problem: PlacementProblem, job: Job) -> Sequence[str] | None:
-    """Return each worker's server: the servers that the job names, or else the best ones.
+    """Return each worker's server: the servers that the job names, or else the best servers for the job.
 
-    Returns None if too few GPUs are free there.
+    Returns None if these servers have too few free GPUs.
     """
     if not job.servers:
         return locality_on_fast_links(problem, job)

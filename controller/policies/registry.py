@@ -3,14 +3,16 @@
 Policies of placement, memory and routing are functions (`PLACEMENTS`, `MEMORIES`, `ROUTINGS`); `find` also
 finds policies of a file, ``path.py:Name``, and of an installed package.
 
-Policies of scheduling come in families of one speed model each: figures of two families are not comparable. A
-name is ``FAMILY:POLICY``; names of the plain family, the papers' policies, have no colon. A family is one of
-`FAMILIES`, or a user's module or file with a `Family` called ``FAMILY``, such as the replicas of published
-simulators: ``package.module:POLICY``, ``path.py:POLICY``. The speed models' data comes from files
-(`SimulationConfig`), or is synthetic. Other names are single user-defined policies, which belong to the plain
-family: ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. The class or
-function of this name is called with only the values that ``--set`` gives, and returns a `Policy`, or a
-`Setup` if it has its own speed model. Its parameters whose defaults are numbers are the policy's settings.
+Scheduling policies are grouped in families. All policies of a family have one speed model, so results of two
+families are not comparable. A policy's name is ``FAMILY:POLICY``; in the plain family, which has the papers'
+policies, names have no colon. A family is one of `FAMILIES`, or a user's module or file with a `Family`
+called ``FAMILY``: ``package.module:POLICY``, ``path.py:POLICY``. The replicas of published simulators are
+such families. The speed models' data comes from files (`SimulationConfig`), or is synthetic.
+
+Other names are single user-defined policies, which belong to the plain family: ``package.module:Class``,
+``path.py:Class``, or an entry point of the group `GROUP`. The named class or function is called with only the
+values that ``--set`` gives. It returns a `Policy`, or a `Setup` if the policy has its own speed model. Its
+parameters with numeric defaults are the policy's settings.
 
 To add a family, write a module with a `Family`, and add a line to `FAMILIES`. Optional packages are imported
 when one of the family's policies is made.
@@ -164,7 +166,7 @@ def family(name: str) -> str:
 
 
 def find_family(kind: str) -> Family:
-    """Return the family of this name, one of `FAMILIES` or user-defined. Raises BadSpec if there is none."""
+    """Return the family named `kind`: one of `FAMILIES`, or a user-defined one. Raises BadSpec for others."""
     found = FAMILIES[kind] if kind in FAMILIES else _family_of(kind)
     if found is None:
         raise BadSpec(f"family {kind!r} is unknown; known are {', '.join(filter(None, FAMILIES))}")

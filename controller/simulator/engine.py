@@ -253,7 +253,7 @@ class EventLoop:
         return self._recorder.result(self._policy.name)
 
     def _next_s(self) -> float:
-        """Return the time at which the next job arrives; infinite after the last one."""
+        """Return the time at which the next job arrives; infinite after the last arrival."""
         return self._coming[self._position].at_s if self._position < len(self._coming) else math.inf
 
     def _notify(self, now_s: float) -> float:

@@ -31,7 +31,7 @@ STEPS = 100
 
 
 class RayMissing(SchedulingError):
-    """Ray is not installed; says how to get it."""
+    """Ray is not installed; the message says how to install it."""
 
     def __init__(self) -> None:
         super().__init__("a Ray cluster needs ray: pip install ray")

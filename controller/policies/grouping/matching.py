@@ -71,7 +71,7 @@ def _table(
 
 
 def _blocks(kinds: NDArray[np.int64], places: NDArray[np.float64] | None) -> list[NDArray[np.int64]]:
-    """Cut all nodes into blocks: samples of all kinds if kinds recur, else nodes near each other."""
+    """Divide all nodes into blocks: samples of all kinds if kinds recur, else blocks of near nodes."""
     count = -(-len(kinds) // BLOCK)
     if places is None or len(np.unique(kinds)) * count <= len(kinds):
         dealt = np.argsort(kinds, kind="stable")

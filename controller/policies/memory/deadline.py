@@ -61,10 +61,11 @@ def deadline(problem: MemoryProblem) -> MemoryDivision:
 def deadline_lazy(problem: MemoryProblem) -> MemoryDivision:
     """Grant regions only to jobs for whose deadlines an equal part of the shared slots is too small.
 
-    A private region is idle while its job computes, and keeps a job that could end early running until its
-    deadline. So all jobs share, and the most urgent job that needs more than its part is granted a region,
-    until no such job is left; called again as time passes, this grants regions to jobs that fall behind.
-    O(grants * jobs). Raises BadSpec for unplaced and exclusive jobs.
+    A private region is idle while its job computes, and a job with a private region runs until its deadline
+    even if it could end earlier. So all jobs share slots at first. Then the most urgent job that needs more
+    than its equal part of the shared slots is granted a region, and so on until no job needs more. The policy
+    is called again as time passes, and then grants regions to jobs that have fallen behind. O(grants * jobs).
+    Raises BadSpec for unplaced and exclusive jobs.
     """
     return _divide(problem, lazy=True)
 

@@ -158,7 +158,7 @@ def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mappi
 
 
 def regions_of(problem: MemoryProblem, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
-    """Return those of `regions`, which has one region for each switch, at the switches that sum a job."""
+    """Return the regions at the switches that sum a job; `regions` has a region for every switch."""
     return {switch: regions[switch] for switch in problem.switches[job.name]}
 
 

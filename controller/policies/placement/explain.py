@@ -80,7 +80,7 @@ def _links(state: FlowState, job: Job) -> set[int]:
 
 
 def _faster(topology: Topology, number: int) -> Topology:
-    """Return the cluster with 10 % more rate on one link; `number` is one of the link's directions."""
+    """Return the cluster with a 10 % higher rate of the link at position `number` of its links."""
     links = list(topology.links)
     links[number] = links[number].faster(1.1)
     return replace(topology, links=tuple(links))

@@ -1,9 +1,10 @@
 """The flows of placed jobs over a cluster, as input of `waterfill`.
 
-Every link is two resources, one for each direction: 2n is from `a` to `b` of link n, 2n+1 the way back.
-Every switch that sums is a pool that its jobs share; its rate is what its slots sum per round trip. Packets
-that find no slot go to the job's fallback server, over the shortest path from the root; a job without a
-fallback server is modelled with one at its root, behind a link that is never full.
+Every link n is two resources, one for each direction: resource 2n from `a` to `b`, and resource 2n + 1 from
+`b` to `a`. Every switch that sums is a pool that jobs share; the rate of the pool is the gradient bits that
+its slots can sum per round trip. Packets that find no slot go from the root to the job's fallback server, on
+the shortest path. The model gives a job without a fallback server one at its root, behind a link that is
+never full.
 
 >>> from controller.vocabulary import fabrics
 >>> rack = fabrics.star(4)

@@ -1,17 +1,18 @@
 """Placement by the value of servers in the steady state (NetPack, ASPLOS'24, and the survey article).
 
-The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the rate that one more flow would
-get on its link, from the water-filling of the running jobs, relative to the fastest link; c is the price of a
-flow, f the price of an unused GPU, and room the number of workers that the server has free GPUs for. Of
-servers whose links differ in rate, only the fastest with enough room are considered: one slow link slows a
-job down as a whole. The best servers for w workers are found by dynamic programming from small sub-placements
-to large ones::
+The value of k workers on a server is ``k · b - c - f · (room - k)``. Here b is the rate that one more flow
+would get on the server's link, relative to the fastest link; it follows from the water-filling of the running
+jobs. c is the price of a flow, f is the price of an unused GPU, and room is the number of workers for which
+the server has free GPUs. Only the servers with the fastest links that together have enough room are
+considered, because one slow link slows down the whole job. Dynamic programming finds the best servers for w
+workers::
 
     best[i][w] = max over k of best[i-1][w-k] + value(server i, k)
 
-once in each of the racks with most value, and once over all of these, where each rack used has a price, too.
-Water-filling each candidate, with the jobs at the same switches, decides which one is best. The papers'
-pseudo-code is not public; the article gives the three steps, and the prices are ours.
+The program runs once for each of the racks with most value, and once for all of these racks together, with a
+price for each rack used. Each result is a candidate. A water-filling of each candidate, with the jobs at its
+switches, determines the best candidate. The paper's pseudo-code is not public; the article gives the three
+steps, and the prices are ours.
 
 Complexity: O(servers + candidates · (workers² + events of the jobs near it)).
 

@@ -9,10 +9,11 @@ there is no room::
 
 A policy of your own is named ``path.py:first_fit``, or a package's entry point of group ``ina.placement``.
 
-`choose_fallback` chooses a job's fallback server: near its root, where most bandwidth is left.
+`choose_fallback` chooses a job's fallback server: near the job's servers, on the link with most bandwidth
+left.
 
-`without_useless_sums` chooses the jobs that switches sum where memory is short (NetPack's last step). The
-efficiency of a job is the number of flows that its sums save, per switch that spends memory on them.
+`without_useless_sums` chooses the jobs that switches sum if memory is short (NetPack's last step). The
+efficiency of a job is the number of flows that its sums save, divided by the number of switches that sum it.
 Complexity: O(tries · events).
 
 >>> from controller.vocabulary import fabrics
@@ -257,12 +258,12 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
 def choose_fallback(state: FlowState, job: Job) -> str | None:
     """Return the fallback server of a placed job; None if there is none.
 
-    If some servers have a `fallback_port`, only these are candidates; if none has, all servers are, except
-    the job's own. A server with a `fallback_port` that also runs the job's workers is chosen only if there is
-    no other candidate. The fallback server's switch becomes the tree's root. So racks whose switch sums are
-    preferred, and of these the racks nearest to the job's servers. In the first rack with candidates, the
-    server whose link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
-    O(racks² + servers of the nearest rack).
+    If some servers have a `fallback_port`, only these are candidates. If no server has one, all servers are
+    candidates, except those of the job. A server with a `fallback_port` that also runs the job's workers is
+    chosen only if there is no other candidate. The fallback server's switch becomes the tree's root. So racks
+    whose switch sums are preferred; of these, the rack nearest to the job's servers. Of several candidates in
+    a rack, the one whose link has most bandwidth left in the steady state is chosen (NetPack's parameter
+    server). O(racks² + servers of the nearest rack).
     """
     topology = state.topology
     ways = ways_to(topology, racks_of(topology, job))

@@ -72,9 +72,9 @@ def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, s
 
 
 def tidy(topology: Topology, job: Job, tree: Tree) -> Tree:
-    """Return the tree without sums at switches that receive only one contribution: these just forward it.
+    """Return the tree, in which switches that receive only one contribution forward it and do not sum.
 
-    The root keeps summing if it has memory, because it sends the results.
+    The root still sums if it has memory, because the root sends the results.
     """
     fan_ins = fan_in(topology, job, tree)
     useful = {name for name in tree.aggregators if fan_ins[name] > 1 or name == tree.root}

@@ -1,15 +1,16 @@
 """Resulting rates of jobs that share links and switch memory: water-filling (NetPack, ASPLOS'24).
 
-All jobs' rates rise together from zero. A link carries every flow on it, ``Σ flows_jl · x_j <= C_l``; memory
-for sums is used in proportion to rate, ``Σ x_j · RTT <= M_s``. The first link to fill freezes its jobs, and
-the other rates continue to rise. Rates of jobs whose memory is full continue to rise, too: the excess passes
-unsummed, with all its flows, to the next switch that has memory left, or to the job's fallback server (ATP,
-NetPack).
+The rates x of all jobs rise together from zero. The flows on link l must not exceed its capacity:
+``Σ flows_jl · x_j <= C_l``. A job uses the memory of switch s in proportion to its rate:
+``Σ x_j · RTT <= M_s``. When a link is full, the rates of its jobs stay constant, and all other rates continue
+to rise. When the memory of a switch is full, the rates of its jobs continue to rise: the excess packets pass
+unsummed to the next switch with free memory, or to the job's fallback server (ATP, NetPack).
 
-The result is exact: between two events every load is a straight line, and the next event is where the first
-line meets its capacity. While memory suffices, the rates are max-min fair.
+The result is exact: between two events all loads grow linearly, and the next event is the time at which the
+first load reaches its capacity. If there is enough memory, the rates are max-min fair.
 
-It runs in C (`controller._native`); `tests.twins.waterfill` has the same algorithm in NumPy, to compare with.
+The algorithm runs in C (`controller._native`); tests compare it with a version in NumPy
+(`tests.twins.waterfill`).
 
 Complexity: O(events · (resources + nodes that the event affects)); there is at most one event per resource.
 

@@ -1,7 +1,8 @@
 """Aggregation trees by a linear program and randomised rounding (GRID, ToN 31(5), 2023).
 
-Every rack g of a job j with n servers may send its flows to any switch s that sums, or straight to the root;
-r is the rate per server that goes to s, y the rate of the sums that leave s. The relaxed program::
+Every rack g of a job j, with n servers, may send its flows to any switch s that sums, or straight to the
+root. r is the rate per server from the rack to s. y is the rate of the sums that leave s. λ is the rate of a
+job. The relaxed program is::
 
     maximise   min_j λ_j + small · Σ_j λ_j
     such that  λ_j <= Σ_s r_jgs                          for every rack
@@ -9,16 +10,20 @@ r is the rate per server that goes to s, y the rate of the sums that leave s. Th
                Σ n_jg · r_jgs [l on g→s] + Σ y_js [l on s→root] <= C_l
                Σ_j y_js <= M_s / RTT_s                   memory; at the root Σ_j λ_j
 
-The paper's program has one parameter server and links without limits; this one has every link of the
-topology, and several jobs. In each draw every rack picks s with probability r / Σ r; paths that meet are
-merged, so that the result is a tree, and water-filling evaluates it, both with sums at the picked switches
-and with sums at all switches of the tree that can sum. Other draws send all racks' flows straight to the
-root, the only choice where few switches sum. The paths are the same shortest ones for all jobs, or drawn for
-each job, as by equal-cost multi-path. The best draw is then refined, which the paper does not do: trees of
-new draws are tried for each job in turn, beside the other jobs' trees, and better ones are kept. In small
-problems (`SMALL` switches, `FEW` jobs) one branch or one sum of a job, or of two jobs at once, is then
-exchanged until no exchange is better: draws pick among shortest paths and sum wherever a switch can, but
-where links or memory are short the best trees make detours, or leave sums out. Roots do not change.
+The paper's program has one parameter server and links without limits. This program has every link of the
+topology, and several jobs.
+
+In each draw, every rack picks a switch s with probability r / Σ r. Paths that meet are merged, so that the
+result is a tree. Water-filling evaluates the tree twice: with sums at the picked switches, and with sums at
+all switches of the tree that can sum. Other draws send the flows of all racks straight to the root, which is
+the only choice if few switches sum. All jobs use equal shortest paths, or paths are drawn for each job, as by
+equal-cost multi-path.
+
+The best draw is then refined, which the paper does not do. For each job in turn, trees of new draws are tried
+while all other jobs keep their trees; better trees are kept. In small problems (`SMALL` switches, `FEW`
+jobs), single branches and single sums of one job or of two jobs are then exchanged until no exchange is
+better. Draws only use shortest paths. If links or memory are short, the best trees may have detours or fewer
+sums. Roots do not change.
 
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
 O((draws + jobs) · events).
@@ -55,13 +60,13 @@ FREE = 1e4
 """Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
 
 PASSES = 3
-"""Number of times that each job's tree is drawn anew beside all other jobs' trees."""
+"""Number of times that each job gets new random trees, compared while other jobs keep theirs."""
 
 SMALL = 6
-"""Maximum number of switches of a cluster in which branches are exchanged one by one."""
+"""Maximum number of switches of a cluster for which single branches of trees are exchanged (`_exchanged`)."""
 
 FEW = 3
-"""Maximum number of jobs whose branches are exchanged one by one."""
+"""Maximum number of routed jobs for which single branches of trees are exchanged (`_exchanged`)."""
 
 MOST_EXCHANGED = 2_000
 """Maximum number of trees of a job, or pairs of trees of two jobs, that are tried at a time."""
@@ -86,7 +91,7 @@ def best_of_draws(problem: RoutingProblem, shares: Shares | None, *, passes: int
     Args:
         problem: The placed jobs.
         shares: Weights with which switches are drawn; None: all racks' flows go straight to the root.
-        passes: Number of times that each job's tree is drawn anew beside all other jobs' trees.
+        passes: Number of times that each job gets new random trees while all other jobs keep their trees.
     """
     worth, best = _better(problem, ((-1.0, 0.0), {}), _draws(problem, shares))
     for _ in range(passes):

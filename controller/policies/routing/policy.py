@@ -123,7 +123,7 @@ def with_trees(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
 
 
 def score(state: FlowState) -> tuple[float, float]:
-    """Return the key by which trees are compared: the smallest rate of a job, then the sum of all rates."""
+    """Return the score of trees (higher is better): the lowest rate of any job, then the sum of all rates."""
     found = zip(state.jobs, state.steady.rate_bps, strict=True)
     rates = [rate for job, rate in found if len(job.hosts) > 1]
     return (round(min(rates, default=0.0), 3), sum(rates))

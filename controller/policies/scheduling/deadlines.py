@@ -100,7 +100,7 @@ class DeadlineUrgency:
         return next_s
 
     def rank(self, job: JobState, now_s: float) -> Rank:
-        """Return the rank of a job: first urgent jobs by deadline, then other jobs by remaining service."""
+        """Return the rank of a job: urgent jobs come first, by deadline; other jobs by remaining service."""
         if job.order in self._urgent:
             return 0, due_s(job)
         return 1, self._works_s(job, now_s) * job.spec.gpus

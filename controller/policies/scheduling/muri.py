@@ -135,7 +135,7 @@ class Muri:
             yield plan.jobs[0], interleaved(members, plan.interleaving)
 
     def _plan(self, profiles: list[Profile]) -> Iterable[GroupPlan]:
-        """Return the groups of the jobs with these profiles, and how they interleave."""
+        """Return the groups of the jobs with these profiles, and the groups' interleavings."""
         if self._options.in_order:
             heads = range(0, len(profiles), self._members)
             blocks = [range(head, min(head + self._members, len(profiles))) for head in heads]

@@ -1,4 +1,4 @@
-"""Policies of the papers, all in one speed model, so that they can be compared with each other."""
+"""Policies of papers, all simulated in one speed model, so that their results can be compared."""
 
 from __future__ import annotations
 

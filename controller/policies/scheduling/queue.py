@@ -67,7 +67,7 @@ class WaitingJobs:
         return self._buckets.get(gpus, [])
 
     def sizes(self) -> Iterable[int]:
-        """Return the numbers of GPUs for which there are waiting jobs."""
+        """Return the distinct numbers of GPUs of the waiting jobs."""
         return [size for size, bucket in self._buckets.items() if bucket]
 
     def drop_first(self, gpus: int, count: int) -> None:

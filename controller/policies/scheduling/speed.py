@@ -67,6 +67,6 @@ class InterleavedSpeed:
         return (length_s * self.contention[len(jobs) - 1],) * len(jobs)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return for each member the sum of all members' costs: they start one by one, in one process."""
+        """Return, for each member, the sum of all members' restart costs: members start one by one."""
         together_s = sum(job.spec.restart_s for job in group.jobs)
         return (together_s * self.restart_scale,) * len(group.jobs)

@@ -1,8 +1,8 @@
 """Themis, simplified (NSDI'20): finish-time fairness by auctions of leases.
 
-A job's finish-time fairness is rho = T_shared / T_ideal: its time from submission to end in the shared
-cluster, over its time with a private fair share, 1/N of the cluster while there are N jobs. A gang of g GPUs
-on a share of c GPUs runs at min(1, c/g) of its speed. A fair cluster keeps rho at 1 or less.
+A job's finish-time fairness is rho = T_shared / T_ideal. T_shared is the job's time from submission to end in
+the shared cluster. T_ideal is its time with a private fair share: 1/N of the cluster for N jobs. A job that
+needs g GPUs and has a share of c GPUs runs at min(1, c/g) of its speed. In a fair cluster, rho is at most 1.
 
 GPUs are leased. When leases end, or GPUs are free and jobs arrive, the free GPUs are auctioned:
 
@@ -12,9 +12,10 @@ GPUs are leased. When leases end, or GPUs are free and jobs arrive, the free GPU
    in log(1/rho) per GPU.
 3. The remaining GPUs go to jobs that may not bid, the worst rho first, so that no usable GPU is idle.
 
-Left out, as in the public simulators: bids for parts of a gang, placement in the bids (placement is
-consolidated for all), and the hidden payments that make bids truthful, because our bids are always true. All
-leases end at multiples of `lease_s`, so that an auction has more than one GPU to offer.
+As in the public simulators, three parts of Themis are left out: bids for fewer GPUs than a job needs;
+placement in the bids (placement is consolidated for all jobs); and the hidden payments that make bids
+truthful, because our bids are always true. All leases end at multiples of `lease_s`, so that an auction has
+more than one GPU to offer.
 """
 
 from __future__ import annotations

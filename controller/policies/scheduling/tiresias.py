@@ -31,7 +31,7 @@ class Tiresias:
         self._slots: FreeGpus | None = None
 
     def decide(self, view: View) -> Decision:
-        """Return the jobs at the heads of the queues, as many as there are GPUs."""
+        """Return the jobs at the heads of the queues, until the GPUs of the cluster are used."""
         slots = self._slots
         if slots is None or slots.cluster is not view.cluster:
             slots = self._slots = self._settled_on(view.cluster)

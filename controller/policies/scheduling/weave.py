@@ -223,7 +223,7 @@ class RoundLengthening:
     """Mean ratio of measured to predicted round lengths, by number of members of a group."""
 
     CHANGE = 0.02
-    """Minimum relative change of a ratio for which groups are formed anew."""
+    """Minimum relative change of a mean ratio for which `factor`, and so the groups, change."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, float]] = {}

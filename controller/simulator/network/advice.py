@@ -27,17 +27,18 @@ SLOWED = 1.05
 """A job counts as slowed down if its completion time is more than this many times that under the simplest
 policies."""
 GAIN = 0.03
-"""Minimum relative gain in mean completion time for which other policies than the default are recommended."""
+"""Minimum gain, as a fraction of mean completion time, for which policies other than the default are
+recommended."""
 
 
 def choices(jobs: Sequence[Job], topology: Topology) -> list[PolicyChoice]:
     """Return the combinations of policies that can make a difference, the simplest first.
 
-    Policies for deadlines are included if jobs have deadlines, policies that know link rates if servers'
-    links differ, policies that divide memory if switches have memory, and policies that choose among paths if
-    there are several paths. The default is always included: `joint`, which decides on servers and trees
-    itself, or other policies on more than `FEW_SERVERS` servers, where `joint` takes too long. Replicas of
-    published simulators are not included, because they have no network.
+    Policies for deadlines are included if jobs have deadlines; policies that consider link rates, if the
+    rates of servers' links differ; policies that divide memory, if switches have memory; and policies that
+    choose paths, if there are several paths. The default (`default_for`) is always included: `joint` on at
+    most `FEW_SERVERS` servers, else other policies, because `joint` takes too long. Replicas of published
+    simulators are not included, because they have no network.
     """
     due = any(job.deadline_s is not None for job in jobs)
     rates = {link.rate_bps for link in topology.links if {link.a, link.b} & topology.server.keys()}
@@ -103,7 +104,7 @@ def task(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The results of one simulation by which policies are compared."""
+    """The results of one simulation that are used to compare policies."""
 
     avg_jct_s: float
     missed: int

@@ -84,7 +84,7 @@ class NetworkOutcome:
 
 
 def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkOutcome:
-    """Run a task's simulation and measure it. Raises SimulationFailed, which names the policies."""
+    """Run a task's simulation and measure its result. Raises SimulationFailed, which names the policies."""
     with refusals(" + ".join(task.names.values())):
         began_s = time.process_time()
         simulated = simulate_network(task, progress)

@@ -39,10 +39,10 @@ class NameBuckets:
     known: Mapping[str, int]
 
     def bucket(self, name: str, *, similar: float = 0.6) -> int:
-        """Return a name's bucket: the known one, or else the bucket of the most similar exemplar.
+        """Return a name's bucket: the bucket in `known`, or else that of the most similar exemplar.
 
-        Returns -1, a new kind of job, if that exemplar's similarity is below `similar`. The similarity is 1
-        minus the edit distance divided by the length of the longer name.
+        Returns -1 (a new kind of job) if the similarity to this exemplar is below `similar`. The similarity
+        is 1 minus the edit distance divided by the length of the longer name.
         """
         if name in self.known:
             return self.known[name]

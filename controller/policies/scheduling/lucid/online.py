@@ -215,7 +215,7 @@ class Arrivals:
         self._now += self._weight(job)
 
     def latest(self, now_s: float) -> float:
-        """Return the count of the last complete interval; 0 before there is one."""
+        """Return the number of arrivals in the last complete interval; 0 during the first interval."""
         self._until(now_s)
         return self._over[-1] if self._over else 0.0
 

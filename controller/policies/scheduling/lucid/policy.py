@@ -50,11 +50,11 @@ class _TrackedJob:
 class LucidPolicy:
     """The policy Lucid.
 
-    Jobs with few GPUs are profiled first, on separate nodes and for a limited time; jobs that do not end in
-    this time start again from zero. Then jobs start in the order of expected duration times GPUs, are never
-    preempted, and share their GPUs with at most one other job, where the binder allows it. Jobs that are too
-    large to be profiled are measured while they run, and other jobs can join them from then on. If the GPU
-    use of two jobs that share varies too much, the latest job to join starts again alone, and never shares
+    A job with few GPUs is profiled first, on separate nodes and for a limited time. If it does not end in
+    this time, it restarts at iteration 0 later. Jobs start in order of expected duration times GPUs, and are
+    never preempted. A job shares its GPUs with at most one other job, if the binder allows it. A job that is
+    too large to be profiled is measured while it runs; after that, another job can join it. If the GPU use of
+    two jobs that share GPUs varies too much, the job that joined later restarts alone, and never shares GPUs
     again.
 
     Args:

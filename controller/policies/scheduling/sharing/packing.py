@@ -1,16 +1,16 @@
-"""Which jobs run on which GPUs: at most two on each, where the larger uses all GPUs of the smaller.
+"""Choose GPUs for jobs: at most two jobs share a GPU, and the larger one uses all GPUs of the smaller.
 
 A packing is a choice of partners, and of their GPUs, for a job.
 
-The patent's rule takes the pair of jobs with the largest sum of predicted speeds, ``v1 + v2``; the formula
-itself is lost. Here it is extended to jobs of different sizes by counting each speed once for each of the
-job's GPUs and taking the gain over leaving the GPUs as they are:
+The patent's rule chooses the pair of jobs with the largest sum of predicted speeds, ``v1 + v2``; the formula
+itself is lost. Here the rule is extended to jobs of different sizes. A job's speed counts once for each of
+its GPUs, and the gain is the difference to the present use of the GPUs:
 
     gain = ( Σ_after g v  -  Σ_before g v ) / g_new
 
 where v is a job's speed, g its number of GPUs, and the sum is over the new job and all jobs that it shares
-GPUs with. For two jobs of one size this is ``v1 + v2 - 1``, so the order is the patent's. A packing has to
-gain something (``gain > least_gain``) and must not starve any job (every speed at least ``least_speed``).
+GPUs with. For two jobs of one size the gain is ``v1 + v2 - 1``, so the order of pairs is the patent's. A
+packing is allowed if ``gain > least_gain`` and if the speed of every job is at least ``least_speed``.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class Layout:
 
 
 def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int, ...] | None:
-    """Return `count` of `gpus`, within one node if one is large enough, else on whole nodes and part of one.
+    """Return `count` of `gpus`: on one node if one is large enough, else on whole nodes and part of one.
 
-    Of several nodes with room the fullest is taken, so that large holes stay. Returns None if the GPUs are
-    too few or too scattered.
+    Of several nodes with room, the one with the fewest GPUs in `gpus` is taken, so that large holes stay.
+    Returns None if `gpus` are too few or too scattered.
     """
     by_node: dict[int, list[int]] = {}
     for gpu in gpus:

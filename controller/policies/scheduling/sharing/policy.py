@@ -1,23 +1,24 @@
 """Sharing for heterogeneous job sizes as a scheduling policy: maximum sharing efficiency first.
 
-The patent names the inputs of a job's priority: the GPUs g that it holds, the jobs c beside it, and how
-often it was preempted; its formula is lost. This one is ours. A job is charged for the part of the cluster
-that it takes from others: ``1 / (1 + c)`` of a GPU that it shares with c jobs. Counted on each GPU
-separately, this is ``g / (1 + c)`` if all its GPUs are shared equally, and also right if only some are:
+The patent names the inputs of a job's priority: the number g of its GPUs, the number c of jobs that share
+them, and the number of the job's preemptions (ckpt). The patent's formula is lost; this formula is ours. A
+job is charged ``1 / (1 + c)`` for each GPU that it shares with c jobs, per second. The charge of a job whose
+GPUs are all shared with c jobs is ``g / (1 + c)`` per second:
 
     A_j(t) = ∫ Σ_{its GPUs} 1 / (1 + c) dt        P_j(t) = A_j(t) / (1 + ckpt_j)
 
-The lowest P comes first. So jobs with little service come before jobs with much (durations need not be
-known); jobs that share are charged less, and keep their place longer; and jobs that were preempted often are
-not soon preempted again. P is divided into levels that widen by a factor, because jobs with nearly the same P
-would preempt each other in turn: within a level there are no preemptions.
+The job with the lowest P comes first. So jobs with little service come before jobs with much service; their
+durations need not be known. Jobs that share GPUs are charged less, and keep their GPUs longer. Jobs that were
+preempted often are not soon preempted again. The values of P are divided into levels; each level is wider
+than the previous one by a constant factor. A job never preempts jobs of its own level: otherwise jobs with
+almost equal P would preempt each other in turn.
 
-The loop is the patent's. A new job is profiled, once per kind and size. Then, whenever something has changed,
-waiting jobs are started level by level: on free GPUs if there are enough, else where sharing pays
-(`packing`); within a level the job of the lowest P comes first. At the boundaries of the scheduling interval
-a waiting job that cannot start in these ways may take the GPUs of jobs of higher levels; these jobs are
-preempted, unless they find another place at once. If no job waits, jobs that share move to free GPUs, if the
-gain in one interval is worth the restart.
+The following steps are the patent's. A new job is profiled, once per kind and size. Then, whenever something
+has changed, waiting jobs are started level by level: on free GPUs if there are enough, else where sharing
+pays (`packing`); within a level the job of the lowest P comes first. At the boundaries of the scheduling
+interval a waiting job that cannot start in these ways may take the GPUs of jobs of higher levels; these jobs
+are preempted, unless they find another place at once. If no job waits, jobs that share move to free GPUs, if
+the gain in one interval is worth the restart.
 """
 
 from __future__ import annotations

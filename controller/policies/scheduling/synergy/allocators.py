@@ -235,13 +235,14 @@ def greedy(demands: Sequence[Demand], servers: Servers) -> SharePlan:
 def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -> SharePlan:
     """Return the plan of Synergy-TUNE.
 
-    Jobs run in priority order as long as the cluster has their GPUs. They are placed with the largest demand
-    first, by GPUs, then CPUs, then memory:
+    Jobs are chosen in priority order as long as the cluster has enough GPUs. The chosen jobs are placed
+    largest demand first, by GPUs, then CPUs, then memory:
 
-    1. on the fullest server that has the ideal share, else on the fewest servers that have it together;
-    2. if there are none, in the same way with the share that the job can fall back on;
-    3. if there are still none, on servers that have the GPUs, whose jobs fall back one after the other until
-       the new job fits: jobs on the fewest servers first, of these the job with most CPUs per GPU.
+    1. with the ideal share on the fullest server that has it free, else on as few servers as possible;
+    2. if the ideal share is not free, with the fallback share (`floor`), on servers chosen as in step 1;
+    3. if the fallback share is not free, on servers with enough free GPUs. Jobs on these servers get their
+       fallback shares, one after the other, until the new job fits: jobs on the fewest servers first, and of
+       these the job with most CPUs per GPU.
 
     Step 3 always ends: on a server where all jobs have fallen back, every free GPU has its fair share left.
     So no job runs slower than with GPU-proportional shares. As published, resources freed by jobs that fell

@@ -130,7 +130,7 @@ Split = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ServerShape:
-    """One server, or equal servers. A fair share is one GPU's part of CPUs and memory."""
+    """Resources of a server, or of each of several equal servers. A GPU's fair share is its part of these."""
 
     gpus: int
     cpus: float
@@ -249,12 +249,13 @@ class ShareOption:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job's GPUs, and the useful shares for it: a share is useful if no smaller share is as fast.
+    """A job's GPUs, and the shares that are useful for the job: no smaller share gives an equal speed.
 
-    `floor` lies within the fair share and is as fast as it. All `options` have at least as much of each
-    resource as `floor`, so that falling back to it never needs more of a resource. `ideal` is the smallest of
-    the fastest options that a server allows. `tenant` and `remaining_s` are for the baselines. `here` has
-    the servers that the job is on, where it stays if they have its share; empty: it may go anywhere.
+    `floor` is the fallback share: it is within the fair share, and gives the speed of the fair share. All
+    `options` have at least as much of each resource as `floor`, so a change to `floor` never needs more of a
+    resource. `ideal` is the smallest of the fastest options that a server allows. `tenant` and `remaining_s`
+    are for the baselines. `here` has the job's present servers, on which it stays if its share fits there;
+    empty: any servers.
     """
 
     job: Hashable

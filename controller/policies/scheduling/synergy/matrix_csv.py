@@ -21,7 +21,7 @@ PREFIX = "tput_mem"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelProfile:
-    """One model as profiled on one GPU; time and speed-up are relative to the GPU-proportional share."""
+    """Profile of one model on one GPU; its time and speed-up are relative to the GPU-proportional share."""
 
     name: str
     sensitivity: Sensitivity

@@ -74,12 +74,12 @@ def share_out(
 
     maximise Σ gpus · speed[j, o] · y[j, o], with y 0 or 1, subject to Σ_o y[j, o] = 1 for each job, and Σ
     cpus · gpus · y and Σ memory · gpus · y within the cluster's. All options of a job are at least as fast as
-    its fair share, so that the published constraint on speeds holds by construction; to leave out options
-    that cost more than other options and are no faster changes no optimum. `counts`, if given, replace the
-    jobs' GPUs in the objective.
+    its fair share, so the published constraint on speeds always holds. Options that cost more than other
+    options and are no faster may be left out without effect on the optimum. `counts`, if given, replaces the
+    jobs' numbers of GPUs in the objective.
 
-    Returns the options and the value of the program. Raises Infeasible if the jobs have more GPUs than the
-    cluster, or the solver gives up.
+    Returns the options and the value of the program. Raises Infeasible if the jobs need more GPUs than the
+    cluster has, or if the solver finds no solution.
     """
     weights = counts or [d.gpus for d in demands]
     columns, y, value = _first_program(demands, servers, weights)

@@ -133,7 +133,7 @@ def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: floa
 
 
 def interpolate(measured: dict[int, float], cpus: int) -> float:
-    """Return the throughput with `cpus` CPUs, interpolated between measured counts, which must enclose it.
+    """Return the throughput with `cpus` CPUs, interpolated between the next lower and higher measured counts.
 
     >>> interpolate({1: 10.0, 3: 20.0}, 2)
     15.0
