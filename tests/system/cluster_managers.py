@@ -158,8 +158,13 @@ PATIENT = {
     "RAY_gcs_server_request_timeout_seconds": "300",
     "RAY_gcs_rpc_server_connect_timeout_s": "60",
     "RAY_num_prestart_python_workers": "0",
+    "RAY_AUTH_MODE": "disabled",
 }
-"""Ray gives up on a machine that is loaded after half a minute."""
+"""Ray gives up on a machine that is loaded after half a minute.
+
+From 2.59 on its head wants a token if a local Ray has left one in the user's home; its other nodes and its
+clients send none unless they are told to.
+"""
 
 
 def ray_on(here: Cluster, cpus: Mapping[str, int]) -> str:

@@ -108,8 +108,7 @@ class Launched(Controller):
         mark = self.folder / name
         assert (mark.read_text() if mark.exists() else "") == ("x" if state == "completed" else "")
         self.until(self.clean)
-        until(lambda: not self.here.jobs())
-        until(lambda: not [*(self.state / "runs").iterdir()])
+        until(lambda: not self.here.jobs() and not [*(self.state / "runs").iterdir()])
 
 
 @pytest.fixture(

@@ -59,8 +59,9 @@ def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_ray_cluster_gives_the_same_figures() -> None:
+def test_a_ray_cluster_gives_the_same_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
+    monkeypatch.setenv("HOME", str(tmp_path))  # where a local Ray leaves a token, which later clusters want
     arguments = ("sweep", *SMALL, "--loads", "0.5,2", "--seeds", "0-1", "--json")
     assert schedule(*arguments, "--ray").json == schedule(*arguments, "--processes", 1).json
 
