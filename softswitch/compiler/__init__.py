@@ -137,9 +137,9 @@ def find_undefined(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
 ) -> list[Finding]:
-    """Return the places where a program depends on undefined behaviour.
+    """Return the places where the program in a file depends on undefined behaviour.
 
-    Raises CompileError, or OSError if the file cannot be read.
+    Raises CompileError (`Unsupported` for a program for Tofino), or OSError if the file cannot be read.
     """
     from softswitch.compiler.undefined import find
 

@@ -51,7 +51,10 @@ _MAX_WIDTH = 200
 
 
 def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
-    """Return the source line that `pos` is in, or None if there is none."""
+    """Return the source line that contains `pos`.
+
+    Return None if the file cannot be read or has no such line.
+    """
     try:
         text = sources.get(pos.file) or Path(pos.file).read_text(encoding="utf-8", errors="replace")
     except OSError:

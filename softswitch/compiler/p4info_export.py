@@ -5,7 +5,7 @@ Ids equal p4c's (tests compare them): the top byte is the resource type (P4Runti
 get their ids in sorted order. ``@id`` overrides the hash. The alias is the shortest suffix of the name, in
 whole components, that no other object has.
 
-`type_info` has the types of digests' and registers' data, and the program's ``type`` declarations.
+P4Info's `type_info` has the types of digests' and registers' data, and the program's ``type`` declarations.
 Structured annotations other than ``@pkginfo`` and ``@platform_property`` are exported as text.
 """
 
@@ -163,7 +163,7 @@ class Export:
     def _field(self, fields: Any, id_: int, name: str, item: ir.Key | ir.Param) -> Any:
         """Add a match field, an action parameter or packet metadata to `fields`, and return it.
 
-        If its type has a ``@p4runtime_translation``, the width comes from there.
+        If the type of `item` has a ``@p4runtime_translation``, that annotation gives the new field's width.
         """
         new = self._program.new_types.get(item.type_name)
         type_ = item.expr.type if isinstance(item, ir.Key) else item.type

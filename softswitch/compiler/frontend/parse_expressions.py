@@ -56,27 +56,36 @@ class Cursor:
         return CompileError(message, self.token.pos, expected)
 
     def accept(self, kind: str) -> Token | None:
-        """Step over the current token and return it if it is of this kind; else return None."""
+        """Step over the current token and return it if its kind is `kind`; else return None."""
         return self.advance() if self.token.kind == kind else None
 
     def accept_word(self, word: str) -> Token | None:
-        """Step over the current token and return it if it is `word`, a keyword here but a name elsewhere."""
+        """Step over the current token and return it if it is `word`; else return None.
+
+        `word` is a keyword at this point of the grammar, but a name elsewhere.
+        """
         return self.advance() if self.token.kind == "id" and self.token.text == word else None
 
     def expect(self, kind: str, where: str) -> Token:
-        """Step over a token of this kind; `where` completes the error message."""
+        """Step over a token of the kind `kind`, and return it.
+
+        Raises CompileError for another token; `where` completes the message.
+        """
         if self.token.kind != kind:
             self.fail(f"'{kind}' {where}")
         return self.advance()
 
     def name(self, what: str) -> Token:
-        """Step over a name; `what` completes the error message."""
+        """Step over a name, and return its token.
+
+        Raises CompileError for another token; `what` states in the message which name was expected.
+        """
         if self.token.kind != "id":
             self.fail(f"{what}; {self.token} is a keyword" if self.token.kind in KEYWORDS else what)
         return self.advance()
 
     def semicolon(self, what: str) -> None:
-        """Step over the semicolon that ends `what`."""
+        """Step over the semicolon that ends `what`. Raises CompileError if the semicolon is missing."""
         if self.token.kind != ";":
             last = self._tokens[self._at - 1]
             if (last.pos.file, last.pos.line) != (self.token.pos.file, self.token.pos.line):
@@ -87,7 +96,10 @@ class Cursor:
         self.advance()
 
     def attempt(self, parse: Callable[[], T]) -> T | None:
-        """Return the result of `parse`; if it fails or returns None, step back to here and return None."""
+        """Return the result of `parse`.
+
+        If `parse` fails or returns None, step back to the token before the call, and return None.
+        """
         at, token = self._at, self.token
         result: T | None
         try:
@@ -414,7 +426,10 @@ class ExpressionParser(Cursor):
                     return base
 
     def _generic(self, base: ast.Name | ast.MemberExpr) -> ast.Expr | None:
-        """Parse ``<types>(args)`` or the ``<types>`` of ``Type<types>.member``, if present."""
+        """Parse the ``<types>(args)`` or, before a dot, the ``<types>`` that follows `base`.
+
+        Return None if neither follows: then ``<`` is an operator.
+        """
         if self.next_token().kind not in _TYPE_STARTS:
             return None
 
@@ -548,7 +563,10 @@ def _check_elements(elements: Iterable[ast.GivenArgument]) -> None:
 
 
 def _check_repeated(annotation: ast.SourceAnnotation, before: Iterable[ast.SourceAnnotation]) -> None:
-    """Raise CompileError for a repeated structured annotation; unstructured ones may be repeated."""
+    """Raise CompileError if `before` has an annotation of the same name and one of the two is structured.
+
+    Unstructured annotations may be repeated.
+    """
     for other in before:
         if other.name == annotation.name and (annotation.elements, other.elements) != (None, None):
             raise CompileError(

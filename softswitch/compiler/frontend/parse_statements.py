@@ -258,7 +258,7 @@ class StatementParser(ExpressionParser):
         result: ast.TypeRef | None,
         abstract: bool = False,
     ) -> ast.Prototype:
-        """Parse name, type parameters and parameters."""
+        """Parse the name, type parameters and parameters of a function, method or constructor."""
         name = self.name("the name of a function")
         type_params = self.type_params()
         return ast.Prototype(

@@ -9,7 +9,10 @@ _PREFIX = "crc:"
 
 @dataclass(frozen=True, slots=True)
 class Crc:
-    """A CRC of `width` bits, 8 to 64. `polynomial` omits the highest term; its bits are not reflected."""
+    """A CRC of `width` bits, 8 to 64.
+
+    `polynomial` omits the highest term. The bits of `polynomial` are in normal order, even if `reflected`.
+    """
 
     width: int
     polynomial: int
@@ -26,7 +29,7 @@ class Crc:
 
     @classmethod
     def parse(cls, name: str) -> Crc | None:
-        """Return the CRC with a `name` such as ``crc:20:…``; None for the names of other algorithms."""
+        """Return the CRC that a `name` such as ``crc:20:…`` describes; None for any other name."""
         if not name.startswith(_PREFIX):
             return None
         width, polynomial, initial, final_xor, reflected = (

@@ -411,7 +411,7 @@ class Extern(SourceNode):
     ``random``                 (target), (low), (high): bounds, both included
     ``verify_checksum``        (condition), data…, (checksum), (algorithm)
     ``update_checksum``        (condition), data…, (checksum), (algorithm)
-    ``verify_checksum_with_payload``, ``update_checksum_with_payload``   like those without payload
+    ``verify_checksum_with_payload``, ``update_checksum_with_payload``   as without ``_with_payload``
     ``mark_to_drop``           none
     ``clone``                  (type), (session)
     ``clone_preserving_field_list``      (type), (session), (index)

@@ -228,7 +228,7 @@ class _Verifier:
             _fail(f"a value of type {_name(expr.type)} is in the wrong place", pos)
 
     def _place(self, expr: ir.Expr, kind: Any = ir.Type) -> None:
-        """Check that an expression is an l-value whose type is of this kind."""
+        """Check that an expression is an l-value whose type is an instance of `kind`."""
         if not isinstance(expr, ir.Var | ir.Member | ir.Index | ir.Next | ir.Last | ir.Slice):
             _fail(f"{type(expr).__name__} cannot be assigned to", expr.pos)
         self._is(expr, kind, expr.pos)

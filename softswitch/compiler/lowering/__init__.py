@@ -158,7 +158,10 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
 
 
 def _is_part(unit: Unit, decl: ast.Instantiation) -> bool:
-    """Return True if an instance of a package is part of another package."""
+    """Return True if `decl`, an instance of a package, may be an argument of the main package.
+
+    Tofino's pipelines are such instances: they are arguments of the switch.
+    """
     assert isinstance(decl.type, ast.NamedType)
     return decl.name != "main" and decl.type.name in unit.architecture.parts
 

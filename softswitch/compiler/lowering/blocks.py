@@ -394,7 +394,10 @@ def _check_repetition(body: Body, instance: Instance, passed: PassedValues, expr
 
 
 def lower_control(caller: Body, applied: Application, *, repeats: bool) -> Body:
-    """Lower the body of a control, with its parameters bound; return the `Body` with its statements."""
+    """Lower the body of a control, with its parameters bound; return the `Body` with its statements.
+
+    Set `repeats` if a packet may run the statements more than once: then they reset local variables.
+    """
     decl, name = applied.block.decl, applied.name
     assert isinstance(decl, ast.ControlDecl)
     body = applied.body(caller, CodePlace.CONTROL, applied.passed.copy_outs)

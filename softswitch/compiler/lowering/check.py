@@ -177,7 +177,7 @@ def evaluate_all(body: Body, exprs: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
 
 
 def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[ir.Position, ...]) -> None:
-    """Save each value in a variable if later values emitted statements, which could change it.
+    """Save a value in a variable if the evaluation of later values emitted statements: they could change it.
 
     `marks[i]` is the number of statements of `body.out` after the evaluation of `values[i]`; `values` is
     changed in place.

@@ -320,7 +320,7 @@ def _store_parts(body: Body, target: Run, value: GroupValue, pos: ir.Position) -
 
 
 def _reads_from(value: Value, target: Run) -> bool:
-    """Return True if storing the parts of `value` in `target` could change parts not yet stored."""
+    """Return True if storing one part of `value` in `target` could change the other parts of `value`."""
     if isinstance(value, GroupValue):
         return any(_reads_from(part, target) for part in value.parts)
     storage = storage_of(target.expr)
@@ -338,7 +338,7 @@ def _save_group(body: Body, value: GroupValue, pos: ir.Position) -> GroupValue:
 
 
 def saved(body: Body, value: Value, hint: str, pos: ir.Position) -> Value:
-    """Return the present value of `value`: saved in a new variable, unless `value` is a constant."""
+    """Emit the copy of `value` to a new variable, and return the variable; return a constant unchanged."""
     if isinstance(value, GroupValue):
         return _save_group(body, value, pos)
     if not isinstance(value, Run) or isinstance(value.expr, ir.Const):

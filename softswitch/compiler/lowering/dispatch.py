@@ -334,7 +334,10 @@ def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOu
 
 
 def _apply_with_selector(body: Body, name: str, selector: Selector, pos: ir.Position) -> ApplyOutcome:
-    """Emit the application of a table with a selector; a hash chooses the member if an entry has a group."""
+    """Emit the application of a table with a selector.
+
+    If the matching entry refers to a group, a hash chooses a member of the group.
+    """
     hit, action = body.temporary(t.BOOL, "hit", pos), body.temporary(t.BIT32, "action_run", pos)
     apply = ir.Apply(name, hit, action, pos=pos)
     body.out.append(apply)

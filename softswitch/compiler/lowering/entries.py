@@ -147,7 +147,7 @@ def declare_value_set(body: Body, decl: ast.ValueSetDecl, prefix: str) -> None:
 
 
 def _fields(decl: ast.ValueSetDecl, element: t.Type) -> list[tuple[str, t.Type, str]]:
-    """Return (name, type, match kind) of each component of a value set; without ``@match``, kind is exact."""
+    """Return (name, type, match kind) of each component of a value set; "exact" is the default."""
     shape = t.base(element)
     if isinstance(shape, t.StructType):
         found = []
@@ -182,7 +182,7 @@ _SCOPES = {"defaultonly": "default_only", "tableonly": "table_only"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An action in a table's action list; `bound` are the source texts of the arguments given there."""
+    """An action in a table's action list; `bound` are the source texts of its arguments in that list."""
 
     name: str
     action: DeclaredAction

@@ -345,7 +345,10 @@ def _constructs(body: Body, expr: ast.Expr) -> bool:
 
 
 def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instantiation) -> None:
-    """Raise CompileError if the methods that an instance implements are not the extern's abstract ones."""
+    """Raise CompileError if an instance does not implement all abstract methods of its extern.
+
+    Abstract methods with ``@optional`` may be missing. Errors in a method are reported to the unit.
+    """
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
         raise CompileError(

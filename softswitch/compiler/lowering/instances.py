@@ -80,7 +80,7 @@ def _instance(
 
 
 def _different(params: Sequence[ast.ParamDecl], calls: Sequence[ast.CallExpr]) -> frozenset[str]:
-    """Return the parameters whose arguments differ between calls."""
+    """Return the names of the parameters whose arguments differ between `calls`."""
     if len(calls) < 2:
         return frozenset()
     names = [param.name for param in params]
@@ -314,7 +314,7 @@ def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) ->
 def claim(
     name: str, pos: ir.Position, other: ir.RegisterArray | ir.Counter | ir.ActionProfile | ir.Meter | None
 ) -> None:
-    """Raise CompileError if a control-plane name is taken by `other`."""
+    """Raise CompileError if the program already has an object `other` with this control-plane name."""
     if other is not None:
         raise CompileError(
             f"two objects have the control-plane name {name!r}; the other is at {other.pos}",

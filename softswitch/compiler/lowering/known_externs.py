@@ -140,9 +140,9 @@ def lookahead(body: Body, expr: ast.CallExpr) -> Value:
 
 
 def _unpack(type_: t.Type, whole: ir.Expr, end: int, pos: ir.Position) -> tuple[Value, int]:
-    """Return the value of `type_` in the bits of `whole` below bit `end`.
+    """Return a value of `type_`, cut out of `whole`, and the index of the value's lowest bit in `whole`.
 
-    Also return the index of the value's lowest bit in `whole`.
+    The value's highest bit is bit ``end - 1`` of `whole`.
     """
     shape = t.base(type_)
     if isinstance(shape, t.StackType):
@@ -186,7 +186,9 @@ def _emit_headers(body: Body, value: Value, pos: ir.Position) -> None:
 Fields = tuple[tuple[str, ...], ...]
 
 FIRST_LEGACY_LIST = 256
-"""First number for field lists that calls such as ``clone3`` give; ``@field_list`` numbers are smaller."""
+"""Smallest number of a field list that a call such as ``clone3`` passes as data.
+
+``@field_list`` numbers are smaller."""
 
 
 def annotated_lists(meta: t.Type) -> dict[int, Fields]:

@@ -90,7 +90,7 @@ def _stacks_equal(a: Run, b: Run, type_: t.StackType, pos: ir.Position) -> ir.Ex
 
 
 def _parts_equal(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
-    """Return ``left == right`` for a side such as ``{a, b}``: the conjunction of the parts' equalities."""
+    """Return ``left == right`` if one side is like ``{a, b}``: the conjunction of the parts' equalities."""
     type_ = _common_type(left.value, right.value, pos)
     a = convert(left.value, type_, left.pos)
     b = convert(right.value, type_, right.pos)

@@ -160,7 +160,7 @@ def pass_arguments(
     `reached` are the paths that the callee uses besides its parameters. A parameter in `variables` is passed
     in that variable, never by name. Names of new variables begin with `prefix`. The scalars of an ``out``
     parameter, which P4 leaves undefined, start at zero. If `block` is True (the callee is a control or
-    parser) and the parameter is passed by name, they start at the argument's value, as with p4c's inlining.
+    parser) and the parameter is passed by name, these scalars start at the argument's value, as in p4c.
     """
     values = check_arguments(body, formals, args)
     bound: dict[str, Value] = {}

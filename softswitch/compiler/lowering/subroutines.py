@@ -84,7 +84,11 @@ def _is_shareable(formals: Sequence[Formal]) -> bool:
 
 
 def _exits_alike(body: Body, action: DeclaredAction, pos: ir.Position) -> bool:
-    """Return True if ``exit`` in the shared `ir.Action` copies back the same values as in `body`."""
+    """Return True if a call in `body` may use the shared `ir.Action` of `action`.
+
+    This is the case if the action has no ``exit``, or if an ``exit`` copies back the same values in `body` as
+    in the control that declares the action.
+    """
     shared_action(action, body, pos)
     home = action.owner.copy_outs if action.owner is not None else ()
     return not action.exits or home == body.copy_outs

@@ -34,7 +34,7 @@ _EXACT_TOO = {"atcam_partition_index": "exact"}
 MAX_MEMBERS = 1 << 20
 """Maximum number of members in all groups of one table."""
 DEFAULT_SIZE = 1024
-"""Number of entries of a table without `size`; the same as p4c's default."""
+"""Maximum number of entries of a table without the property ``size``; the same as p4c's default."""
 
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
@@ -127,7 +127,10 @@ def _lower(table: DeclaredTable) -> ir.Table:
 
 
 def _cells(body: Body, prop: ast.Property | None, decl: ast.TableDecl) -> tuple[ir.DirectCell, ...]:
-    """Return the cells that Tofino's direct register adds to each entry of a table. Raises CompileError."""
+    """Return the cells that a direct register of Tofino adds to each entry of a table; () without one.
+
+    Raises CompileError.
+    """
     if prop is None:
         return ()
     value = evaluate(body, prop.value)
@@ -294,7 +297,7 @@ def _size(body: Body, prop: ast.Property | None) -> int:
 
 
 def _counter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
-    """Return the name of the direct counter of a table, and attach the counter to that table."""
+    """Attach the direct counter of a table to that table; return its name, or None without a counter."""
     if prop is None:
         return None
     value = _direct(body, table, prop, "counter", body.unit.counters)
@@ -305,7 +308,7 @@ def _counter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: 
 
 
 def _meter(body: Body, table: DeclaredTable, prop: ast.Property | None, size: int) -> str | None:
-    """Return the name of the direct meter of a table, and attach the meter to that table."""
+    """Attach the direct meter of a table to that table; return its name, or None without a meter."""
     if prop is None:
         return None
     value = _direct(body, table, prop, "meter", body.unit.meters)
@@ -330,7 +333,7 @@ def _direct(
 ) -> Object:
     """Return the direct counter or meter of a table property. Raises CompileError.
 
-    `kind` is "counter" or "meter"; `owned` are the counters or meters that belong to other tables.
+    `kind` is "counter" or "meter"; `owned` has those that already belong to a table, by name.
     """
     if isinstance(prop.value, ast.CallExpr):
         value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")

@@ -214,7 +214,7 @@ class Architecture:
         call_function: Lowers a call of an extern function that only this architecture has.
         check: Raises Unsupported if the main package is not one of the architecture's.
         lower: Lowers the blocks of ``main``. Returns a function that must be called after all other code has
-            been checked, and returns fields of the `ir.Program`. If its argument is True, it raises
+            been checked, and which returns fields of the `ir.Program`. The function's argument: True to raise
             CompileError for a register that a packet may access twice.
     """
 
@@ -375,7 +375,7 @@ class DeclaredTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueSet:
-    """A value set: its members are entries of the table `name`, whose `keys` are variables."""
+    """A value set: its members are the entries of table `name`. The table's keys, `keys`, are variables."""
 
     name: str
     keys: tuple[ir.Key, ...]
@@ -385,8 +385,8 @@ class ValueSet:
 class Instance:
     """An instance of a control or parser.
 
-    `sites` is the number of its applications; `copied` are the parameters whose arguments differ between
-    these, and which are therefore passed in variables. The first application sets `passed` and `body`.
+    `sites` is the number of the instance's applications. `copied` are the parameters whose arguments may
+    differ between applications: they are passed in variables. The first application sets `passed` and `body`.
     """
 
     block: Block

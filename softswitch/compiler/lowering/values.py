@@ -106,7 +106,7 @@ class Object(ir.SourceNode):
     """An instance of an extern; `name` is its control-plane name.
 
     `unit` is the unit of a counter or meter, or the algorithm of an action selector. `colour` is the name of
-    the variable that a direct meter writes.
+    the variable that a direct meter writes, or that holds the state of some of Tofino's externs.
     """
 
     type: t.ExternType
@@ -256,7 +256,7 @@ class TypeName(ir.SourceNode):
 class GenericType(ir.SourceNode):
     """A struct, header or header union with type parameters.
 
-    `made` holds its specialisations, each with its unsupported features.
+    `made` holds, by type arguments, each specialised type and the errors for its unsupported features.
     """
 
     decl: ast.FieldsDecl

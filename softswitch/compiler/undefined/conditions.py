@@ -15,9 +15,9 @@ _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]:
-    """Return the states of the packets of `state` whose `condition` is `holds`; [] if there are none.
+    """Return the states of those packets of `state` for which `condition` has the value `holds`.
 
-    `state` may be changed: do not use it afterwards.
+    Return [] if there are no such packets. `state` may be changed: do not use it afterwards.
     """
     known = state.value(condition).only
     if known is not None:
@@ -247,7 +247,7 @@ class Reader:
             self.report(f"{written(expr)} is read, and nothing has set it", expr.pos)
 
     def indices(self, expr: ir.Expr, state: PathState) -> None:
-        """Report the stack indices in a path that may be out of range."""
+        """Report the stack indices in `expr`, an l-value, that may be out of range."""
         match expr:
             case ir.Member(base=base) | ir.Slice(base=base) | ir.Next(base=base) | ir.Last(base=base):
                 self.indices(base, state)

@@ -109,7 +109,7 @@ def _checksum(e: Exploration, s: ir.Extern, state: PathState) -> None:
 
 
 def _apply(e: Exploration, s: ir.Apply, state: PathState, leaves: Leaves) -> list[PathState]:
-    """Return the states in which packets may be after the application of a table."""
+    """Return the possible states of packets after the application of a table."""
     table = e.program.tables[s.table]
     for key in table.keys:
         e.reader.reads(key.expr, state)
@@ -253,7 +253,8 @@ def _assign(e: Exploration, s: ir.Assign, state: PathState) -> None:
 def _extract(e: Exploration, header: ir.Expr, size: ir.Expr | None, state: PathState, leaves: Leaves) -> bool:
     """Apply an extract to the state of one path.
 
-    Return False if the target stack is full, so that the extract fails for all packets of this path.
+    Return False if `header` is the next element of a full stack: then the extract fails for all packets of
+    this path. Otherwise return True.
     """
     if size is not None:
         e.reader.reads(size, state)
@@ -497,7 +498,11 @@ def _leaving(e: Exploration, states: list[PathState]) -> list[PathState]:
 
 
 def _departing(e: Exploration, state: PathState) -> PathState:
-    """Return a packet's state at the start of egress: variables and standard metadata are reset."""
+    """Change `state` to a packet's state at the start of egress, and return it.
+
+    All facts about variables and standard metadata are removed. Headers in variables become invalid, and
+    ``egress_spec`` becomes 0.
+    """
     for facts in state.all_facts():
         for name in [name for name in facts if name.partition("/")[0] not in ("hdr", "meta")]:
             del facts[name]

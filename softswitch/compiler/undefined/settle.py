@@ -60,7 +60,8 @@ class _Settler:
     def _undefined(self, type_: ir.Scalar, pos: ir.Position) -> ir.Expr:
         """Return a value to use in place of an undefined value of `type_`: zero, or a random value.
 
-        Statements that draw the random value are added to `_draws`.
+        Statements that draw the random value are added to `_draws`. For an enum, the last member is used
+        instead of a random value.
         """
         if self._choice is not Choice.RANDOM:
             return ir.Const(type_, 0, pos=pos)
@@ -243,7 +244,7 @@ def _is_computed(type_: ir.Type) -> TypeGuard[ir.Scalar]:
 
 
 def _below(index: ir.Expr, size: int) -> ir.Expr | None:
-    """Return the condition ``index < size``; None if no value of the index's type exceeds the range."""
+    """Return the condition ``index < size``; None if it holds for all values of the index's type."""
     assert isinstance(index.type, ir.Bits)
     type_ = ir.Bits(index.type.width)
     if 1 << type_.width <= size:

@@ -176,7 +176,7 @@ class PathState:
     # ----------------------------------------------------------------- places
 
     def place(self, expr: ir.Expr) -> str | None:
-        """Return the place of a path; None if it is not known, for example because of a run-time index."""
+        """Return the place of an l-value; None if it is unknown, for example because of a run-time index."""
         match expr:
             case ir.Var(name=name):
                 return name
@@ -294,7 +294,7 @@ class PathState:
     # ----------------------------------------------------------------- headers
 
     def is_valid(self, header: ir.Expr) -> bool | None:
-        """Return whether a header is valid; None: unknown."""
+        """Return True if a header is valid, False if it is invalid, None if this is unknown."""
         place = self.place(header)
         if place is not None:
             return self.valid.get(place)
@@ -465,7 +465,11 @@ class PathSet:
         self.steps = 0
 
     def few(self, states: list[PathState], most: int = MOST_STATES) -> list[PathState]:
-        """Return the distinct states; if they exceed `most`, merge states that have equal valid headers."""
+        """Return the distinct states, merged if there are more than `most`.
+
+        First merge states with the same valid headers and the same undefined scalars. If there are still too
+        many, merge states with the same valid headers, and last all states.
+        """
         if len(states) < 2:
             return states
         different = {state.key(): state for state in states}

@@ -98,7 +98,8 @@ SLOTS = (
 class Storages:
     """The types of the storages that live as long as the packet.
 
-    If a program's headers or metadata are a single header, the storage is a struct of that header alone.
+    If a program's headers or metadata are a single header, the storage is a struct whose only field is
+    that header.
     """
 
     hdr: t.StructType
@@ -146,7 +147,7 @@ def _lower(unit: Unit, main: ast.Instantiation) -> Callable[[bool], Fields]:
 
 
 def _check(unit: Unit, main: ast.Instantiation) -> None:
-    """Raise Unsupported if the package is not v1model's, CompileError if it is not called main."""
+    """Raise Unsupported if the package is not v1model's, CompileError if its instance is not called main."""
     assert isinstance(main.type, ast.NamedType)
     if main.type.name != PACKAGE:
         raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")

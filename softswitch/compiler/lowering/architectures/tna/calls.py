@@ -41,7 +41,7 @@ from softswitch.compiler.lowering.values import (
 
 _XORS = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 _RANDOM = "CRC32"
-"""The algorithm used for ``HashAlgorithm_t.RANDOM``: programs must not rely on a certain one."""
+"""The algorithm used for ``HashAlgorithm_t.RANDOM``: programs must not rely on a particular algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,8 @@ def _counted(call: MethodCall) -> ir.Expr:
 def _from_field(call: MethodCall) -> ir.Expr:
     """Return the value to which ``ParserCounter.set`` sets the counter from a field.
 
-    It is ``min(maximum, (field rotated right & ones) + add)``; a mask argument of 3 means 4 one bits.
+    The value is ``min(maximum, (turned & ones) + add)``. Here ``turned`` is the field, rotated right as an
+    8-bit number; ``ones`` has one bit more than the mask argument states: 4 one bits for 3.
     """
     pos, numbers = call.pos, []
     for value in call.values[1:]:
@@ -367,7 +368,7 @@ def _from_field(call: MethodCall) -> ir.Expr:
 
 
 def _cast(type_: ir.Bits, expr: ir.Expr, pos: ir.Position) -> ir.Expr:
-    """Return a number converted to `type_`, padded with zero bits in front if it is narrower."""
+    """Return a number converted to `type_`: cut off, or padded with zero bits in front."""
     assert isinstance(expr.type, ir.Bits)
     plain = ir.Bits(type_.width)
     wide = expr if expr.type == plain else ir.Cast(plain, expr, pos=pos)
@@ -467,7 +468,10 @@ def _size(call: ExternCall) -> Value:
 
 
 def _invalidate(call: ExternCall) -> Value:
-    """Emit the assignment of an invalid port number; for other fields, warn that the call has no effect."""
+    """Emit the assignment of an invalid port number to the argument, a field of type ``bit<9>``.
+
+    For any other argument, warn that the call has no effect.
+    """
     target, pos = call.values[0], call.pos
     if isinstance(target, Run) and target.expr.type == ir.Bits(9) and isinstance(target.expr, ir.Member):
         call.body.out.append(ir.Assign(target.expr, ir.Const(ir.Bits(9), _NO_PORT, pos=pos), pos=pos))

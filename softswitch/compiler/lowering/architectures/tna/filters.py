@@ -3,16 +3,17 @@
 A filter moves its average towards each new value, by a fraction that grows with the time since the last
 value: ``average += (value - average) * min(1, elapsed * gain)``, in integers, so that both back ends compute
 the same result. This is the first-order approximation of the chip's exponential. P4Runtime has no entity for
-filters; the settings of a filter NAME are in the following registers, with one cell for each filter:
+filters. The settings of an array NAME of filters are in the following registers, with one cell for each
+filter:
 
 ``NAME.rise``, ``NAME.fall``   2**48 / the time constant in ns, for values above and below the average;
                                if `rise` is 0, the filter is off and each value passes unchanged
 ``NAME.rate``                  if 1, the average decays by `fall`, and every value is added to it
 ``NAME.shift``                 the result is the average shifted down by this many bits
 ``NAME.gain``                  (Wred) 2**48 / the time constant in ns; if 0, no packet is dropped
-``NAME.low``, ``NAME.high``    (Wred) no packet is dropped up to the average `low`, all are from `high` on
+``NAME.low``, ``NAME.high``    (Wred) no packet is dropped up to the average `low`, every one from `high` on
 ``NAME.slope``                 (Wred) 2**32 * the probability of a drop for each unit above `low`
-``NAME.average``, ``NAME.last``    2**16 * the average, and when it was computed in ns
+``NAME.average``, ``NAME.last``    2**16 * the average, and the time of its last update in ns
 
 For a direct filter, which belongs to a table, all of these are zero and cannot be set.
 

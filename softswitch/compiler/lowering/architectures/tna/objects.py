@@ -266,7 +266,10 @@ def _given_table(making: Making) -> MathTable:
 
 
 def _variable(type_: ir.Bits) -> Callable[[Making], Object]:
-    """Return a function that makes an extern with one variable; `Object.colour` is the variable's name."""
+    """Return a function that makes an instance of an extern with one variable of `type_`.
+
+    The instance's `Object.colour` is the name of this variable.
+    """
 
     def make(making: Making) -> Object:
         name = making.body.unit.variable(f"{making.object.name}.value", type_)

@@ -175,7 +175,7 @@ def execute(call: MethodCall) -> Value:
 
 
 def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
-    """Return True if statements assign to storage from which `expr` is read."""
+    """Return True if `statements` assign to the storage of `expr`; False if `expr` has no constant path."""
     place = path_of(expr)
     if place is None:
         return False
@@ -210,7 +210,10 @@ def _result(body: Body, formal: Formal, pos: ir.Position) -> Run:
 
 
 def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
-    """Return an index that stays constant while the action runs."""
+    """Return the index `value` as an expression; 0 if `value` is None.
+
+    A constant or a path is returned as it is. Any other index is saved in a new variable.
+    """
     if value is None:
         return ir.Const(t.BIT32, 0, pos=pos)
     if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits):

@@ -221,7 +221,10 @@ def _blocks(unit: Unit, pipeline: ast.Instantiation) -> list[Block]:
 
 
 def _own(formals: Mapping[Stage, list[Formal]], place: int, name: str) -> t.StructType:
-    """Return a struct with the headers (or the metadata) of ingress and of egress."""
+    """Return a struct with the fields ``ingress`` and ``egress``, of the types of two parsers' parameters.
+
+    The parameter is number `place` of the ingress parser and of the egress parser: headers, or metadata.
+    """
     fields: dict[str, t.Type] = {}
     for gress, stage in (("ingress", Stage.PARSER), ("egress", Stage.EGRESS_PARSER)):
         formal = formals[stage][place]
