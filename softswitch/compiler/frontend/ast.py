@@ -599,7 +599,7 @@ class Property(Annotated):
 
 @dataclass(frozen=True, slots=True)
 class TableDecl(Annotated):
-    """``table name { … }``; each kind of property occurs at most once (None if absent)."""
+    """``table name { … }``; `keys`, `actions` and `entries` are None if the table has no such property."""
 
     name: str
     keys: tuple[KeyElement, ...] | None

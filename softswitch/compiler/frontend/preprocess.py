@@ -282,7 +282,7 @@ class _Writer:
         self._column = pos.column + len(token.text)
 
     def _expansion(self, run: list[_Token]) -> None:
-        """Write the tokens of a macro, which all have the position of the macro's use."""
+        """Write the tokens of a macro's expansion, which all have the position of the macro's use."""
         if len(run) == 1:
             self._place(run[0])
             return

@@ -325,7 +325,7 @@ class SetValidity(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Shift(SourceNode):
-    """``stack.push_front(count)`` if positive, ``stack.pop_front(-count)`` if negative."""
+    """``stack.push_front(count)`` if `count` is positive, ``stack.pop_front(-count)`` if it is negative."""
 
     stack: Expr
     count: int
@@ -340,7 +340,7 @@ class Skip(SourceNode):
 
 @dataclass(frozen=True, slots=True)
 class Loop(SourceNode):
-    """Repeat `body`, then `update`, until a `Break`, or for 2**20 rounds."""
+    """Repeat `body`, then `update`, until a `Break`; end after 2**20 rounds at the latest."""
 
     body: tuple[Stmt, ...]
     update: tuple[Stmt, ...]

@@ -142,7 +142,7 @@ class ConstEntry(NamedTuple):
 class DirectCell:
     """A scalar stored with each entry of a table. `place` holds the scalar while the entry's action runs.
 
-    A default action reads the value `initial`, and its changes to the scalar are lost.
+    A default action reads the value `initial`, and the action's changes to the scalar are lost.
     """
 
     place: Expr
@@ -239,7 +239,7 @@ class RegisterArray(ControlObject):
 class Digest(ControlObject):
     """A kind of message that calls of ``digest`` send to the control plane.
 
-    `data` is the type of its data; `name` is the type's name (v1model) or the instance's (Tofino).
+    `data` is the type of the data. `name` is the name of that type (v1model) or of the instance (Tofino).
     """
 
     data: DataType
@@ -267,7 +267,7 @@ class ActionProfile(ControlObject):
 class ControllerHeader(ControlObject):
     """A header annotated with ``@controller_header``: `name` is "packet_in" or "packet_out".
 
-    `type_name` is the header type's name, from which its P4Info id is derived, as in p4c.
+    `type_name` is the name of the header's type; the header's P4Info id is derived from it, as in p4c.
     """
 
     type_name: str

@@ -110,7 +110,10 @@ def lower_main_parser(caller: Body, applied: Application) -> None:
 
 
 def _refuse_idle_loop(states: Mapping[str, ir.ParserState]) -> None:
-    """Raise CompileError for a cycle of states that extracts no bits from the packet."""
+    """Raise CompileError for a cycle of states that no packet leaves.
+
+    Each state of such a cycle has one unconditional transition, and no extract, advance or verify.
+    """
     for start in states:
         seen: list[str] = []
         name = start

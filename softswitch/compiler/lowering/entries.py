@@ -76,7 +76,10 @@ def _all_ones(type_: ir.Bits) -> int:
 
 
 def entry_pattern(body: Body, expr: ast.Expr, key: ir.Key, type_: t.Type) -> ir.Pattern:
-    """Return the pattern of one component of a table entry, in the form that the key's match kind needs."""
+    """Return the pattern of one component of a table entry, in the form that the key's match kind needs.
+
+    Raises CompileError for a pattern that the match kind does not allow.
+    """
     found = pattern(body, expr, type_)
     allowed = {
         "exact": ("exact",),
@@ -416,8 +419,8 @@ def _prefix_length(patterns: tuple[ir.Pattern, ...]) -> int:
 def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> list[int]:
     """Return the entries' priorities; the largest wins. Raises CompileError.
 
-    Priorities come from ``@priority``, from ``priority =`` or, without both, from the entries' order: then
-    the first entry wins.
+    Priorities come from ``@priority`` or from ``priority =``. An entry without a priority follows the entry
+    before it, at the distance `order.delta`. If no entry has a priority, the first entry wins.
     """
     if any(_annotated(entry) is not None for entry in entries):
         return _annotated_priorities(entries)
@@ -439,7 +442,7 @@ def _priorities(body: Body, entries: Sequence[ast.EntryDecl], order: Order) -> l
 
 
 def _annotated(entry: ast.EntryDecl) -> int | None:
-    """Return the number in ``@priority(…)`` (the smallest wins), or None. Raises CompileError."""
+    """Return the number in an entry's ``@priority(…)``; None without the annotation. Raises CompileError."""
     for annotation in entry.annotations:
         if annotation.name == "priority":
             try:
@@ -450,9 +453,10 @@ def _annotated(entry: ast.EntryDecl) -> int | None:
 
 
 def _annotated_priorities(entries: Sequence[ast.EntryDecl]) -> list[int]:
-    """Return priorities from ``@priority``, of which the smallest wins.
+    """Return the priorities of entries with ``@priority``.
 
-    An entry without the annotation counts as ``@priority`` with its position among the entries, from 1.
+    The smallest ``@priority`` wins; of the returned priorities, the largest wins. An entry without
+    the annotation counts as ``@priority`` with the entry's position in the table, from 1.
     """
     ranks = []
     for number, entry in enumerate(entries, start=1):

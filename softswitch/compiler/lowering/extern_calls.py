@@ -54,7 +54,10 @@ from softswitch.compiler.lowering.values import (
 
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.CallExpr, what: str) -> ast.Prototype:
-    """Return the overload that fits the number and names of a call's arguments. Raises CompileError."""
+    """Return the overload that fits the number and names of a call's arguments.
+
+    Raises CompileError if no overload fits, or several do.
+    """
     fitting = [prototype for prototype in overloads if _fits(prototype, expr)]
     if len(fitting) > 1:
         places = " and ".join(str(prototype.pos) for prototype in fitting)
@@ -158,9 +161,9 @@ def _call(
     known: Mapping[str, t.Type],
     outer: Sequence[str],
 ) -> tuple[list[Value], Mapping[str, t.Type]]:
-    """Return the arguments of a call, and all known type parameters.
+    """Return the arguments of a call, and the types that are known for type parameters after the call.
 
-    `outer` are the type parameters of the enclosing extern; `known` maps type parameters to known types.
+    `outer` are the type parameters of the enclosing extern. `known` has the types known before the call.
     """
     bound = dict(known)
     own = [param.name for param in prototype.type_params]
@@ -229,7 +232,7 @@ class ExternCall:
         return expression(self.body, self.values[number], self.place(number))
 
     def data(self, number: int, *, enums: bool = False) -> tuple[ir.Expr, ...]:
-        """Return the scalars that an argument consists of."""
+        """Return the scalars that an argument consists of, in order; see `convert.flatten`."""
         return flatten(self.body, self.values[number], self.place(number), enums=enums)
 
     def emit(self, function: str, *args: tuple[ir.Expr, ...], instance: str = "") -> Nothing:

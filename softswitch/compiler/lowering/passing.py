@@ -125,7 +125,11 @@ def evaluate_arguments(body: Body, returns: Sequence[bool], args: Sequence[ast.E
 
 
 def check_argument(body: Body, formal: Formal, value: Value, pos: ir.Position) -> Value:
-    """Return an argument's value converted to the parameter's type. Raises CompileError."""
+    """Return an argument's value converted to the parameter's type.
+
+    For an ``out`` or ``inout`` parameter, the value is an l-value of this type. For ``_`` it is a new
+    variable. Raises CompileError.
+    """
     what = f"parameter {formal.name!r}"
     if formal.returns:
         if isinstance(value, Default):

@@ -119,7 +119,7 @@ class StructType(FieldsType):
     flexible: bool = False
 
     def match(self, name: str) -> str:
-        """Return the match kind of a field in a value set."""
+        """Return the match kind of a field in a value set: "exact" without ``@match``."""
         return self.matches.get(name, "exact")
 
 

@@ -294,7 +294,10 @@ class Body:
             self.scope, self.out = scope, out
 
     def finished(self, pos: ir.Position) -> tuple[ir.Stmt, ...]:
-        """Return the emitted statements, inside an `ir.Inlined` if one of them is a `Return`."""
+        """Return the emitted statements, without a `Return` at their end.
+
+        If other `Return` statements remain, the result is one `ir.Inlined` with all statements.
+        """
         if self.out and isinstance(self.out[-1], ir.Return):
             self.out.pop()
             self.usage.returns -= 1

@@ -435,7 +435,7 @@ def call_function(body: Body, prototype: ast.Prototype, expr: ast.CallExpr, name
 
 
 def _port_metadata(body: Body, expr: ast.CallExpr) -> Value:
-    """Emit the read of the port's metadata and the advance past it; return the metadata."""
+    """Emit the read of the port's metadata and the advance past these bits; return the metadata."""
     size = body.scope.root().lookup("PORT_METADATA_SIZE", expr.pos)
     assert isinstance(size, Variable)
     assert isinstance(size.value, Run)

@@ -234,7 +234,10 @@ def execute_wred(call: MethodCall) -> Value:
 
 
 def _value(call: MethodCall) -> ir.Expr:
-    """Return a variable that holds the call's value with `_FRACTION` fraction bits."""
+    """Emit the copy of the call's first argument to a new variable, and return the variable.
+
+    The variable holds the value with `_FRACTION` fraction bits.
+    """
     pos = call.pos
     variable = call.body.temporary(_WORD, "value", pos)
     number = bits_cast(_WORD, scalar(call.body, call.values[0], pos, "the value"), pos)
@@ -291,7 +294,11 @@ class _FilterCells:
         return ir.Mux(type_, condition, then, otherwise, pos=self._pos)
 
     def approach(self, target: ir.Expr, gain: ir.Expr) -> None:
-        """Emit the move of the average towards `target`: `gain` * 2**-48 of the distance per elapsed ns."""
+        """Emit the move of the average towards `target`.
+
+        The average moves by `gain` * 2**-48 of the distance for each ns since the last update, and at most by
+        the whole distance.
+        """
         body, pos = self._body, self._pos
         gress = "ingress" if body.stage is Stage.INGRESS else "egress"
         now = intrinsic_place(body.unit, f"{gress}_from_parser", "global_tstamp", pos)
