@@ -154,9 +154,10 @@ class Table(ControlObject):
     """A match-action table. With no keys only the default action ever runs (a miss).
 
     A `value_set` of a parser is a table, too: its entries are the set's members. If `implementation` names an
-    `ActionProfile`, entries refer to members of the profile. If the profile is a selector, entries may also
-    refer to a group: their action is `group_action`, with the group's number and its number of members. The
-    table `members_table` holds an entry for each member of a group; a hash chooses one of these entries.
+    `ActionProfile`, entries refer to members of the profile. If the profile is a selector, an entry may also
+    refer to a group: the entry's action is then `group_action`, and its arguments are the number of the group
+    and the number of the group's members. The table `members_table` holds an entry for each member of a
+    group; a hash chooses one of these entries.
     """
 
     keys: tuple[Key, ...]

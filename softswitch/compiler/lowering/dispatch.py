@@ -312,7 +312,7 @@ def _apply(body: Body, symbol: BlockDef | Local, expr: ast.CallExpr) -> Value:
 
 
 def apply_table(body: Body, table: DeclaredTable, expr: ast.CallExpr) -> ApplyOutcome:
-    """Emit the application of a table."""
+    """Emit the application of a table, and return its outcome. Raises CompileError."""
     if expr.args:
         raise CompileError(
             "apply() of a table has no parameters", expr.args[0].pos, f"{table.decl.name}.apply()"

@@ -455,7 +455,7 @@ def applications(node: object, name: str) -> list[ast.CallExpr]:
 
 
 def control_name(prefix: str, name: str, annotations: tuple[ast.SourceAnnotation, ...]) -> str:
-    """Return a control-plane name: `prefix`, a dot, and the ``@name`` or else `name`.
+    """Return a control-plane name: `prefix`, a dot, and the ``@name`` or, without ``@name``, `name`.
 
     A ``@name`` that begins with a dot is absolute: it gets no prefix.
     """
@@ -480,7 +480,7 @@ def ir_annotations(annotations: tuple[ast.SourceAnnotation, ...]) -> tuple[ir.An
 
 
 def spelling(expr: object) -> str:
-    """Return a node as text without source positions: nodes that differ only in these have equal texts."""
+    """Return a node as text without positions: nodes that differ only in positions have equal texts."""
     match expr:
         case ir.Position():
             return ""

@@ -51,7 +51,10 @@ def assume(state: PathState, condition: ir.Expr, holds: bool) -> list[PathState]
 
 
 def _limit(state: PathState, expr: ir.Expr, op: str, other: Bounds) -> bool:
-    """Record that ``expr op x`` holds for some x within `other`; return False if it holds for no such x."""
+    """Record that ``expr op x`` holds for some x within `other`, and return True.
+
+    Return False if it cannot hold for any x within `other`.
+    """
     value = state.value(expr)
     limited: Bounds | None = value
     match op:

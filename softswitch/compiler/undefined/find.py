@@ -425,7 +425,10 @@ def _parse(e: Exploration) -> list[PathState]:
 
 
 def _widened(e: Exploration, state: PathState) -> PathState:
-    """Return a state that covers all later visits of a parser state: most values are unknown."""
+    """Return a state that covers all later visits of a parser state.
+
+    Of `state`, it keeps the lower bounds of metadata fields and the undefined scalars. All else is unknown.
+    """
     kept = {place: value for place, value in state.values.items() if place.startswith("meta/")}
     return PathState({place: _anything_like(value) for place, value in kept.items()}, {}, state.unset.copy())
 

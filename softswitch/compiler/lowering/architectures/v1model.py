@@ -178,7 +178,7 @@ def _storage(formal: Formal) -> t.StructType:
 
 
 def _check_type_arguments(unit: Unit, main: ast.Instantiation, storages: Storages) -> None:
-    """Raise CompileError if type arguments of the package differ from the types in its blocks."""
+    """Raise CompileError if type arguments of the package differ from its blocks' parameter types."""
     assert isinstance(main.type, ast.NamedType)
     body = constant_body(unit, Scope(unit.globals))
     for ref, wanted in zip(main.type.args, (storages.type("hdr"), storages.type("meta")), strict=False):

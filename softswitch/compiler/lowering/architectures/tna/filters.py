@@ -271,7 +271,7 @@ class _FilterCells:
                 body.out.append(ir.Assign(variable, ir.Const(type_, 0, pos=pos), pos=pos))
 
     def write(self) -> None:
-        """Emit the writes of the average and its time to the registers."""
+        """Emit the writes of the average and of the time of its update to the registers."""
         if self._index is not None:
             for name in _STATE:
                 instance = f"{self._call.on.name}.{name}"
