@@ -9,8 +9,11 @@ None        their old values                    zero, or the old value     zero
 ``bmv2``    their old values; zero in keys      zero, or the old value     leave the target unchanged
 ==========  ==================================  =========================  ==================================
 
-An element beyond the end of a stack is an invalid header. Random values come from the generator of the extern
-``random``; each possible read gets a new value. Values of more than 128 bits and varbits stay undefined.
+"Zero, or the old value": the scalars of an ``out`` argument of a parser or control may keep the values from
+before the call; all other values start at zero. An element beyond the end of a stack is an invalid header.
+Random values come from the generator of the extern ``random``; each possible read gets a new value. For an
+enum, the last member is used instead of a random one. Values of more than 128 bits and varbits stay
+undefined.
 """
 
 from __future__ import annotations
