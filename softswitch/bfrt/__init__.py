@@ -52,7 +52,7 @@ class BfrtService:
     """A BF Runtime server for one device. It listens until `close`.
 
     `address` is ``host:port``; with port 0 the service takes a free port, whose number is then in `port`.
-    A client must bind to the program by the name `name`; if `name` is None, the client may use any name.
+    Clients must bind to the program under the name `name`; if `name` is None, they may use any name.
     Raises OSError if the address is not available.
     """
 

@@ -26,7 +26,9 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 Survives = Callable[[int], bool]
-"""A function that is called for each frame about to enter, with the entrance's number; False loses the frame.
+"""A function that is called for each frame about to enter, with the entrance's number.
+
+If the function returns False, the frame is lost.
 
 It is called only for the entrances selected by `Cabling.ask`.
 """

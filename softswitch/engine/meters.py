@@ -70,7 +70,7 @@ class TokenMeter:
         return MeterReading(self.rates, tuple(self.seen))
 
     def colour(self, now_us: int, cost: int, length: int) -> int:
-        """Return the colour of a packet of `length` bytes that takes `cost` tokens."""
+        """Return the colour of a packet of `length` bytes that takes `cost` tokens; count the packet."""
         colour = GREEN if self.rates is None else self._take(now_us, cost)
         packets, bytes_ = self.seen[colour]
         self.seen[colour] = (packets + 1, bytes_ + length)

@@ -52,7 +52,7 @@ class Locals:
     users: dict[str, set[str]]
 
     def nowhere_else(self, program: ir.Program) -> set[str]:
-        """Return the variables that are C locals in all functions, or unused."""
+        """Return the unused variables, and the variables that are C locals of their only function."""
         found = set()
         for name, users in self.users.items():
             (user,) = users if len(users) == 1 else ("",)

@@ -182,10 +182,11 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 
 
 def _escapes(expr: ir.Expr) -> bool:
-    """Return True if `expr` reads scalars from memory instead of the C locals that hold them in a loop.
+    """Return True if `expr` reads values from memory, or if its values are too wide for arithmetic.
 
-    While a rolled loop runs, scalars are in locals; whole headers and elements of stacks with run-time
-    indices would still have the old values.
+    Such an expression cannot be in a rolled loop. While the loop runs, the current values of scalars are in C
+    locals, and memory holds old values. Operations on whole headers, stacks or structs read memory, and so do
+    elements of stacks with run-time indices.
     """
     match expr:
         case ir.Const() | ir.Var(type=ir.Header() | ir.Stack() | ir.Struct()):

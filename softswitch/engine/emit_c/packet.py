@@ -191,12 +191,12 @@ def raw_name(raw: Raw) -> str:
 
 
 def of(packet: str, place: str) -> str:
-    """Return the lvalue of `place` in another packet."""
+    """Return `place`, a C lvalue in this packet (``p``), as the lvalue in the packet `packet`."""
     return place.replace("p->", f"{packet}->", 1)
 
 
 def lent(home: HeaderHome) -> str:
-    """Return the lvalue of a header that another packet lends."""
+    """Return the C lvalue of the header at `home` in the packet that lends it to this packet."""
     return of("p->lender", home.text)
 
 

@@ -24,8 +24,8 @@ Handler = Callable[["BodyWriter", Any], None]
 class BodyWriter:
     """Writes the statements of one C function.
 
-    `leave_body` and `leave_block` are the C statements for ``return`` outside any scope and for
-    ``exit``. Parser functions have `at` and `end` in scope and leave with ``goto stop``.
+    `leave_body` is the C statement for a ``return`` that is not in inlined code, and `leave_block` the C
+    statement for ``exit``. Parser functions have `at` and `end` in scope and leave with ``goto stop``.
     """
 
     unit: Translation

@@ -129,7 +129,7 @@ def _integers(layout: HeaderLayout) -> Iterator[tuple[FieldSlot, ...]]:
 
 
 def stretches(layout: HeaderLayout) -> Iterator[tuple[CellBlock, ...]]:
-    """Yield the blocks of a header that are contiguous both in storage and on the wire."""
+    """Yield the longest sequences of a header's blocks that are contiguous in storage and on the wire."""
     found: list[CellBlock] = []
     for item in items(layout):
         if found and not (isinstance(item, CellBlock) and _follows(found[-1], item)):
