@@ -268,7 +268,7 @@ def _code(error: RequestError) -> Any:
 
 
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
-    """End a call with status UNKNOWN if an update or read in it was refused.
+    """End a call with status UNKNOWN if an update or read in the call was refused.
 
     The status lists the errors of the updates or reads, at most `_SHOWN` of them.
     """

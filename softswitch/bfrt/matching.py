@@ -415,7 +415,7 @@ class _Matching:
         return entry
 
     def usage(self) -> int:
-        """Return the number of entries."""
+        """Return the number of entries, without the default entry."""
         found = self._read(p4.TableEntry(table_id=self._own.id))
         return sum(not each.table_entry.is_default_action for each in found)
 

@@ -341,6 +341,6 @@ def sanitizer_environment() -> dict[str, str]:
 
 
 def _library(name: str) -> str:
-    """Return the path of a sanitizer's library, or only its name if the compiler has no such library."""
+    """Return the path of a sanitizer's library; if the compiler has no such library, return `name`."""
     command = [find_compiler(), f"-print-file-name={name}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -202,7 +202,7 @@ class Cabling:
     def ask(self, entrance: int, asks: bool) -> None:
         """Start or, if `asks` is False, stop calling `survives` for the frames at an entrance.
 
-        At an end, these are the frames of `send_later`.
+        At an end, `survives` is called only for frames sent by `send_later`.
         """
         self._library.cabling_ask(self._cabling, entrance, asks)
 

@@ -460,7 +460,7 @@ class CompiledPipeline:
         return frame, _read_verdict(verdict)
 
     def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
-        """Return the present values of these metadata fields, without fields that the program lacks."""
+        """Return the present values of metadata fields by name; leave out names that the program lacks."""
         places = {name: self._metadata[name] for name in names if name in self._metadata}
         return {
             name: int.from_bytes(ctypes.string_at(packet.address + offset, size), "little")

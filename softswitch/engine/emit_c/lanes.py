@@ -312,9 +312,10 @@ class Lazy:
 
 
 def find_lazy(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> Lazy | None:
-    """Return how a run uses its only large header.
+    """Return the use of the only large header in a run.
 
-    None: the header's lanes must be loaded into storage before the loop.
+    Return None if the header's lanes must be loaded into storage before the loop, or if the run does not use
+    exactly one large header.
     """
     fields = list(_large_fields(body, mentioned(group)))
     places = {(place.text, place.array) for place in fields}

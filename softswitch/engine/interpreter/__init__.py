@@ -260,7 +260,7 @@ class Interpreter:
         return frame, verdict
 
     def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
-        """Return the present values of these metadata fields, without fields that the program lacks."""
+        """Return the present values of metadata fields by name; leave out names that the program lacks."""
         found = {}
         for name in names:
             value = packet.variables["meta"]

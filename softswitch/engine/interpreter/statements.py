@@ -211,7 +211,7 @@ Execute = Callable[[PacketState], Leave | None]
 
 
 class StatementCompiler:
-    """Compiles the statements of one program against its tables and externs."""
+    """Compiles the statements of one program to functions that use the program's tables and externs."""
 
     def __init__(self, program: ir.Program, tables: dict[str, TableState], externs: ExternState) -> None:
         self._program = program
