@@ -105,7 +105,7 @@ def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
 def _built_elsewhere(content: str, here: str) -> Path | None:
     """Return a suitable object that another compiler built on this machine, or that the package supplies.
 
-    None if there is no such object.
+    Return None if there is no such object.
     """
     with suppress(NoCache):
         for file in find_folder().path.glob(f"pipeline-{here}-*.so"):

@@ -137,7 +137,7 @@ class PortStatistics:
 
 @dataclass(slots=True)
 class SwitchStatistics:
-    """Dropped packets that belong to no port."""
+    """Counters of dropped packets that no port's counters include."""
 
     no_port: int = _counter("Packets sent to a port that does not exist.")
     no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")

@@ -186,7 +186,7 @@ def emit_raw(home: HeaderHome, out: Writer) -> None:
 
 
 def raw_name(raw: Raw) -> str:
-    """Return the suffix of the C names of a header's functions."""
+    """Return the suffix in the names of the C functions that load and deparse a `Raw` header."""
     return raw.at.rsplit(".", 1)[-1]
 
 

@@ -425,7 +425,7 @@ class BodyWriter:
 
 
 def where_name(home: HeaderHome) -> str:
-    """Return the suffix of the C names of a large header's functions."""
+    """Return the suffix in the names of the C functions that load and deparse a large header."""
     assert home.where is not None
     return home.where.rsplit(".", 1)[-1]
 
