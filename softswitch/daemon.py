@@ -224,7 +224,7 @@ def _fill(device: Device, files: Sequence[Path]) -> None:
 
 
 class _Plane(EmbeddedPlane):
-    """An `EmbeddedPlane` whose groups and sessions are also visible to controllers."""
+    """An `EmbeddedPlane` that sets groups and sessions by P4Runtime, so that controllers can read them."""
 
     def __init__(self, switch: Switch, bundle: Bundle) -> None:
         super().__init__(switch, bundle.pipeline)
@@ -258,7 +258,10 @@ def _description(switch: Switch, service: Service, asked: SwitchSettings) -> dic
 
 
 def _reached_at(switch: Switch) -> dict[str, object]:
-    """Return the UDP ports and the paths of shared memory sockets to which the far ends connect, by port."""
+    """Return the addresses to which the far ends of ports connect, by the switch's port number.
+
+    ``udp_ports`` has UDP port numbers, ``shm_ports`` the paths of the Unix sockets for shared memory.
+    """
     return {
         "udp_ports": {
             str(number): switch.port_address(number)[1]

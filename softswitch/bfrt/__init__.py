@@ -52,7 +52,7 @@ class BfrtService:
     """A BF Runtime server for one device. It listens until `close`.
 
     `address` is ``host:port``; with port 0 the service takes a free port, whose number is then in `port`.
-    A client must bind to the program by the name `name`; if `name` is None, the client may use any name.
+    Clients must bind to the program under the name `name`; if `name` is None, they may use any name.
     Raises OSError if the address is not available.
     """
 
@@ -268,7 +268,7 @@ def _code(error: RequestError) -> Any:
 
 
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:
-    """End a call with status UNKNOWN if an update or read in it was refused.
+    """End a call with status UNKNOWN if an update or read in the call was refused.
 
     The status lists the errors of the updates or reads, at most `_SHOWN` of them.
     """

@@ -56,7 +56,10 @@ class _Cells:
         self._size = size
 
     def write(self, kind: int, entry: Any) -> None:
-        """Set the given fields of a cell; a deletion resets a cell or, without a key, all cells."""
+        """Set the given fields of one cell.
+
+        A deletion or a reset restores the initial values of one cell or, without a key, of all cells.
+        """
         key = exact_key(entry, self.table)
         indices: Sequence[int] = range(self._size) if key is None else [self._checked(key[0])]
         if kind in (bfruntime.DELETE, bfruntime.RESET):
@@ -78,7 +81,7 @@ class _Cells:
         return index
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield one cell or, without a key, all cells."""
+        """Yield the entry of one cell or, without a key, the entries of all cells."""
         key = exact_key(entry, self.table)
         for index in range(self._size) if key is None else [self._checked(key[0])]:
             with self._device.switch.locked():
@@ -223,7 +226,10 @@ class _Matching:
     # ------------------------------------------------------------------ writing
 
     def write(self, kind: int, entry: Any) -> None:
-        """Apply an update of one entry or of the default entry, or delete all entries."""
+        """Apply an update of one entry or of the default entry.
+
+        A deletion without a key deletes all entries except the default one.
+        """
         if entry.is_default_entry:
             self._write_default(kind, entry)
             return
@@ -278,7 +284,7 @@ class _Matching:
         return found[0].table_entry if found else None
 
     def _key(self, entry: Any) -> Any:
-        """Return a P4Runtime entry with the key of `entry`, without the fields that match any value."""
+        """Return a P4Runtime entry with the key of `entry`, but without key fields that match any value."""
         message = p4.TableEntry(table_id=self._own.id)
         priority = 0
         for field in entry.key.fields:
@@ -409,7 +415,7 @@ class _Matching:
         return entry
 
     def usage(self) -> int:
-        """Return the number of entries."""
+        """Return the number of entries, without the default entry."""
         found = self._read(p4.TableEntry(table_id=self._own.id))
         return sum(not each.table_entry.is_default_action for each in found)
 

@@ -58,7 +58,7 @@ STATISTICS: dict[str, tuple[str, ...]] = {
     "$OctetsTransmittedwithouterror": ("tx_bytes",),
     "$FramesTransmittedwithError": ("tx_corrupted",),
 }
-"""For each statistic of a chip's port, the counters of `PortStatistics` whose sum it is."""
+"""For each statistic that a chip keeps of a port, the counters of `PortStatistics` to add up."""
 STAT = TableSpec(
     0xFF010002,
     "$PORT_STAT",
@@ -96,9 +96,10 @@ def ports(switch: Switch) -> list[Rows]:
 
 
 def port_metadata(program: ir.Program, prefix: str) -> list[Rows]:
-    """Return, in a list, the port metadata table of a program's ingress parser; [] if it has none.
+    """Return, in a list, the port metadata table of a program's ingress parser.
 
-    This switch does not store port metadata: they are always zero.
+    The list is empty if the program has no ingress parser. This switch does not store port metadata: a parser
+    always reads zeros.
     """
     if not program.ingress_parser:
         return []
@@ -169,11 +170,11 @@ class _Handles:
         self._switch = switch
 
     def write(self, kind: int, entry: Any) -> None:
-        """Raise PermissionDenied, as the positions of ports are fixed."""
+        """Raise PermissionDenied: the connector and the lane of each port are fixed."""
         raise PermissionDenied(f"'{HANDLE.name}' can only be read")
 
     def read(self, entry: Any) -> Iterator[Any]:
-        """Yield the port of a connector and lane, or all ports."""
+        """Yield the port at the given connector and lane or, without a key, all ports."""
         key = exact_key(entry, HANDLE)
         places = {(port // LANES + 1, port % LANES): port for port in self._switch.ports}
         if key is not None and key not in places:
@@ -298,7 +299,11 @@ class _Groups(Stored):
         self._nodes = nodes
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise an error if a node does not exist, or if the lists differ in length."""
+        """Raise RequestError for an invalid group.
+
+        A group is invalid if its number is reserved, if one of its nodes does not exist, if it uses ECMP, or
+        if its lists of nodes, flags and exclusion ids differ in length.
+        """
         if row is None:
             return
         if key[0] == NO_GROUP:
@@ -360,7 +365,10 @@ class _Nodes(Stored):
         self.groups = _Groups(switch, self)
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise an error for an invalid port, and for the deletion of a node that groups contain."""
+        """Raise an error for an invalid port, and for the deletion of a node that a group contains.
+
+        Also raise an error for a node with a link aggregation group, which the switch does not support.
+        """
         if row is None:
             if held := self.groups.having(key[0]):
                 raise InvalidArgument(
@@ -383,7 +391,7 @@ class _Prune(Stored):
         self._switch = switch
 
     def check(self, key: tuple[int, ...], row: Row | None) -> None:
-        """Raise an error for an invalid port."""
+        """Raise an error for an invalid port, and for exclusion id 0, which is reserved."""
         if key[0] == 0:
             raise Unimplemented("level 2 exclusion id 0 is reserved: in this switch it excludes nothing")
         _check_ports(row or {})
@@ -421,7 +429,7 @@ def _numbers(row: Row, name: str) -> list[int]:
 
 
 def _with_exclusions(row: Row) -> list[tuple[int, int | None]]:
-    """Return a (node, exclusion id) pair for each node of a group; the id is None without exclusion."""
+    """Return a (node, exclusion id) pair for each node of a group; the id is None if the node has none."""
     nodes = _numbers(row, _NODES)
     valid = _numbers(row, _VALID) or [0] * len(nodes)
     ids = _numbers(row, _XIDS) or [0] * len(nodes)

@@ -55,13 +55,16 @@ _ADVICE = (
     ("No space left", "free some space, or set XDG_CACHE_HOME to another directory"),
     ("cannot execute", "a part of the compiler is missing; reinstall it (Debian: gcc)"),
 )
-"""Pairs of words that may occur in a compiler's first error, and the advice for this case."""
+"""(words, advice) pairs: the advice holds if the words occur in the compiler's first error."""
 
 Backend = Literal["auto", "compiled", "interpreter"]
 
 
 def build(program: ir.Program, *, sanitize: bool = False) -> Path:
-    """Return a shared object for `program` that implements ``runtime/pipeline.h``, building it if necessary.
+    """Return the path of a shared object for `program`, building the object if necessary.
+
+    The object implements ``runtime/pipeline.h``.
+
 
     With `sanitize`, a memory or arithmetic error in the object ends the process that has loaded it, with a
     report. This process must have preloaded the sanitizers' runtime (`sanitizer_environment`).
@@ -72,7 +75,9 @@ def build(program: ir.Program, *, sanitize: bool = False) -> Path:
 
 
 def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Return the shared object of a C text that includes headers of ``runtime/``, building it if necessary.
+    """Return the path of the shared object of a C text, building the object if necessary.
+
+    The text may include headers of ``runtime/``.
 
     Logs a warning if the object is not written to the usual folder.
 
@@ -98,7 +103,10 @@ def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
 
 
 def _built_elsewhere(content: str, here: str) -> Path | None:
-    """Return a shared object that another compiler built on this machine, or that the package supplies."""
+    """Return a suitable object that another compiler built on this machine, or that the package supplies.
+
+    Return None if there is no such object.
+    """
     with suppress(NoCache):
         for file in find_folder().path.glob(f"pipeline-{here}-*.so"):
             if whole(file):
@@ -333,6 +341,6 @@ def sanitizer_environment() -> dict[str, str]:
 
 
 def _library(name: str) -> str:
-    """Return the path of a sanitizer's library, or only its name if the compiler has no such library."""
+    """Return the path of a sanitizer's library; if the compiler has no such library, return `name`."""
     command = [find_compiler(), f"-print-file-name={name}"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -45,7 +45,10 @@ The flags are those of ``/proc/cpuinfo``.
 
 
 def find(content: str) -> Path | None:
-    """Return the best supplied object for this processor, built from the text with this hash, or None."""
+    """Return the best supplied object for this processor.
+
+    `content` is the hash of the source text. Return None if no object was built from this text.
+    """
     return next((file for level in levels() if (file := FOLDER / f"{content}-{level}.so").exists()), None)
 
 

@@ -26,7 +26,9 @@ from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch
 
 Survives = Callable[[int], bool]
-"""A function that is called for each frame about to enter, with the entrance's number; False loses the frame.
+"""A function that is called for each frame about to enter, with the entrance's number.
+
+If the function returns False, the frame is lost.
 
 It is called only for the entrances selected by `Cabling.ask`.
 """
@@ -200,7 +202,7 @@ class Cabling:
     def ask(self, entrance: int, asks: bool) -> None:
         """Start or, if `asks` is False, stop calling `survives` for the frames at an entrance.
 
-        At an end, these are the frames of `send_later`.
+        At an end, `survives` is called only for frames sent by `send_later`.
         """
         self._library.cabling_ask(self._cabling, entrance, asks)
 

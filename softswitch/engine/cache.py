@@ -109,7 +109,7 @@ def whole(file: Path, *, ours: bool = False) -> bool:
 
 
 def unsealed(file: Path, *, ours: bool = False) -> bytes | None:
-    """Return the content of a file before it was sealed; None if it is not `whole`."""
+    """Return a file's content without the digest that `seal` appended; None if the file is not `whole`."""
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())

@@ -22,7 +22,10 @@ from softswitch.engine.switch import Switch
 
 _PERIOD_S = 0.05
 _LOOKS = 5
-"""Number of times that both clocks are read to find their difference; the quickest pair of reads counts."""
+"""Number of times that the switch's clock and the time of day are read to find their difference.
+
+The quickest pair of reads counts.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -146,7 +149,10 @@ class CaptureFiles:
 
 
 def _epoch_ns(switch: Switch) -> int:
-    """Return the time of day at the switch's time 0, by the quickest of several reads of both clocks."""
+    """Return the time of day at the switch's time 0, in nanoseconds since 1970.
+
+    Of several pairs of reads of both clocks, use the quickest pair.
+    """
     looks = []
     for _ in range(_LOOKS):
         before_ns, own_ns = time.time_ns(), switch.now_us() * 1000

@@ -154,8 +154,8 @@ class _CTable:
     def position(self, entry: ir.ConstEntry) -> int:
         """Return the position of an entry in the shared object.
 
-        The order of entries is the order of precedence or, for tables in code, source order. Tables of other
-        kinds have no positions: return 0.
+        In a table of kind "ordered", entries are in the order of precedence; in a table of kind "code", in
+        source order. Entries of other tables have no positions: return 0.
         """
         kind = self.layout.kind
         if kind == "ordered":
@@ -253,7 +253,7 @@ class CompiledPipeline:
         self._control.modify(self._state, state.id, match, state.position(canonical), action, args)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
         state = self._table(table)
         position = state.position(state.entries.find(entry))
         found = state.entries.delete(entry)
@@ -264,7 +264,7 @@ class CompiledPipeline:
         return self._table(table).entries.entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
         return self._table(table).entries.find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -398,7 +398,7 @@ class CompiledPipeline:
         self._control.write_register(self._state, number, index, _array([bits & MASK_64, bits >> 64]))
 
     def _counter(self, name: str, index: int) -> Any:
-        """Return the cells of a counter."""
+        """Return the cells of an indirect counter. Raises NoSuchObject if it has no cell `index`."""
         if name not in self._counters:
             raise NoSuchObject(f"no indirect counter {name}; there are {', '.join(self._counters) or 'none'}")
         _check_index(name, index, self.program.counters[name].size)
@@ -460,7 +460,7 @@ class CompiledPipeline:
         return frame, _read_verdict(verdict)
 
     def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
-        """Return the present values of these metadata fields, without fields that the program lacks."""
+        """Return the present values of metadata fields by name; leave out names that the program lacks."""
         places = {name: self._metadata[name] for name in names if name in self._metadata}
         return {
             name: int.from_bytes(ctypes.string_at(packet.address + offset, size), "little")

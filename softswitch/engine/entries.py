@@ -116,7 +116,7 @@ class TableEntries:
         return canonical
 
     def delete(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Remove the entry with the match of `entry` and return it."""
+        """Remove and return the stored entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
         self._check_mutable()
         found = self.find(entry)
         if self._ordered is not None:
@@ -125,7 +125,7 @@ class TableEntries:
         return found
 
     def find(self, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the entry with the match of `entry`; ignore the action of `entry`. Raises NoSuchEntry."""
+        """Return the stored entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
         patterns = self._canonical_patterns(entry.patterns)
         priority = entry.priority if self._prioritised else 0
         found = self._entries.get((patterns, priority))
@@ -229,7 +229,7 @@ class TableEntries:
 
 
 def _is_canonical(match: str, full: int, pattern: ir.Pattern) -> bool:
-    """Return True if a quick check finds `pattern` canonical; after False, the full check must decide."""
+    """Return True if a quick check shows that `pattern` is canonical; False: the full check must decide."""
     kind, value, mask = pattern
     if kind == "exact":
         return match == "exact" and mask == 0 and 0 <= value <= full
@@ -255,7 +255,10 @@ def _show(entry: ir.ConstEntry) -> str:
 
 
 MAX_CODE_ENTRIES = 64
-"""Maximum number of constant entries that become C code; larger tables get entries when they are loaded."""
+"""Maximum number of constant entries of a table whose look-up is C code.
+
+A table with more constant entries is filled with them when the program is loaded.
+"""
 
 ARG_WORDS = 2
 """Number of 64-bit words in which Python passes an action argument."""
@@ -272,7 +275,7 @@ class KeyPart:
     offset: int
     width: int
     full: int
-    """The mask of all bits of the key."""
+    """Mask of all bits of this key field, not shifted by `offset`."""
     range_index: int | None
 
 
@@ -293,7 +296,7 @@ class TableLayout:
 
     @property
     def match_words(self) -> int:
-        """Number of 64-bit words of a match, as Python passes it."""
+        """Number of 64-bit words in which Python passes a match."""
         match self.kind:
             case "ordered":
                 return 2 * self.words + 2 * RANGE_WORDS * self.ranges

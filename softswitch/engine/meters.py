@@ -70,7 +70,7 @@ class TokenMeter:
         return MeterReading(self.rates, tuple(self.seen))
 
     def colour(self, now_us: int, cost: int, length: int) -> int:
-        """Return the colour of a packet of `length` bytes that takes `cost` tokens."""
+        """Return the colour of a packet of `length` bytes that takes `cost` tokens; count the packet."""
         colour = GREEN if self.rates is None else self._take(now_us, cost)
         packets, bytes_ = self.seen[colour]
         self.seen[colour] = (packets + 1, bytes_ + length)
@@ -137,7 +137,7 @@ class PortStatistics:
 
 @dataclass(slots=True)
 class SwitchStatistics:
-    """Dropped packets that belong to no port."""
+    """Counters of dropped packets that no port's counters include."""
 
     no_port: int = _counter("Packets sent to a port that does not exist.")
     no_group: int = _counter("Packets multicast to a group, or cloned to a session, that does not exist.")

@@ -403,6 +403,9 @@ class NativeEngine:
         self._library.engine_stop(self._engine)
 
     def wait_cpu(self, timeout_ms: int) -> bool | None:
-        """Wait for frames at a CPU port; return True if there are any, None after `stop`."""
+        """Wait at most `timeout_ms` for frames at a CPU port.
+
+        Return True if there are frames, False if there are none, None after `stop`.
+        """
         ready = int(self._library.engine_wait_cpu(self._engine, timeout_ms))
         return None if ready < 0 else ready > 0

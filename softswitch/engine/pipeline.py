@@ -138,13 +138,13 @@ class Pipeline(Protocol):
         """Replace the action of the entry with the match of `entry`. Raises NoSuchEntry or BadEntry."""
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
         """Return all entries of a table: first the constant ones, then the others in order of insertion."""
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
         """Set the default action; None restores the program's default. Raises BadEntry."""

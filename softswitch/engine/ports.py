@@ -135,7 +135,10 @@ class Impairments:
     jitter_s: float = 0.0
     """Additional delay, uniform in 0..jitter_s; frames keep their order."""
     reorder_s: float = 0.001
-    """Additional delay, uniform in 0..reorder_s, of frames that `reorder` selects; other frames pass them."""
+    """Additional delay, uniform in 0..reorder_s, of frames that `reorder` selects.
+
+    Other frames may overtake these frames.
+    """
     rate_bps: float = 0.0
     """Rate limit in bits per second; 0: unlimited."""
     burst_bytes: int = 0

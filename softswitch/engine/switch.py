@@ -236,7 +236,8 @@ class Switch:
     def on_packet_in(self, callback: PacketIn | None) -> None:
         """Pass frames that leave by CPU ports to `callback`.
 
-        In real time it is called from a thread of its own; in virtual time from ``inject`` and ``advance``.
+        In real time, `callback` is called from a thread of its own; in virtual time, from ``inject`` and
+        ``advance``.
         """
         self._packet_in = callback
         self._deliver_unless_running()

@@ -15,7 +15,8 @@ NO_PORT = 511
 NO_GROUP = 65534
 """Initial value of ``mcast_grp_a`` and ``mcast_grp_b``: a packet without a group.
 
-Group 0 is an ordinary group on the chip; in the engine, where 0 means no group, it has this number.
+On the chip, group 0 is an ordinary group. In the engine, 0 means no group, so the chip's group 0 has this
+number there.
 """
 
 CELL = 80

@@ -162,7 +162,7 @@ def select(tree: Tree, path: Elements) -> list[tuple[Elements, Node]]:
 
 
 def leaves(node: Node, path: Elements) -> Iterator[tuple[Elements, Leaf]]:
-    """Yield a (path, leaf) pair for each leaf of `node`, whose own path is `path`."""
+    """Yield a (path, leaf) pair for each leaf of `node`; `path` is the path of `node`."""
     if not isinstance(node, dict):
         yield path, node
         return

@@ -281,7 +281,7 @@ def _refresh_entries(bundle: Bundle, profile: ProfileInfo, kind: str, number: in
 
 
 def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one member, the members of one profile or (id 0) of all profiles."""
+    """Yield one member, all members of one profile or, for profile id 0, all members of all profiles."""
     for state in _selected(bundle, request.action_profile_id):
         for number, member in state.members.items():
             if request.member_id in (0, number):
@@ -289,7 +289,7 @@ def read_members(bundle: Bundle, request: Any) -> Iterator[Any]:
 
 
 def read_groups(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield one group, the groups of one selector or (id 0) of all selectors."""
+    """Yield one group, all groups of one selector or, for selector id 0, all groups of all selectors."""
     for state in _selected(bundle, request.action_profile_id):
         for number, group in state.groups.items():
             if request.group_id in (0, number):

@@ -151,7 +151,10 @@ def _no_externs(bundle: Bundle, request: Any) -> list[Any]:
 
 
 def _entry_of(bundle: Bundle, message: Any) -> list[Any]:
-    """Return, in a list, the direct counter or meter that a write names, with its value; [] if none."""
+    """Return, in a list, the direct counter or meter that a write names, with its present value.
+
+    The list is empty if the table entry of the counter or meter does not exist.
+    """
     found = tables.before(bundle, message.table_entry)
     whole = type(message)(table_entry=found[0] if found else message.table_entry)
     whole.table_entry.ClearField("action")

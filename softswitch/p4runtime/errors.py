@@ -32,7 +32,7 @@ class AlreadyExists(RequestError):
 
 
 class PermissionDenied(RequestError):
-    """The sender is not the primary controller, or the P4 program forbids it."""
+    """The sender has no right to make the request, or the P4 program forbids the write."""
 
 
 class ResourceExhausted(RequestError):

@@ -313,7 +313,10 @@ def _tables_by_name(schema: Schema) -> dict[str, str]:
 
 
 def _actions_by_name(schema: Schema) -> dict[str, str]:
-    """Describe, by name, the actions that tables may run. Compilers differ on others, which are left out."""
+    """Describe, by name, the actions that tables may run.
+
+    Actions that no table may run are left out, as compilers differ in whether they list them.
+    """
     used = {action for table in schema.tables.values() for action in table.actions}
     return {a.name: _widths(a.params) for a in schema.actions.values() if a.id in used}
 

@@ -209,7 +209,7 @@ class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
 
 def _decode_stream_message(data: bytes) -> Any:
-    """Decode a StreamMessageRequest; return the error if it is invalid."""
+    """Decode a StreamMessageRequest; return (not raise) InvalidArgument if `data` is invalid."""
     try:
         return p4.StreamMessageRequest.FromString(data)
     except DecodeError:
@@ -219,7 +219,10 @@ def _decode_stream_message(data: bytes) -> Any:
 
 
 class _Stream:
-    """One StreamChannel. `responses` wait for gRPC to take them; a None or an error in it ends the stream."""
+    """One StreamChannel.
+
+    `responses` is the queue from which gRPC takes responses. A None or an error in the queue ends the stream.
+    """
 
     def __init__(self) -> None:
         self.responses: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -245,7 +248,11 @@ class _Stream:
 
 
 class _Watch:
-    """A thread that polls the switch for notifications; it starts when the first one can be expected."""
+    """A thread that polls the switch for notifications by calling `look`.
+
+    `look` returns the seconds until the next poll; None: no notification can be expected. The thread starts
+    at the first `wake` at which `look` does not return None.
+    """
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
@@ -255,7 +262,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Poll now, and again after each interval that `look` returns."""
+        """Poll now and, if notifications can be expected, again after each interval that `look` returns."""
         if self._look() is None:
             return
         with self._lock:

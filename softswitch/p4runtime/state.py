@@ -95,7 +95,11 @@ class ProfileState:
 
 @dataclass(slots=True)
 class Timeout:
-    """The idle timeout of an entry. `told_us` is the time of the hit last reported as idle, or None."""
+    """The idle timeout of an entry.
+
+    `told_us` is the time of the entry's last hit when the entry was last reported as idle; None: the entry
+    has never been reported.
+    """
 
     entry: ir.ConstEntry
     timeout_ns: int

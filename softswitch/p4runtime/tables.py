@@ -126,7 +126,7 @@ def write_direct_meter(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def read_direct_meter(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield the direct meters of one entry, of one table or (table id 0) of all tables."""
+    """Yield the direct meters of one entry, of one table's entries or, for table id 0, of all entries."""
     for table, entry, key in _read_direct(bundle, request, "meter"):
         message = p4.DirectMeterEntry(table_entry=key)
         reading = bundle.pipeline.read_direct_meter(table.name, entry)
@@ -148,7 +148,7 @@ def write_direct_counter(bundle: Bundle, kind: int, message: Any) -> None:
 
 
 def read_direct_counter(bundle: Bundle, request: Any) -> Iterator[Any]:
-    """Yield the direct counters of one entry, of one table or (table id 0) of all tables."""
+    """Yield the direct counters of one entry, of one table's entries or, for table id 0, of all entries."""
     for table, entry, key in _read_direct(bundle, request, "counter"):
         yield p4.DirectCounterEntry(table_entry=key, data=_counter(bundle, table, entry))
 
@@ -206,7 +206,10 @@ def _put(
     put: Callable[[str, ir.ConstEntry], None],
     doing: str,
 ) -> ir.ConstEntry:
-    """Decode a table entry with an action, and insert or modify it."""
+    """Decode the table entry `message`, which has an action, and write it by `put`.
+
+    `put` inserts or modifies an entry of the pipeline; `doing` names that operation in errors.
+    """
     patterns, priority = (
         translate.match_key(table, message.match),
         translate.priority(table, message.priority),
@@ -236,7 +239,7 @@ def _insert(bundle: Bundle, table: TableSchema, message: Any) -> ir.ConstEntry:
 
 
 def _refusal(error: PipelineError, table: TableSchema, doing: str) -> RequestError:
-    """Return the P4Runtime error for an error of the pipeline."""
+    """Return the P4Runtime error for an error of the pipeline; `doing` names the refused operation."""
     match error:
         case EntryExists():
             return AlreadyExists(f"'{table.name}' holds an entry with this match already")
@@ -338,7 +341,7 @@ def _read_table(
 def _describe(
     bundle: Bundle, table: TableSchema, entry: ir.ConstEntry | None, request: Any, message: Any
 ) -> None:
-    """Fill in the requested fields of a read: counter, meter and idle time."""
+    """Fill in those fields of `message` that the read request asks for: counter, meter and idle time."""
     if request.HasField("counter_data") and table.direct_counter is not None:
         message.counter_data.CopyFrom(_counter(bundle, table, entry))
     if table.direct_meter is not None:

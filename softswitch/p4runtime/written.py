@@ -44,12 +44,15 @@ Journal = Callable[[Written], None]
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return a record of each update (None if it writes no table entry). Call this before the updates."""
+    """Return a record of each update; None for an update that writes no table entry.
+
+    Call this before the updates are applied: a deletion's record has the values of the deleted entry.
+    """
     return [_written(bundle, update, client) for update in updates]
 
 
 def client_of(context: Any) -> str:
-    """Return the name of a request's client."""
+    """Return the name of a request's client, as `Written.client` holds it."""
     name = b", ".join(context.auth_context().get("x509_common_name", ())).decode(errors="replace")
     return f"{context.peer()} ({name})" if name else str(context.peer())
 

@@ -293,7 +293,7 @@ class Control:
                     self._tell(line, partial(self._plane.delete, name, entry))
 
     def check_counter(self, statement: CheckCounter) -> str | None:
-        """Return how a counter differs from its expected value, or None. Raises ScriptError."""
+        """Return a message if a counter does not have its expected value, else None. Raises ScriptError."""
         packets, bytes_ = self._counted(statement)
         value = packets if statement.kind == "packets" else bytes_
         if _RELATIONS[statement.relation](value, statement.number):
@@ -379,7 +379,7 @@ class Control:
         return self._nodes[handle]
 
     def _members(self, group: int) -> list[tuple[int, int]]:
-        """Return the copies of a group as (port, replication id)."""
+        """Return the copies that a multicast group makes, as (port, replication id)."""
         nodes = [self._nodes[handle] for handle in self._groups.get(group, ())]
         return [(port, rid) for rid, ports in nodes for port in ports]
 

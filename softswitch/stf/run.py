@@ -68,7 +68,7 @@ class Target(Protocol):
 
     @property
     def control(self) -> Control:
-        """The control plane, which applies the script's entries and reads its counters."""
+        """The control plane, which applies the script's entries and reads the switch's counters."""
 
     def send(self, port: int, data: bytes) -> None:
         """Deliver a packet, and process all events that result."""

@@ -140,9 +140,9 @@ def _operand(key: ir.Key, text: str) -> ScriptOperand | None:
 
 
 def _pair(key: ir.Key, first: int, second: int) -> ScriptOperand | None:
-    """Return the operand for a range with the ends `first` and `second`, or for a value and its mask.
+    """Return the operand for two numbers given for `key`: the ends of a range, or a value and its mask.
 
-    Return None for a mask of 0: the key matches any value.
+    Return None for a mask of 0: the key then matches any value.
     """
     if key.match == "range":
         return ScriptOperand(first, 0, 0, high=second)

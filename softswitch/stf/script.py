@@ -241,12 +241,15 @@ class _Tokens:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
-        """Return the next token, or a later one, as (kind, text); past the end it is ("", "")."""
+        """Return the token that is `ahead` tokens after the next one, as (kind, text).
+
+        The token remains to be read. Past the end of the line, return ("", "").
+        """
         at = self._at + ahead
         return self._kinds[at] if at < len(self._kinds) else ("", "")
 
     def take(self, kind: str, what: str) -> str:
-        """Return the next token, which must be of `kind`."""
+        """Read the next token and return its text. Raises ScriptError if the token is not of `kind`."""
         found, text = self.peek()
         if found != kind:
             raise ScriptError(f"{text or 'the end of the line'} where {what} is expected", self.line)

@@ -112,7 +112,8 @@ class _Joiner:
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
         """Return the bodies of actions in order, with new names for the variables that one action owns.
 
-        New names make the variables local to this block; bodies with variables of the same types share them.
+        New names make the variables local to this block. Actions whose own variables have the same types
+        share the new names.
         """
         names: dict[tuple[ir.Type, ...], list[str]] = {}
         result: list[ir.Stmt] = []

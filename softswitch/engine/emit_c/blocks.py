@@ -52,7 +52,7 @@ class Locals:
     users: dict[str, set[str]]
 
     def nowhere_else(self, program: ir.Program) -> set[str]:
-        """Return the variables that are C locals in all functions, or unused."""
+        """Return the unused variables, and the variables that are C locals of their only function."""
         found = set()
         for name, users in self.users.items():
             (user,) = users if len(users) == 1 else ("",)
@@ -143,7 +143,10 @@ def open_body(
 
 
 def emit_actions(unit: Translation, locals_: Locals, out: Writer) -> None:
-    """Write one C function per action. A function whose action may exit the block returns 1 after an exit."""
+    """Write one C function per action.
+
+    If an action may execute ``exit``, its function returns 1 after an ``exit`` and 0 otherwise.
+    """
     for name in unit.program.actions:
         result = "int" if name in unit.leaving_actions else "void"
         out.line(f"static {result} action_{unit.action_names[name]}({PARAMETERS});")

@@ -151,7 +151,7 @@ def _random(body: BodyWriter, call: ir.Extern) -> None:
 
 
 def _cut(text: str, bits: int, target: ir.Expr) -> str:
-    """Return the low bits of an unsigned `bits`-bit C value, in the target's width."""
+    """Return C text for the low bits of `text`, an unsigned `bits`-bit C value, in the width of `target`."""
     width = ir.width_of(target.type)
     if width >= bits:
         return f"({c_integer(class_bits(width))})({text})"

@@ -182,10 +182,11 @@ def _shape(statement: ir.Stmt, locate: Locate, locate_register: LocateRegister) 
 
 
 def _escapes(expr: ir.Expr) -> bool:
-    """Return True if `expr` reads scalars from memory instead of the C locals that hold them in a loop.
+    """Return True if `expr` reads values from memory, or if its values are too wide for arithmetic.
 
-    While a rolled loop runs, scalars are in locals; whole headers and elements of stacks with run-time
-    indices would still have the old values.
+    Such an expression cannot be in a rolled loop. While the loop runs, the current values of scalars are in C
+    locals, and memory holds old values. Operations on whole headers, stacks or structs read memory, and so do
+    elements of stacks with run-time indices.
     """
     match expr:
         case ir.Const() | ir.Var(type=ir.Header() | ir.Stack() | ir.Struct()):
@@ -311,9 +312,10 @@ class Lazy:
 
 
 def find_lazy(body: BodyWriter, group: Sequence[ir.Stmt], run: LaneRun) -> Lazy | None:
-    """Return how a run uses its only large header.
+    """Return the use of the only large header in a run.
 
-    None: the header's lanes must be loaded into storage before the loop.
+    Return None if the header's lanes must be loaded into storage before the loop, or if the run does not use
+    exactly one large header.
     """
     fields = list(_large_fields(body, mentioned(group)))
     places = {(place.text, place.array) for place in fields}

@@ -186,17 +186,17 @@ def emit_raw(home: HeaderHome, out: Writer) -> None:
 
 
 def raw_name(raw: Raw) -> str:
-    """Return the suffix of the C names of a header's functions."""
+    """Return the suffix in the names of the C functions that load and deparse a `Raw` header."""
     return raw.at.rsplit(".", 1)[-1]
 
 
 def of(packet: str, place: str) -> str:
-    """Return the lvalue of `place` in another packet."""
+    """Return `place`, a C lvalue in this packet (``p``), as the lvalue in the packet `packet`."""
     return place.replace("p->", f"{packet}->", 1)
 
 
 def lent(home: HeaderHome) -> str:
-    """Return the lvalue of a header that another packet lends."""
+    """Return the C lvalue of the header at `home` in the packet that lends it to this packet."""
     return of("p->lender", home.text)
 
 

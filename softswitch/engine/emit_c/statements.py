@@ -24,8 +24,8 @@ Handler = Callable[["BodyWriter", Any], None]
 class BodyWriter:
     """Writes the statements of one C function.
 
-    `leave_body` and `leave_block` are the C statements for ``return`` outside any scope and for
-    ``exit``. Parser functions have `at` and `end` in scope and leave with ``goto stop``.
+    `leave_body` is the C statement for a ``return`` that is not in inlined code, and `leave_block` the C
+    statement for ``exit``. Parser functions have `at` and `end` in scope and leave with ``goto stop``.
     """
 
     unit: Translation
@@ -425,7 +425,7 @@ class BodyWriter:
 
 
 def where_name(home: HeaderHome) -> str:
-    """Return the suffix of the C names of a large header's functions."""
+    """Return the suffix in the names of the C functions that load and deparse a large header."""
     assert home.where is not None
     return home.where.rsplit(".", 1)[-1]
 

@@ -266,7 +266,7 @@ def _emit_dispatch(body: BodyWriter, layout: TableLayout, number: str, args: str
 
 
 def _emit_code(body: BodyWriter, layout: TableLayout) -> None:
-    """Write constant entries as one test after the other, in the order of precedence."""
+    """Write a look-up in C code: one comparison for each constant entry, in the order of precedence."""
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
     state = TableEntries(body.unit.program, table)

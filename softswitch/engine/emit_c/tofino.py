@@ -351,7 +351,7 @@ def _tell(unit: Translation, gress: str, told: Mapping[str, str]) -> list[str]:
 
 
 def _declare_sizes(program: ir.Program, out: Writer) -> None:
-    """Write the sizes for ``struct p4_packet``."""
+    """Write the C constants for the sizes in bytes of buffers in ``struct p4_packet``."""
     out.line(
         f"enum {{ P4_FRONT = {front_bytes(program)}, P4_BEHIND = {behind_bytes(program)}, "
         f"P4_MIRROR_BYTES = {KEPT_BYTES}, P4_RESUBMIT_BYTES = {KEPT_BYTES} }};"

@@ -279,7 +279,7 @@ class CArchitecture:
 
     Attributes:
         by_gress: True if a packet's state belongs to one gress; else it lives from parser to deparser.
-        counted: C text of the bytes that counters and meters count for a packet.
+        counted: C text of the number of bytes that counters and meters count for a packet.
         options: Lines at the beginning of the C text.
         blocks: Controls except deparsers, in the order of the text.
         deparsers: Deparsers.

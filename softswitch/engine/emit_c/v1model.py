@@ -317,7 +317,8 @@ def _emit_entries(unit: Translation, timed: bool, out: Writer) -> None:
 def _emit_field_lists(unit: Translation, out: Writer) -> None:
     """Write ``keep_fields`` and ``restore_fields``.
 
-    The fields pass through a struct, as the packet kept from and the packet restored to may be the same one.
+    ``keep_fields`` copies the fields of a packet to a struct, and ``restore_fields`` copies them from the
+    struct to a packet. The struct is needed because both may be the same packet.
     """
     kept = {
         number: [_scalar_home(unit, path) for path in paths]

@@ -129,7 +129,7 @@ def _integers(layout: HeaderLayout) -> Iterator[tuple[FieldSlot, ...]]:
 
 
 def stretches(layout: HeaderLayout) -> Iterator[tuple[CellBlock, ...]]:
-    """Yield the blocks of a header that are contiguous both in storage and on the wire."""
+    """Yield the longest sequences of a header's blocks that are contiguous in storage and on the wire."""
     found: list[CellBlock] = []
     for item in items(layout):
         if found and not (isinstance(item, CellBlock) and _follows(found[-1], item)):
@@ -146,7 +146,7 @@ def _follows(before: CellBlock, block: CellBlock) -> bool:
 
 
 def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]:
-    """Yield the reordering steps of a stretch, from begin to end: windows, or single blocks.
+    """Yield the reordering steps of a stretch, from its beginning to its end: windows, or single blocks.
 
     The last window ends where the stretch ends, so it may overlap the window before it.
     """
@@ -163,7 +163,7 @@ def windows(stretch: Sequence[CellBlock]) -> Iterator[ReorderWindow | CellBlock]
 
 
 def _window(stretch: Sequence[CellBlock], first: int, size: int, end: int) -> ReorderWindow | None:
-    """Return a window of `size` bytes with block number `first` and at least the next one.
+    """Return a window of `size` bytes that has block number `first` and at least the next block.
 
     The window does not go beyond byte `end`; None if there is no such window.
     """
@@ -482,9 +482,9 @@ def checksum_terms(parts: Sequence[BitPart], position: int = 0) -> list[str]:
 
     `parts` begin at bit `position` of the summed data.
 
-    The checksum is a sum modulo 2**16 - 1. As 2**16 is 1 modulo 2**16 - 1, a 16-bit word adds the same at any
-    position in a larger number. So a value is added as a whole, shifted only so that its last bit has its
-    place within a 16-bit word.
+    The checksum is a sum modulo 2**16 - 1. As 2**16 is 1 modulo 2**16 - 1, a 16-bit word contributes the same
+    at any position in a larger number. So a value is added as a whole, shifted only so that its last
+    bit is at the right position within a 16-bit word.
     """
     terms = []
     for part in parts:

@@ -88,7 +88,7 @@ class Interpreter:
         self._table(table).modify(entry)
 
     def delete(self, table: str, entry: ir.ConstEntry) -> None:
-        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry."""
+        """Remove the entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
         self._table(table).delete(entry)
 
     def entries(self, table: str) -> list[ir.ConstEntry]:
@@ -96,7 +96,7 @@ class Interpreter:
         return self._table(table).entries()
 
     def find(self, table: str, entry: ir.ConstEntry) -> ir.ConstEntry:
-        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry."""
+        """Return the stored entry with the match and priority of `entry`. Raises NoSuchEntry or BadEntry."""
         return self._table(table).find(entry)
 
     def set_default(self, table: str, invocation: ir.Invocation | None) -> None:
@@ -260,7 +260,7 @@ class Interpreter:
         return frame, verdict
 
     def metadata(self, packet: PacketState, names: Sequence[str]) -> dict[str, int]:
-        """Return the present values of these metadata fields, without fields that the program lacks."""
+        """Return the present values of metadata fields by name; leave out names that the program lacks."""
         found = {}
         for name in names:
             value = packet.variables["meta"]
@@ -508,7 +508,10 @@ class TofinoInterpreter(Interpreter):
         return (headers + packet.payload)[:MAX_FRAME]
 
     def _values(self, told: dict[str, int]) -> dict[str, int]:
-        """Return all fields of the intrinsic metadata header in egress: given values, 0 for other fields."""
+        """Return all fields of the intrinsic metadata header in egress.
+
+        Fields that `told` does not have are 0.
+        """
         return {
             name: wrapper(type_)(told.get(name, 0))
             for name, type_ in self._header.fields

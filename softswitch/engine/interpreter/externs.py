@@ -37,7 +37,7 @@ def csum16(data: bytes) -> int:
 
 
 def xor16(data: bytes) -> int:
-    """Return the exclusive or of the 16-bit words."""
+    """Return the exclusive or of the 16-bit words of `data`."""
     result = 0
     for word in _words(data):
         result ^= word
@@ -45,7 +45,7 @@ def xor16(data: bytes) -> int:
 
 
 def identity(data: bytes) -> int:
-    """Return the first 64 bits, or all bits if there are fewer."""
+    """Return, as a number, the first 64 bits of `data`, or all bits if there are fewer."""
     return int.from_bytes(data[:8], "big")
 
 

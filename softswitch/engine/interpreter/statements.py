@@ -163,7 +163,7 @@ def compile_parser(
 
 
 def compile_transition(transition: ir.Transition) -> Callable[[PacketState], str]:
-    """Return a function that returns the next state's name."""
+    """Return a function that evaluates `transition` for a packet and returns the next state's name."""
     subjects = [(compile_expression(s), (1 << ir.width_of(s.type)) - 1) for s in transition.subjects]
 
     def choose(packet: PacketState) -> str:
@@ -204,14 +204,14 @@ class Leave(Enum):
 
 
 MAX_ROUNDS = 1 << 20
-"""Maximum number of iterations of a loop, which then ends."""
+"""Maximum number of iterations of a loop in the program; after them, the interpreter ends the loop."""
 
 
 Execute = Callable[[PacketState], Leave | None]
 
 
 class StatementCompiler:
-    """Compiles the statements of one program against its tables and externs."""
+    """Compiles the statements of one program to functions that use the program's tables and externs."""
 
     def __init__(self, program: ir.Program, tables: dict[str, TableState], externs: ExternState) -> None:
         self._program = program

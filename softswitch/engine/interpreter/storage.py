@@ -281,7 +281,9 @@ class TableState(TableEntries):
         return deleted
 
     def owner(self, part: str, entry: ir.ConstEntry | None) -> ir.ConstEntry | None:
-        """Return the table's entry with the match of `entry`; None for None, the default action.
+        """Return the table's entry with the match of `entry`.
+
+        If `entry` is None, which stands for the default action, return None.
 
         Raises NoSuchObject if the table's entries lack `part` (see `has_part`), or NoSuchEntry.
         """
