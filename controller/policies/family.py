@@ -151,7 +151,7 @@ class Family:
 
 @contextmanager
 def raising_bad_trace(path: Path) -> Iterator[None]:
-    """Raise BadTrace if the file cannot be read within this context, or is a pipe or a device."""
+    """Raise BadTrace if `path` is a pipe or a device, or if the file cannot be read within this context."""
     try:
         if path.exists() and not path.is_file():
             raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")

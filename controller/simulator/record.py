@@ -90,7 +90,7 @@ class SimulationResult:
 
 
 class RunRecorder:
-    """Recorder of a running simulation; whenever curves reach `POINTS` samples, it drops every second one."""
+    """Recorder of a running simulation; it drops every second sample when curves have `POINTS` samples."""
 
     POINTS = 4096
 
@@ -197,7 +197,11 @@ def count_held_gpus(groups: Sequence[Group]) -> int:
 
 
 def by_resource(stages_s: Sequence[float]) -> Sequence[float]:
-    """Return stage times in the order of `RESOURCES`; the first of three stages counts as CPU time."""
+    """Return one time for each of `RESOURCES`, in seconds.
+
+    Exactly three stages are CPU, GPU and network, with 0 for storage. Otherwise the stages begin with
+    storage, and missing ones are 0.
+    """
     match len(stages_s):
         case 0:
             return (0.0,) * len(RESOURCES)

@@ -92,7 +92,10 @@ class EstimateError:
         self._estimate_s[job.order] = duration_s
 
     def compare(self, job: JobState, lasted_s: float) -> None:
-        """Record the error of an ended job's reported duration, given the real one; ignore durations of 0."""
+        """Record the error of an ended job's reported duration; `lasted_s` is the real duration, in seconds.
+
+        Ignore the job if one of the two durations is 0, or if the reported one is infinite.
+        """
         estimate_s = self._estimate_s.pop(job.order)
         if not (0 < estimate_s < math.inf and lasted_s > 0):
             return

@@ -86,7 +86,10 @@ class FreeGpus:
         return None if node is None else self._cut(node, gpus)
 
     def allocate_scattered(self, gpus: int) -> tuple[int, ...] | None:
-        """Reserve any `gpus` GPUs, emptiest nodes first; return their numbers. None: too few are free."""
+        """Reserve any `gpus` GPUs; return their numbers. None: too few are free.
+
+        The GPUs of the nodes with most free GPUs are reserved first.
+        """
         if gpus > self.free:
             return None
         taken: list[int] = []

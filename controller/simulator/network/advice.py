@@ -62,7 +62,7 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[PolicyChoice]:
 def variation(jobs: Sequence[Job], number: int) -> tuple[Job, ...]:
     """Return the jobs with other lengths and arrivals; number 0 changes nothing.
 
-    Deadlines stay as far behind arrivals as they are, and jobs stay in order.
+    The time between a job's arrival and its deadline does not change, nor does the order of the jobs.
     """
     if number == 0:
         return tuple(jobs)

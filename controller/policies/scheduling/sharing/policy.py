@@ -265,7 +265,7 @@ class SharingPolicy:
     def _room(self, job: JobState, victims: list[JobState], layout: Layout) -> tuple[int, ...] | None:
         """Return GPUs for `job` that are free after preempting as few of the first `victims` as possible.
 
-        Returns None if all victims have too few GPUs.
+        Returns None if too few GPUs are free even after preempting all victims.
         """
         rank_of = {other.order: number for number, other in enumerate(victims)}
         latest: list[tuple[int, int]] = []  # the last victim to preempt for a GPU, and the GPU

@@ -317,9 +317,9 @@ def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
     """Return the plan with larger shares, from unused CPUs and memory of the jobs' servers.
 
     The step with the largest gain in speed for its resources comes first; ties go to the job that is earlier
-    in the plan. TUNE has only an ideal and a fair share for each job; this uses the options in between. No
-    job loses anything. There is at most one step per job and option; each considers only the jobs on the
-    servers that the previous step changed.
+    in the plan. TUNE has only an ideal and a fair share for each job; `top_up` uses the options in between.
+    No job's share becomes smaller. There is at most one step per job and option; each considers only the jobs
+    on the servers that the previous step changed.
     """
     fleet = FreeShares(servers)
     current = list(plan.grants)

@@ -335,7 +335,7 @@ def demand(
 
 
 def within(need: float, available: float) -> bool:
-    """Return whether a need fits, up to rounding of the sums behind both numbers."""
+    """Return whether `need` is at most `available`, with a tolerance for rounding errors of both sums."""
     return need <= available + 1e-6
 
 
