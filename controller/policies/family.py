@@ -137,7 +137,7 @@ class Family:
             by seed. Families that share this function can be run on the same generated jobs.
         settings: The settings, by name.
         main: The policies to show to users first; other policies are baselines, combinations and replicas.
-        three_stages: Whether generated jobs have three stages: loading and preprocessing count as one.
+        three_stages: Whether generated jobs have three stages, not four: loading and preprocessing are one.
     """
 
     about: str

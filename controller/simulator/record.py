@@ -226,7 +226,7 @@ class Metrics:
         median_jct_s: Median completion time.
         p99_jct_s: ``sorted[int(0.99 * n)]`` of the completion times, as the public simulators print it.
         makespan_s: Time from the start of the trace to the end of the last job.
-        avg_wait_s: Mean time that a job waits, also between runs.
+        avg_wait_s: Mean time that a job waits in all: before its first start, and after preemptions.
         avg_queue: Mean number of waiting jobs over time.
         gpu_busy: Fraction of all GPUs that were given to jobs, from the first arrival to the last end.
         restarts: Starts beyond the first, over all jobs.

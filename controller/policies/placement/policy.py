@@ -41,7 +41,7 @@ from controller.vocabulary.errors import kind, plural
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A cluster with the running jobs, for which a policy places a job; `rng` is the source of randomness."""
+    """A cluster and its running jobs, beside which a policy places a job; `rng` is for random choices."""
 
     topology: Topology
     running: tuple[Job, ...]

@@ -47,14 +47,16 @@ EXACT = DurationEstimates()
 
 
 AGENTS = ("a2c", "dqn")
-"""Models of Muri's traces in whose first stage the CPU simulates; other models load data from storage."""
+"""Models of Muri's traces whose first stage is simulation on the CPU. The first stage of other models is
+loading data from storage."""
 
 
 def profile(job: Submission) -> Profile:
     """Return the job's seconds per iteration on each of `RESOURCES`.
 
-    If a job has three stages, as in Muri's traces, the first one is loading and preprocessing together.
-    Raises BadSpec for fewer than three stages.
+    If a job has three stages, as in Muri's traces, the first one is loading and preprocessing together; it
+    counts as CPU time for the models in `AGENTS`, and as storage time for other models. Raises BadSpec for
+    any other number of stages than three or four.
     """
     stages = job.stages_s
     if len(stages) == len(RESOURCES):

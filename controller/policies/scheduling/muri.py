@@ -91,7 +91,7 @@ class Muri:
     def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:
         """Return the jobs at the head of the queue, by number of GPUs.
 
-        They are as many as the cluster has GPUs for if every group has the maximum number of members.
+        These jobs fill the cluster if every group has the maximum number of members.
         """
         queue: list[Entry] = list(held)
         for size in self._waiting.sizes():

@@ -34,9 +34,10 @@ def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[i
 
 
 def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int], int, list[int]]:
-    """Return where a group larger than any node can go.
+    """Return the free nodes for a group that is larger than any node.
 
-    The group gets the first rack that has room for it; if there is none, all nodes count as one rack.
+    The nodes are in the first rack that has room for the group. If no rack has room, they may be in several
+    racks.
 
     Returns:
         The nodes all of whose GPUs the group gets, the number of GPUs that it still needs, and the free GPUs

@@ -129,7 +129,8 @@ class ChoiceSummary:
         avg_jct_s: Mean completion time of completed jobs, in seconds, averaged over the variations.
         missed: Number of missed deadlines, averaged over the variations.
         deadlines: Number of jobs with a deadline.
-        change: Change of the mean completion time relative to the simplest choice, averaged.
+        change: Change of the mean completion time relative to the simplest choice, as a fraction, averaged
+            over the variations.
         change_range: The smallest and the largest change in a variation.
         slowed: Fraction of jobs that are slowed down (see `SLOWED`), over all variations.
         worst: The job that is slowed down most, in any variation; "": no job is slowed down.
@@ -217,7 +218,7 @@ def _faster(topology: Topology) -> Topology:
 
 
 def _with_server(topology: Topology) -> Topology:
-    """Add a server of the commonest kind at the switch with the fewest servers.
+    """Return the topology with one more server of the commonest kind at the switch with the fewest servers.
 
     Switches without servers are not considered.
     """

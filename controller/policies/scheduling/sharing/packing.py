@@ -65,7 +65,11 @@ class Layout:
         return self._on[gpu]
 
     def allows(self, gpus: tuple[int, ...]) -> bool:
-        """Return whether a job may be added on these GPUs."""
+        """Return whether a job may be added on these GPUs.
+
+        A GPU can have at most `MOST` jobs. Of any two jobs that share GPUs, the larger one must have all GPUs
+        of the smaller one.
+        """
         mine = set(gpus)
         for gpu in gpus:
             here = self._on[gpu]

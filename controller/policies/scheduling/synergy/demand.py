@@ -130,7 +130,10 @@ Split = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ServerShape:
-    """Resources of a server, or of each of several equal servers. A GPU's fair share is its part of these."""
+    """Resources of a server, or of each of several equal servers.
+
+    A GPU's fair share is an equal part of these resources.
+    """
 
     gpus: int
     cpus: float
