@@ -260,7 +260,7 @@ class EventLoop:
         return self._coming[self._position].at_s if self._position < len(self._coming) else math.inf
 
     def _notify(self, now_s: float) -> float:
-        """Report arrivals to the core; return the time of the next arrival."""
+        """Report the arrivals until `now_s` to the core; return the time of the next arrival."""
         while (next_s := self._next_s()) <= now_s:
             self.core.handle(self._coming[self._position])
             self._position += 1

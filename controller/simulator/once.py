@@ -128,7 +128,7 @@ def together(each: PlannedGroup, number: int) -> list[str]:
 
 
 def busy(each: PlannedGroup) -> str:
-    """Return a sentence that says for which part of a round a group keeps each resource busy."""
+    """Return a sentence that says for which fraction of a round a group keeps each resource busy."""
     round_s = max(span.end_s for span in each.spans)
     used = [sum(stages) for stages in zip(*profiles(each.group), strict=True)]
     shares = ", ".join(f"{name} {use / round_s:.0%}" for name, use in zip(RESOURCES, used, strict=True))

@@ -57,7 +57,7 @@ class PlacementProblem:
         return left
 
     def with_job(self, job: Job) -> PlacementProblem:
-        """Return the problem after a job has been placed."""
+        """Return a new problem, in which the placed `job` is running and its GPUs are not free."""
         after = PlacementProblem(self.topology, (*self.running, job), self.rng)
         left = dict(self.free)
         for server in job.servers:

@@ -74,7 +74,7 @@ def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, s
 
 
 def tidy(topology: Topology, job: Job, tree: Tree) -> Tree:
-    """Return the tree, in which switches that receive only one contribution forward it and do not sum.
+    """Return a copy of `tree` in which switches that receive only one contribution forward it unsummed.
 
     The root still sums if it has memory, because the root sends the results.
     """

@@ -138,7 +138,7 @@ class SteadyRates:
 
 
 def waterfill(flows: JobFlows) -> SteadyRates:
-    """Return the rates at which the rise of all jobs' rates ends. Raises NativeMissing, and MemoryError."""
+    """Return the rates of all jobs, their limits and the loads. Raises NativeMissing, and MemoryError."""
     links, pools = len(flows.link_bps), len(flows.pool_bps)
     rates = (flows.link_bps, flows.pool_bps, flows.limit_bps)
     numbers = (flows.job, flows.link, flows.back, flows.parent, flows.pool)

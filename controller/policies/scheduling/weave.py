@@ -176,7 +176,7 @@ class Weave:
         return looked
 
     def _drafts(self, found: Sequence[Sequence[int]], looked: Sequence[_Entry]) -> Iterator[Draft]:
-        """Yield the groups, those with most GPUs first so that they fit, and then the jobs in no group."""
+        """Yield the groups, those with most GPUs first so that they fit, then each job in no group."""
         rest = {*range(len(looked))}
         for numbers in sorted(found, key=lambda group: (-looked[group[0]].gpus, min(group))):
             rest.difference_update(numbers)

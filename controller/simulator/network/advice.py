@@ -201,7 +201,7 @@ def recommend(summaries: Sequence[ChoiceSummary], usual: PolicyChoice) -> Choice
 
 
 def larger(topology: Topology) -> dict[str, Topology]:
-    """Return, by resource, a copy of the topology that has more of this resource."""
+    """Return copies of the topology, each with more of one resource, by a description of the change."""
     found = {"one more server": _with_server(topology)}
     if (faster := _faster(topology)) != topology:
         found["links twice as fast"] = faster

@@ -184,8 +184,9 @@ _CLOSE = 1e-3
 class Work:
     """The work of an iteration of each job, as arrays over the jobs.
 
-    An iteration begins with `before_s` seconds of computing. Then the job sends `bits` bits, which takes
-    `latency_s` seconds more than the transmission. Meanwhile it computes for another `beside_s` seconds.
+    An iteration begins with `before_s` seconds of computing. Then the job sends `bits` bits. This takes
+    `bits` divided by the job's rate, plus `latency_s` seconds. While the job sends, it computes for another
+    `beside_s` seconds.
     """
 
     before_s: Floats
@@ -200,7 +201,7 @@ class Work:
         return self.before_s + np.maximum(self.beside_s, sends_s)
 
     def sending(self, rate_bps: Floats) -> Floats:
-        """Return the fraction of time that each job sends."""
+        """Return the fraction of time that each job sends at these rates."""
         with np.errstate(divide="ignore", invalid="ignore"):
             part = self.bits / rate_bps / self.iteration_s(rate_bps)
         return np.where(rate_bps > 0, np.nan_to_num(part, nan=1.0), 1.0)

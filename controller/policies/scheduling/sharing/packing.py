@@ -124,7 +124,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A choice of GPUs for a job: the GPUs, the jobs that use them, the gain, and the job's speed."""
+    """A choice of GPUs for a job: the GPUs, the jobs already on them, the gain, and the job's speed."""
 
     gpus: tuple[int, ...]
     beside: tuple[JobState, ...]

@@ -189,11 +189,11 @@ def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[D
 
 
 def proportional(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Give each job, in priority order, its GPUs with their fair share of CPUs and memory. O(jobs · servers).
+    """Give each job its GPUs with their fair share of CPUs and memory. O(jobs · servers).
 
-    Large jobs are placed first, so that they use whole servers. Every job for which enough GPUs are free
-    runs. A GPU's fair share is an equal part of its server. If the servers of a job differ, all its GPUs get
-    the smallest of their fair shares.
+    Jobs are chosen in priority order: every job for which enough GPUs are free runs. Of the chosen jobs,
+    large jobs are placed first, so that they use whole servers. A GPU's fair share is an equal part of the
+    GPU's server. If the servers of a job differ, all GPUs of the job get the smallest of their fair shares.
     """
     fleet = FreeShares(servers)
     chosen, waiting = runnable(demands, fleet.free_gpus)

@@ -153,7 +153,7 @@ class ServerShape:
 
     @property
     def fair_memory_gb(self) -> float:
-        """The memory that belongs to one GPU."""
+        """The memory that belongs to one GPU, in GB."""
         return self.memory_gb / self.gpus
 
     def most(self, gpus: int) -> tuple[float, float]:
@@ -207,7 +207,7 @@ class Servers:
 
     @cached_property
     def fair_memory_gb(self) -> float:
-        """The memory that every GPU can have, on any server."""
+        """The memory that every GPU can have, on any server, in GB."""
         return min(shape.fair_memory_gb for shape in self.shapes)
 
     @cached_property
