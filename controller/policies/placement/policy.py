@@ -256,7 +256,7 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
 
 
 def choose_fallback(state: FlowState, job: Job) -> str | None:
-    """Return the fallback server of a placed job; None if there is none.
+    """Return the fallback server of a placed job; None if there is no candidate.
 
     If some servers have a `fallback_port`, only these are candidates. If no server has one, all servers are
     candidates, except those of the job. A server with a `fallback_port` that also runs the job's workers is
