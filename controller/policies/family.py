@@ -137,7 +137,7 @@ class Family:
             by seed. Families that share this function can be run on the same generated jobs.
         settings: The settings, by name.
         main: The policies to show to users first; other policies are baselines, combinations and replicas.
-        three_stages: Whether generated jobs have three stages: loading and preprocessing count as one.
+        three_stages: Whether generated jobs have three stages, not four: loading and preprocessing are one.
     """
 
     about: str
@@ -151,7 +151,7 @@ class Family:
 
 @contextmanager
 def raising_bad_trace(path: Path) -> Iterator[None]:
-    """Raise BadTrace if the file cannot be read within this context, or is a pipe or a device."""
+    """Raise BadTrace if `path` is a pipe or a device, or if the file cannot be read within this context."""
     try:
         if path.exists() and not path.is_file():
             raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")

@@ -278,7 +278,7 @@ def _servers(problem: PlacementProblem, job: Job) -> Sequence[str] | None:
 
 
 def _slower_here(topology: Topology, job: Job) -> float:
-    """Return the ratio of a job's iteration time on its best place here to the time on the fastest links."""
+    """Return a job's iteration time on its best place here, divided by the time on the fastest links."""
     free = {server.name: server.gpus for server in topology.servers}
     problem = PlacementProblem(topology, (), random.Random(0))
     vars(problem)["free"] = free

@@ -212,7 +212,7 @@ def check_known(name: str) -> None:
 
 
 def is_user_defined(name: str) -> bool:
-    """Return whether the policy is user-defined: whether no family has this name."""
+    """Return whether the policy is user-defined: True if no family has a policy of this name."""
     kind, policy = family(name), name.rpartition(":")[2]
     return full_name(kind, policy) != name or policy not in find_family(kind).policies
 

@@ -49,7 +49,10 @@ class EndQueue:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Drop outdated entries: jobs that are restarted often would leave thousands of far ends."""
+        """Drop all outdated entries.
+
+        Otherwise jobs that are restarted often would leave thousands of entries for ends in the far future.
+        """
         self._heap = [entry for entry in self._heap if entry[2] == entry[3].version]
         heapq.heapify(self._heap)
         self._room = 2 * len(self._heap) + ROOM
@@ -62,7 +65,7 @@ class EndQueue:
         return heap[0][0] if heap else math.inf
 
     def pop(self) -> list[JobState]:
-        """Remove and return all jobs that end next, at one time."""
+        """Remove and return all jobs whose predicted end is the earliest one."""
         end_s = self.next_s()
         ending: list[JobState] = []
         while self.next_s() == end_s:
@@ -257,7 +260,7 @@ class EventLoop:
         return self._coming[self._position].at_s if self._position < len(self._coming) else math.inf
 
     def _notify(self, now_s: float) -> float:
-        """Report arrivals to the core; return the time of the next arrival."""
+        """Report the arrivals until `now_s` to the core; return the time of the next arrival."""
         while (next_s := self._next_s()) <= now_s:
             self.core.handle(self._coming[self._position])
             self._position += 1

@@ -49,7 +49,9 @@ def read_estimates(path: Path) -> dict[str, float]:
 
 
 def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
-    """Return the jobs with the estimates in the file `path`; other jobs keep their own estimates.
+    """Return the jobs, with the estimates in the file `path`; None: there is no file.
+
+    Jobs that the file does not name keep their own estimates.
 
     Raises BadTrace if the file is unreadable or names none of the jobs.
     """

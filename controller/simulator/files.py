@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def file_in_errors(path: Path) -> Iterator[None]:
-    """Add `path` to every OSError that names no file, such as the error of a write to a full disk."""
+    """Within this context, add `path` to each OSError that names no file, such as that of a full disk."""
     try:
         yield
     except OSError as error:

@@ -24,7 +24,7 @@ KINDS: dict[str, tuple[float, float, float, float]] = {
     "dense-wide": (0.04, 0.04, 0.07, 0.12),
     "dense-deep": (0.05, 0.04, 0.08, 0.14),
 }
-"""Seconds per iteration on storage, CPU, GPU and network."""
+"""Seconds per iteration on storage, CPU, GPU and network, by the name of each kind of job."""
 
 SIZES = ((1, 0.6), (2, 0.12), (4, 0.14), (8, 0.12), (16, 0.02))
 """Pairs of a job's number of GPUs and its frequency; numbers too large for a cluster are left out."""

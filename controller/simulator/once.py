@@ -24,8 +24,8 @@ class PlannedGroup:
     Attributes:
         group: The group as the policy returned it.
         iteration_s: Seconds per iteration of each member in the group.
-        speedup: How much more these GPUs do than with one member at a time: the sum of the members' speeds,
-            each relative to its speed alone.
+        speedup: Sum of the members' speeds, each relative to the member's speed alone: the ratio of the
+            group's work to the work of one member at a time.
         spans: When each member uses each resource in one round; empty if the members do not interleave.
     """
 
@@ -81,7 +81,7 @@ def profiles(group: Group) -> list[Profile]:
 
 
 def stage_names(group: Group) -> list[str]:
-    """Return the stage at which each member starts a round, by name."""
+    """Return the name of the stage at which each member starts a round, in the members' order."""
     return [RESOURCES[offset] for offset in group.stage_order]
 
 
@@ -128,7 +128,7 @@ def together(each: PlannedGroup, number: int) -> list[str]:
 
 
 def busy(each: PlannedGroup) -> str:
-    """Return a sentence that says for which part of a round a group keeps each resource busy."""
+    """Return a sentence that says for which fraction of a round a group keeps each resource busy."""
     round_s = max(span.end_s for span in each.spans)
     used = [sum(stages) for stages in zip(*profiles(each.group), strict=True)]
     shares = ", ".join(f"{name} {use / round_s:.0%}" for name, use in zip(RESOURCES, used, strict=True))
@@ -136,7 +136,7 @@ def busy(each: PlannedGroup) -> str:
 
 
 def waits(job: JobState, running: Sequence[JobState], slots: FreeGpus) -> str:
-    """Return a sentence that says why a job waits although `slots` are free."""
+    """Return a sentence that says why a job waits although the GPUs in `slots` are free."""
     less = sum(service(other) < service(job) for other in running)
     before = sum(other.order < job.order for other in running)
     return (

@@ -184,7 +184,7 @@ _stop: Event | None = None
 
 
 class _NotNeeded(Exception):
-    """The outcome is no longer needed."""
+    """Raised in a process of the pool to end a simulation whose outcome is no longer needed."""
 
 
 def _prepare(channel: Queue[tuple[int, float]] | None, stop: Event) -> None:

@@ -90,7 +90,7 @@ class SimulationResult:
 
 
 class RunRecorder:
-    """Recorder of a running simulation; whenever curves reach `POINTS` samples, it drops every second one."""
+    """Recorder of a running simulation; it drops every second sample when curves have `POINTS` samples."""
 
     POINTS = 4096
 
@@ -197,7 +197,11 @@ def count_held_gpus(groups: Sequence[Group]) -> int:
 
 
 def by_resource(stages_s: Sequence[float]) -> Sequence[float]:
-    """Return stage times in the order of `RESOURCES`; the first of three stages counts as CPU time."""
+    """Return one time for each of `RESOURCES`, in seconds.
+
+    Exactly three stages are CPU, GPU and network, with 0 for storage. Otherwise the stages begin with
+    storage, and missing ones are 0.
+    """
     match len(stages_s):
         case 0:
             return (0.0,) * len(RESOURCES)
@@ -222,7 +226,7 @@ class Metrics:
         median_jct_s: Median completion time.
         p99_jct_s: ``sorted[int(0.99 * n)]`` of the completion times, as the public simulators print it.
         makespan_s: Time from the start of the trace to the end of the last job.
-        avg_wait_s: Mean time that a job waits, also between runs.
+        avg_wait_s: Mean time that a job waits in all: before its first start, and after preemptions.
         avg_queue: Mean number of waiting jobs over time.
         gpu_busy: Fraction of all GPUs that were given to jobs, from the first arrival to the last end.
         restarts: Starts beyond the first, over all jobs.

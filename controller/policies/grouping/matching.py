@@ -71,7 +71,11 @@ def _table(
 
 
 def _blocks(kinds: NDArray[np.int64], places: NDArray[np.float64] | None) -> list[NDArray[np.int64]]:
-    """Divide all nodes into blocks: samples of all kinds if kinds recur, else blocks of near nodes."""
+    """Divide all nodes into blocks of at most `BLOCK` nodes.
+
+    Blocks are samples of all kinds if `places` is None, or if each kind has, on average, at least as many
+    nodes as there are blocks. Otherwise blocks consist of nodes with similar `places`.
+    """
     count = -(-len(kinds) // BLOCK)
     if places is None or len(np.unique(kinds)) * count <= len(kinds):
         dealt = np.argsort(kinds, kind="stable")

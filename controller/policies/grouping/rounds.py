@@ -26,7 +26,7 @@ Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pair
 
 
 FEW = 32
-"""Maximum number of groups in a call for which gammas are kept for later calls."""
+"""Gammas are kept for later calls only if a call has at most this many groups."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Item:
-    """A job to group: kind (of equal stage times), number of GPUs, seconds per iteration alone, weight."""
+    """A job to group: kind, number of GPUs, seconds per iteration alone, weight.
+
+    Jobs of one kind have equal stage times.
+    """
 
     kind: int
     gpus: int

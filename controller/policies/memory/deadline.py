@@ -88,7 +88,7 @@ def divided(
 ) -> MemoryDivision:
     """Return the division in which jobs have regions of `sizes`, by switch and job.
 
-    The jobs that `standing` says are `SHARED` share the remaining slots.
+    Jobs whose status in `standing` is `SHARED` share the remaining slots.
     """
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in problem.jobs}
     rest: dict[str, Region] = {}
@@ -121,7 +121,12 @@ def _parts(problem: MemoryProblem, sharing: Sequence[Job], rest: Mapping[str, Re
 def grants(
     problem: MemoryProblem, wanted: Mapping[str, DeadlineNeed], *, lazy: bool
 ) -> dict[str, dict[str, int]]:
-    """Return the number of slots granted, by job and switch."""
+    """Return the number of slots granted to the jobs in `wanted`, by job and switch.
+
+    Slots are granted to the job with the earliest deadline first. Jobs that cannot meet their deadline get no
+    slots, nor do jobs for which too few slots are left. With `lazy`, a job gets slots only if it needs
+    more than an equal part of the shared slots.
+    """
     left = {switch.name: switch.slots for switch in problem.topology.switches}
     there = [job for job in problem.jobs if job.name not in wanted or wanted[job.name].feasible]
     sharing = Counter(at for job in there for at in problem.switches[job.name])
@@ -148,7 +153,7 @@ def _urgency(job: Job) -> tuple[float, str]:
 
 
 def _needed(problem: MemoryProblem, job: Job, rate_bps: float) -> dict[str, int]:
-    """Return the number of slots that a job needs at each of its switches."""
+    """Return the number of slots that carry `rate_bps`, for each switch that sums a job's gradients."""
     at = [problem.topology.switch[name] for name in problem.switches[job.name]]
     return {switch.name: slots_for(job, switch, rate_bps, problem.reading) for switch in at}
 

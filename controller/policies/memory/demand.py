@@ -34,10 +34,10 @@ _MOST = 2.0**62
 class DeadlineNeed:
     """The demand of a job with a deadline.
 
-    `rate_bps` is the rate at which its gradients have to be summed; infinite: no rate is enough. `link_bps`
-    is the rate of its slowest link. `round_s` is the time that the deadline leaves for one iteration, and
-    `communication_s` the part of this time that is left for sending gradients. `estimate_s` is the time at
-    which the job ends if it has its links for itself.
+    `rate_bps` is the rate at which the job's gradients have to be summed; infinite: no rate is enough.
+    `link_bps` is the rate of the job's slowest link. `round_s` is the time that the deadline leaves for one
+    iteration, and `communication_s` the part of this time that is left for sending gradients. `estimate_s`
+    is the time at which the job ends if it has its links for itself.
     """
 
     round_s: float

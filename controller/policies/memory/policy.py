@@ -52,7 +52,7 @@ class MemoryProblem:
         }
 
     def jobs_at(self, switch: str) -> list[Job]:
-        """Return the jobs that are summed at a switch."""
+        """Return the jobs whose gradients are summed at a switch."""
         return [job for job in self.jobs if switch in self.switches[job.name]]
 
     def link_bps(self, job: Job) -> float:
@@ -72,7 +72,7 @@ class MemoryDivision:
 
     Attributes:
         regions: Regions by job and switch.
-        standing: How each job got its slots.
+        standing: Status of each job's slots: its own, shared, or none because the job is ended.
         demands: The demands of the jobs that have deadlines.
         parts: Maximum number of packets in flight of each job with shared slots, by job; no entry: no limit.
     """
@@ -158,7 +158,7 @@ def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mappi
 
 
 def regions_of(problem: MemoryProblem, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
-    """Return the regions at the switches that sum a job; `regions` has a region for every switch."""
+    """Return the part of `regions` (one region per switch) for the switches that sum a job's gradients."""
     return {switch: regions[switch] for switch in problem.switches[job.name]}
 
 

@@ -101,7 +101,7 @@ def holes(total: int, used: Iterable[Region]) -> list[Region]:
 
 
 def place(total: int, wanted: Region | None) -> Region:
-    """Return a shared job's region on a switch with `total` slots: `wanted`; None: all slots.
+    """Return the region of a job with shared slots: `wanted`, or all `total` slots of a switch if None.
 
     Raises BadJob if `wanted` does not lie within the slots.
 

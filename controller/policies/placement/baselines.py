@@ -64,10 +64,11 @@ def locality_first(problem: PlacementProblem, job: Job) -> list[str] | None:
 
 
 def locality_on_fast_links(problem: PlacementProblem, job: Job) -> list[str] | None:
-    """Place all workers on the server with the slowest link that has room, or else on fast links.
+    """Place all workers on one server; if no server has room for all, use servers with fast links.
 
-    A job is as fast as its slowest link. So a job of several servers is placed by locality among the servers
-    with the fastest links that have room for it.
+    Of several servers with room for all workers, the one with the slowest link is chosen, because a job on
+    one server uses no link. A job on several servers is as fast as its slowest link. So it is placed by
+    locality among the servers with the fastest links that together have room for it.
     """
     room, link_bps = problem.room(job), problem.topology.link_bps_of
     alone = [name for name, count in room.items() if count >= job.workers]

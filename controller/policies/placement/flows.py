@@ -78,7 +78,7 @@ def speed(job: Job, rate_bps: float) -> float:
 
 
 def steady_state(topology: Topology, jobs: Sequence[Job], *, measured: bool = False) -> FlowState:
-    """Return the resulting rates of placed jobs. Raises BadSpec if a job is not placed.
+    """Return placed jobs with the resulting rates of their gradients. Raises BadSpec if a job is not placed.
 
     Args:
         topology: Servers, switches and links.

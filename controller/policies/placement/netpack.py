@@ -229,7 +229,7 @@ def _trace(steps: Sequence[tuple[str, np.ndarray]], workers: int) -> list[str]:
 
 
 def _best_across(racks: Sequence[Sequence[_Choice]], workers: int) -> list[str] | None:
-    """Return each worker's server in several racks, each at the price `RACK`; None for too little room."""
+    """Return each worker's server in several racks; each rack used costs `RACK`. None: too little room."""
     best = _nothing(workers)
     racks_so_far: list[tuple[list[tuple[str, np.ndarray]], np.ndarray]] = []
     for rack in racks:

@@ -41,7 +41,7 @@ from controller.vocabulary.errors import kind, plural
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """A cluster with the running jobs, for which a policy places a job; `rng` is the source of randomness."""
+    """A cluster and its running jobs, beside which a policy places a job; `rng` is for random choices."""
 
     topology: Topology
     running: tuple[Job, ...]
@@ -57,7 +57,7 @@ class PlacementProblem:
         return left
 
     def with_job(self, job: Job) -> PlacementProblem:
-        """Return the problem after a job has been placed."""
+        """Return a new problem, in which the placed `job` is running and its GPUs are not free."""
         after = PlacementProblem(self.topology, (*self.running, job), self.rng)
         left = dict(self.free)
         for server in job.servers:
@@ -256,7 +256,7 @@ def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
 
 
 def choose_fallback(state: FlowState, job: Job) -> str | None:
-    """Return the fallback server of a placed job; None if there is none.
+    """Return the fallback server of a placed job; None if there is no candidate.
 
     If some servers have a `fallback_port`, only these are candidates. If no server has one, all servers are
     candidates, except those of the job. A server with a `fallback_port` that also runs the job's workers is

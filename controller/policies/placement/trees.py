@@ -12,7 +12,9 @@ from controller.vocabulary import Job, Topology, Tree
 
 
 def tree_of(topology: Topology, job: Job) -> Tree:
-    """Return the tree of a placed job: `job.tree`, or shortest paths on which every useful switch sums.
+    """Return the tree of a placed job: `job.tree`, or else a tree of shortest paths to `root_for`.
+
+    In a tree of shortest paths, every switch sums that can sum and receives more than one contribution.
 
     Raises BadSpec if the job is not placed.
     """
@@ -54,7 +56,7 @@ def best_root(topology: Topology, racks: Collection[str]) -> str:
 
 
 def ways_to(topology: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
-    """Return the total number of links from each switch to all `racks`, shape (switches,)."""
+    """Return, for each switch, the sum of its distances to all `racks` in links, shape (switches,)."""
     hops = np.array([topology.hops(rack) for rack in racks], dtype=np.int64)
     found: NDArray[np.int64] = hops.sum(axis=0)
     return found
@@ -72,7 +74,7 @@ def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, s
 
 
 def tidy(topology: Topology, job: Job, tree: Tree) -> Tree:
-    """Return the tree, in which switches that receive only one contribution forward it and do not sum.
+    """Return a copy of `tree` in which switches that receive only one contribution forward it unsummed.
 
     The root still sums if it has memory, because the root sends the results.
     """

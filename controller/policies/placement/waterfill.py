@@ -125,9 +125,10 @@ class JobFlows:
 class SteadyRates:
     """The result of a water-filling.
 
-    `rate_bps` is infinite for a job without a limit. `bound_by` is the link that froze each job, by number;
-    -1 if its own limit froze it, or nothing did. `load_bps` is the load of links and pools, and
-    `spilled_at_bps` the rate per job at which each pool was full, infinite if it never was.
+    `rate_bps` has the rate of each job, infinite for a job without a limit. `bound_by` has, for each job, the
+    number of the link that stopped the rise of the job's rate; -1: the job's own limit or nothing stopped it.
+    `load_bps` is the load of links and pools. `spilled_at_bps` has, for each pool, the rate of the jobs at
+    which the pool was full, infinite if it never was.
     """
 
     rate_bps: Floats
@@ -137,7 +138,7 @@ class SteadyRates:
 
 
 def waterfill(flows: JobFlows) -> SteadyRates:
-    """Return the rates at which all jobs are frozen. Raises NativeMissing, and MemoryError."""
+    """Return the rates of all jobs, their limits and the loads. Raises NativeMissing, and MemoryError."""
     links, pools = len(flows.link_bps), len(flows.pool_bps)
     rates = (flows.link_bps, flows.pool_bps, flows.limit_bps)
     numbers = (flows.job, flows.link, flows.back, flows.parent, flows.pool)

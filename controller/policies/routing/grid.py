@@ -15,9 +15,9 @@ topology, and several jobs.
 
 In each draw, every rack picks a switch s with probability r / Σ r. Paths that meet are merged, so that the
 result is a tree. Water-filling evaluates the tree twice: with sums at the picked switches, and with sums at
-all switches of the tree that can sum. Other draws send the flows of all racks straight to the root, which is
-the only choice if few switches sum. All jobs use equal shortest paths, or paths are drawn for each job, as by
-equal-cost multi-path.
+all switches of the tree that can sum. Other draws send the flows of all racks straight to the root. In some
+draws, all jobs use the same shortest paths; in other draws, each job uses its own random shortest paths, as
+with equal-cost multi-path.
 
 The best draw is then refined, which the paper does not do. For each job in turn, trees of new draws are tried
 while all other jobs keep their trees; better trees are kept. In small problems (`SMALL` switches, `FEW`

@@ -26,7 +26,7 @@ from controller.vocabulary.files import check_job
 
 @dataclass(frozen=True)
 class RoutingProblem:
-    """Placed jobs on a cluster; policies draw random trees from `rng`, `draws` times."""
+    """Placed jobs on a cluster. `draws` is the number of random draws of trees; `rng` is for these draws."""
 
     topology: Topology
     jobs: tuple[Job, ...]
@@ -97,7 +97,7 @@ class RoutingProblem:
         return [[start, *rest] for above in self._nearer(start, end) for rest in self._paths(above, end)]
 
     def _nearer(self, node: str, end: str) -> list[str]:
-        """Return the neighbours of a switch that are nearer to `end`."""
+        """Return the neighbours of the switch `node` that are nearer to `end` than `node` is."""
         hops, number = self.topology.hops(end), self.topology.number_of
         around = self.topology.neighbours[node]
         return [other for other in around if other in number and hops[number[other]] < hops[number[node]]]

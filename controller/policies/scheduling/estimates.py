@@ -47,14 +47,16 @@ EXACT = DurationEstimates()
 
 
 AGENTS = ("a2c", "dqn")
-"""Models of Muri's traces in whose first stage the CPU simulates; other models load data from storage."""
+"""Models of Muri's traces whose first stage is simulation on the CPU. The first stage of other models is
+loading data from storage."""
 
 
 def profile(job: Submission) -> Profile:
     """Return the job's seconds per iteration on each of `RESOURCES`.
 
-    If a job has three stages, as in Muri's traces, the first one is loading and preprocessing together.
-    Raises BadSpec for fewer than three stages.
+    If a job has three stages, as in Muri's traces, the first one is loading and preprocessing together; it
+    counts as CPU time for the models in `AGENTS`, and as storage time for other models. Raises BadSpec for
+    any other number of stages than three or four.
     """
     stages = job.stages_s
     if len(stages) == len(RESOURCES):
@@ -92,7 +94,10 @@ class EstimateError:
         self._estimate_s[job.order] = duration_s
 
     def compare(self, job: JobState, lasted_s: float) -> None:
-        """Record the error of an ended job's reported duration, given the real one; ignore durations of 0."""
+        """Record the error of an ended job's reported duration; `lasted_s` is the real duration, in seconds.
+
+        Ignore the job if one of the two durations is 0, or if the reported one is infinite.
+        """
         estimate_s = self._estimate_s.pop(job.order)
         if not (0 < estimate_s < math.inf and lasted_s > 0):
             return

@@ -89,7 +89,10 @@ class Muri:
         return service_s * job.spec.gpus
 
     def _take(self, cluster: Cluster, held: list[Entry]) -> dict[int, list[Entry]]:
-        """Return the first jobs of the queue that fill the cluster if all groups are full, by GPU count."""
+        """Return the jobs at the head of the queue, by number of GPUs.
+
+        These jobs fill the cluster if every group has the maximum number of members.
+        """
         queue: list[Entry] = list(held)
         for size in self._waiting.sizes():
             queue += self._waiting.bucket(size)[: self._members * (cluster.gpus // size)]
@@ -125,7 +128,10 @@ class Muri:
         return [draft for _, _, draft in sorted(ranked, key=lambda entry: entry[:2])]
 
     def _drafts(self, entries: list[Entry], *, fits: bool) -> Iterator[tuple[int, Draft]]:
-        """Yield each group of `entries`, which are in order of rank, with its first job's position."""
+        """Divide `entries`, which are in order of rank, into groups.
+
+        Yields, for each group, the position of its first job in `entries`, and the group.
+        """
         jobs = [job for _, _, job in entries]
         if fits:
             yield from ((number, interleaved((job,))) for number, job in enumerate(jobs))

@@ -34,9 +34,10 @@ def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[i
 
 
 def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int], int, list[int]]:
-    """Return where a group larger than any node can go.
+    """Return the free nodes for a group that is larger than any node.
 
-    The group gets the first rack that has room for it; if there is none, all nodes count as one rack.
+    The nodes are in the first rack that has room for the group. If no rack has room, they may be in several
+    racks.
 
     Returns:
         The nodes all of whose GPUs the group gets, the number of GPUs that it still needs, and the free GPUs
@@ -86,7 +87,10 @@ class FreeGpus:
         return None if node is None else self._cut(node, gpus)
 
     def allocate_scattered(self, gpus: int) -> tuple[int, ...] | None:
-        """Reserve any `gpus` GPUs, emptiest nodes first; return their numbers. None: too few are free."""
+        """Reserve any `gpus` GPUs; return their numbers. None: too few are free.
+
+        The GPUs of the nodes with most free GPUs are reserved first.
+        """
         if gpus > self.free:
             return None
         taken: list[int] = []

@@ -272,7 +272,10 @@ class Group:
     reason: str = ""
 
     def same_run(self, other: Group) -> bool:
-        """Return whether a change from `other` to this group changes nothing for the members."""
+        """Return True if a change from `other` to this group changes nothing for the members.
+
+        This is so if both have equal jobs, GPUs, CPUs, memory, neighbours and stage orders.
+        """
         return (
             self.jobs == other.jobs
             and self.gpus == other.gpus

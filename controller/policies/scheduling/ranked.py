@@ -84,7 +84,7 @@ class RankedPolicy:
         return Decision(list(self._groups.values()), wake_s)
 
     def _settled_on(self, cluster: Cluster, now_s: float) -> FreeGpus:
-        """Return the free GPUs of `cluster`; stop jobs on its unavailable GPUs, so that they wait again."""
+        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs. Stopped jobs wait again."""
         slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
             if cluster.unavailable.isdisjoint(group.gpus):

@@ -43,7 +43,7 @@ class Themis:
         self._leased_until_s = 0.0
 
     def decide(self, view: View) -> Decision:
-        """Return the holders of leases and the winners of the auction."""
+        """Return the groups of the jobs that hold leases, and of the jobs that win the auction."""
         if unchanged := keep_until_repaid(view):
             return unchanged
         now_s = view.now_s

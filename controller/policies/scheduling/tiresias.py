@@ -1,9 +1,9 @@
 """Tiresias with discretised two-dimensional least attained service (NSDI'19).
 
-Attained service (time x GPUs) puts a job into one of a few queues; it only moves down, when it crosses the
-queue's limit. Queues are served in order. Within a queue running jobs precede waiting ones, both first come
-first served; a job that moves down joins the end. The defaults are the limits of Muri's copy of the
-simulator.
+A job's attained service (time x GPUs) determines the job's queue. Each queue has a limit of service. A job
+that reaches the limit of its queue moves to the end of the next queue; no job moves back. Queues are served
+in order. Within a queue, running jobs precede waiting jobs, and both are served first come, first served.
+The defaults are the limits of Muri's copy of the simulator.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Tiresias:
         )
 
     def _settled_on(self, cluster: Cluster) -> FreeGpus:
-        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs, which stay in their queues."""
+        """Return the free GPUs of `cluster`; stop jobs on unavailable GPUs.
+
+        Stopped jobs stay in their queues.
+        """
         slots = FreeGpus(cluster)
         for order, group in list(self._groups.items()):
             if cluster.unavailable.isdisjoint(group.gpus):

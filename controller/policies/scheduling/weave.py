@@ -56,8 +56,8 @@ COMPOSITIONS = 3000
 
 MOST = 512
 """Maximum number of jobs with equal numbers of GPUs to consider, because the time of a decision grows with
-the square of the number of jobs. It does not apply to the first 2 n jobs, where n jobs of this size fill the
-cluster."""
+the square of the number of jobs. Where n jobs of this size fill the cluster, the maximum is 2 n if that is
+larger."""
 
 STARTS = 0.01
 """Mean time of a start, as a fraction of the mean run time alone, above which all jobs run alone."""
@@ -176,7 +176,7 @@ class Weave:
         return looked
 
     def _drafts(self, found: Sequence[Sequence[int]], looked: Sequence[_Entry]) -> Iterator[Draft]:
-        """Yield the groups, those with most GPUs first so that they fit, and then the jobs in no group."""
+        """Yield the groups, those with most GPUs first so that they fit, then each job in no group."""
         rest = {*range(len(looked))}
         for numbers in sorted(found, key=lambda group: (-looked[group[0]].gpus, min(group))):
             rest.difference_update(numbers)

@@ -62,7 +62,7 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[PolicyChoice]:
 def variation(jobs: Sequence[Job], number: int) -> tuple[Job, ...]:
     """Return the jobs with other lengths and arrivals; number 0 changes nothing.
 
-    Deadlines stay as far behind arrivals as they are, and jobs stay in order.
+    The time between a job's arrival and its deadline does not change, nor does the order of the jobs.
     """
     if number == 0:
         return tuple(jobs)
@@ -129,7 +129,8 @@ class ChoiceSummary:
         avg_jct_s: Mean completion time of completed jobs, in seconds, averaged over the variations.
         missed: Number of missed deadlines, averaged over the variations.
         deadlines: Number of jobs with a deadline.
-        change: Change of the mean completion time relative to the simplest choice, averaged.
+        change: Change of the mean completion time relative to the simplest choice, as a fraction, averaged
+            over the variations.
         change_range: The smallest and the largest change in a variation.
         slowed: Fraction of jobs that are slowed down (see `SLOWED`), over all variations.
         worst: The job that is slowed down most, in any variation; "": no job is slowed down.
@@ -200,7 +201,7 @@ def recommend(summaries: Sequence[ChoiceSummary], usual: PolicyChoice) -> Choice
 
 
 def larger(topology: Topology) -> dict[str, Topology]:
-    """Return, by resource, a copy of the topology that has more of this resource."""
+    """Return copies of the topology, each with more of one resource, by a description of the change."""
     found = {"one more server": _with_server(topology)}
     if (faster := _faster(topology)) != topology:
         found["links twice as fast"] = faster
@@ -217,7 +218,7 @@ def _faster(topology: Topology) -> Topology:
 
 
 def _with_server(topology: Topology) -> Topology:
-    """Add a server of the commonest kind at the switch with the fewest servers.
+    """Return the topology with one more server of the commonest kind at the switch with the fewest servers.
 
     Switches without servers are not considered.
     """

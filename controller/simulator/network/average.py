@@ -31,8 +31,9 @@ from controller.vocabulary import Job
 class Phases:
     """One iteration of a job.
 
-    It computes for `compute_s` seconds. Tensors are sent in order: tensor i is ready at `ready_s[i]` and has
-    `bits[i]` bits. After its transmission a tensor takes `latency_s` seconds.
+    The job computes for `compute_s` seconds. It sends its tensors in order. Tensor i is ready `ready_s[i]`
+    seconds after the start of the iteration, and has `bits[i]` bits. The sum of a tensor is complete
+    `latency_s` seconds after the tensor's transmission.
     """
 
     compute_s: float
@@ -86,7 +87,7 @@ def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, 
 
 
 def _merged(layers: Sequence[int], most: int) -> list[int]:
-    """Return the number of the last layer of each merged tensor; all tensors have about as many bytes."""
+    """Merge layers into at most `most` tensors of about equal size; return each one's last layer, from 1."""
     if len(layers) <= most:
         return list(range(1, len(layers) + 1))
     whole, so_far = sum(layers), 0
@@ -152,14 +153,14 @@ def run_lengths(flows: JobFlows) -> Floats:
 
 
 LEAST = 0.8
-"""Minimum fraction of a link's rate without retransmissions. Retransmissions are limited even if many jobs
-fill a link, because time-outs grow with round-trip times."""
+"""Minimum fraction of a link's rate that is left for packets other than retransmissions. Retransmissions
+are limited even if many jobs fill a link, because time-outs grow with round-trip times."""
 
 
 def link_rates(flows: JobFlows, resent: float) -> Floats:
-    """Return the links' rates without retransmissions, bits per second.
+    """Return the rate of each link that retransmissions leave to other packets, bits per second.
 
-    Each job on a link after the first reduces the link's rate by the fraction `resent`, down to the fraction
+    Each job on a link after the first reduces this rate by the fraction `resent`, down to the fraction
     `LEAST`. O(nodes log nodes).
     """
     if not resent:
@@ -183,8 +184,9 @@ _CLOSE = 1e-3
 class Work:
     """The work of an iteration of each job, as arrays over the jobs.
 
-    An iteration begins with `before_s` seconds of computing. Then the job sends `bits` bits, which takes
-    `latency_s` seconds more than the transmission. Meanwhile it computes for another `beside_s` seconds.
+    An iteration begins with `before_s` seconds of computing. Then the job sends `bits` bits. This takes
+    `bits` divided by the job's rate, plus `latency_s` seconds. While the job sends, it computes for another
+    `beside_s` seconds.
     """
 
     before_s: Floats
@@ -199,7 +201,7 @@ class Work:
         return self.before_s + np.maximum(self.beside_s, sends_s)
 
     def sending(self, rate_bps: Floats) -> Floats:
-        """Return the fraction of time that each job sends."""
+        """Return the fraction of time that each job sends at these rates."""
         with np.errstate(divide="ignore", invalid="ignore"):
             part = self.bits / rate_bps / self.iteration_s(rate_bps)
         return np.where(rate_bps > 0, np.nan_to_num(part, nan=1.0), 1.0)
@@ -295,7 +297,11 @@ class _MeanField:
         return out
 
     def _usable(self, part: Floats) -> Floats:
-        """Return, by node, the fraction of its pool that its job and other sending jobs can use together."""
+        """Return, for each node, the expected fraction of its pool's slots in use while the node's job sends.
+
+        The node's job and other jobs that send at that time use these slots. If the jobs do not collide, the
+        fraction is 1. `part` is the fraction of time that each node's job sends.
+        """
         mine, met = self.parts, part * self.parts
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.where(met < 1.0, np.log1p(-met), -50.0)
@@ -306,7 +312,7 @@ class _MeanField:
 
 
 def _levels(parent: Ints) -> list[Ints]:
-    """Return the nodes by depth, the deepest first."""
+    """Return the numbers of the nodes of each depth, the greatest depth first."""
     depth = np.zeros(len(parent), dtype=np.int64)
     above = parent
     while (inner := above >= 0).any():

@@ -270,7 +270,10 @@ def _duration_s(row: TraceRow, column: str) -> float:
 
 
 def _attempted(path: Path) -> list[TraceRow]:
-    """Return jobs of Philly's own log as rows: ``gpus`` of the last attempt, ``seconds`` of all attempts."""
+    """Return the jobs of Philly's own log as rows.
+
+    ``gpus`` is the number of GPUs of the last attempt, ``seconds`` the total time of all attempts.
+    """
     try:
         found = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:

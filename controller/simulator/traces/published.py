@@ -174,7 +174,7 @@ THROUGHPUTS = "simulation_throughputs.json"
 def read_gavel(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, gpu: str = "v100"
 ) -> list[Submission]:
-    """Return the jobs of a trace, named by their lines.
+    """Return the jobs of a Gavel trace; a job's name is the number of its line.
 
     Args:
         path: The trace; ``simulation_throughputs.json`` must be beside it.

@@ -116,12 +116,12 @@ def read_text(path: Path) -> str:
 
 
 def delimiter_of(header: str) -> str:
-    """Return the character between the cells of a line: a comma, or "|" as of ``sacct --parsable``."""
+    """Return the separator of the cells of a line: a comma, or "|" as in ``sacct --parsable`` output."""
     return "|" if "|" in header and "," not in header else ","
 
 
 def present(column: str, columns: Collection[str]) -> str:
-    """Return the first of the names separated by "|" that is among `columns`; "" if none is."""
+    """Return the first name in `column` (names separated by "|") that is in `columns`; "" if none is."""
     return next((name for name in column.split("|") if name in columns), "")
 
 

@@ -64,7 +64,9 @@ class AdditiveModel:
         return sorted(found, key=lambda c: -abs(c.score))
 
     def shape(self, feature: str) -> list[tuple[str, float]]:
-        """Return a feature's shape function: pairs of an interval's lower end, or a category, and its score.
+        """Return a feature's shape function as pairs (value, score).
+
+        The value is the lower end of an interval of values, or a category.
 
         Raises BadSample if the model has no term of this feature alone.
         """

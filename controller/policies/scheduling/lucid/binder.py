@@ -161,8 +161,8 @@ def choose(
 def strategy(rules: LucidOptions, *, now: float, forecast: Sequence[float], idle: float) -> Sharing:
     """Return how much jobs should share GPUs (dynamic strategy).
 
-    While few jobs arrive and few are forecast, slowing any of them down does not pay. Sharing is reduced only
-    if the forecast, too, is below the threshold: otherwise further jobs would have to wait.
+    While few jobs arrive, jobs share less, because sharing slows them down and saves little waiting. Sharing
+    is reduced only if few jobs are forecast, too: otherwise later jobs would have to wait.
 
     Args:
         rules: The thresholds.
@@ -197,7 +197,7 @@ class ProfileQueue:
         insort(self._jobs, (job.spec.gpus, job.order, job))
 
     def start(self, place: Callable[[int], tuple[int, ...] | None]) -> list[tuple[JobState, tuple[int, ...]]]:
-        """Remove jobs in order until `place` finds no GPUs for one; return the removed jobs with GPUs."""
+        """Remove jobs in order until `place` finds no GPUs for a job; return the jobs with their GPUs."""
         started = []
         for gpus, _, job in self._jobs:
             where = place(gpus)
@@ -209,7 +209,7 @@ class ProfileQueue:
 
 
 class DividedNodes:
-    """Free GPUs by node, some of whose nodes belong to the profiler: at first the last `profiler` nodes.
+    """Free GPUs by node. Some nodes belong to the profiler: at first the last `profiler` nodes.
 
     A job gets GPUs of the fullest node with enough free GPUs, or else whole idle nodes.
     """
@@ -235,7 +235,10 @@ class DividedNodes:
         return free / total if total else 0.0
 
     def lend(self, wanted: int) -> None:
-        """Move idle nodes to or from the profiler until the profiler has `wanted` nodes or none is idle."""
+        """Move idle nodes to or from the profiler until it has `wanted` nodes.
+
+        Stop earlier if no idle node is left to move.
+        """
         while self.profiler_nodes != wanted:
             to_profiler = self.profiler_nodes < wanted
             for node, whole in enumerate(self._all):

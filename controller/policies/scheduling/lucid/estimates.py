@@ -33,13 +33,16 @@ def _distance() -> Callable[[str, str], int]:
 
 @dataclass(frozen=True, slots=True)
 class NameBuckets:
-    """Buckets of similar names: `exemplars[n]` is a name typical of bucket n; `known` has names' buckets."""
+    """Buckets of similar names.
+
+    `exemplars[n]` is a name typical of bucket n. `known` has the bucket's number for each name seen before.
+    """
 
     exemplars: tuple[str, ...]
     known: Mapping[str, int]
 
     def bucket(self, name: str, *, similar: float = 0.6) -> int:
-        """Return a name's bucket: the bucket in `known`, or else that of the most similar exemplar.
+        """Return the number of a name's bucket: as in `known`, or else that of the most similar exemplar.
 
         Returns -1 (a new kind of job) if the similarity to this exemplar is below `similar`. The similarity
         is 1 minus the edit distance divided by the length of the longer name.

@@ -94,8 +94,8 @@ def restart_s(gpus: int) -> float:
 def complete_jobs(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Give each job a random configuration that has a profile, drawn by `config.seed`.
 
-    A job's user and name predict its duration, because users submit jobs repeatedly, as Lucid's authors
-    found.
+    Each job also gets a user and a job name that depend on the job's duration, so that durations can be
+    predicted from them: as Lucid's authors found, users submit similar jobs repeatedly.
     """
     rng = random.Random(config.seed)
     configs = sorted(measurements(config)[0])

@@ -121,7 +121,7 @@ def _number(path: Path, line: int, row: Mapping[str, str | None], column: str) -
 def make_usages(models: int, *, seed: int = 0) -> dict[Config, GpuUsage]:
     """Return synthetic usage of `models` models with three batch sizes, with and without mixed precision.
 
-    Larger batches use more of a GPU; mixed precision uses less of it and of its memory.
+    Larger batches use more of a GPU; mixed precision uses less of a GPU and of the GPU's memory.
     """
     rng = random.Random(seed)
     found = {}

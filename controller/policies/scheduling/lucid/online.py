@@ -90,7 +90,7 @@ QUICK = 400
 
 
 UNKNOWN_S = 3600.0
-"""Expected duration of jobs before any has ended."""
+"""Expected duration of jobs before any job has ended, in seconds."""
 INTERVAL_S = 600
 """Length of the intervals in which arrivals are counted, in seconds; an hour must be a multiple of it."""
 AHEAD = 5

@@ -237,7 +237,7 @@ class LucidPolicy:
         self._queue = waiting
 
     def _read_later(self, known: _TrackedJob, now_s: float, decision: Decision) -> None:
-        """Plan to measure a starting job that was too large for the profiler, after some time of running."""
+        """Plan to measure a starting job after it has run for some time, if its usage is not known yet."""
         if known.size is None and self._options.profiler_nodes:
             known.until_s = now_s + self._options.profile_s
             self._unread[known.job.order] = known
@@ -258,7 +258,10 @@ class LucidPolicy:
 
 
 def _variation(spec: Submission) -> float:
-    """Return the coefficient of variation of a job's GPU use, unknown to policies until it shares GPUs."""
+    """Return the coefficient of variation of a job's GPU use.
+
+    Policies do not know it before the job shares GPUs. Raises BadSpec if it is not a number.
+    """
     text = spec.extra.get("gpu_util_cv") or "0"
     try:
         return float(text)

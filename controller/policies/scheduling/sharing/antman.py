@@ -167,7 +167,11 @@ class AntMan:
         return complete
 
     def _hold_part(self, job: JobState, hold: _Hold, need: int, without: frozenset[int]) -> bool:
-        """Hold `need` GPUs of one node, or all free GPUs of the best node; return whether `need` are held."""
+        """Hold `need` free GPUs of one node; return True if a node has as many.
+
+        Otherwise hold all free GPUs of the node with most free GPUs. If `hold` already has a partly held
+        node, only this node is used. Nodes in `without` are not used.
+        """
         best: list[int] = []
         for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):
             if number in without:

@@ -97,12 +97,10 @@ def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None 
     """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as possible.
 
     The first reference job is the one beside which other jobs are slowest. Each further reference job is the
-    one farthest from those chosen so far (Gonzalez' 2-approximation of the k-centre problem). The distance is
-    that of two
-    vectors: a job's vector has its speeds beside jobs of all kinds, and their speeds beside it. Only jobs
-        that fit
-    into memory beside most other jobs are considered, because a job that does not fit measures nothing.
-    O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
+    one farthest from the jobs chosen so far (Gonzalez' 2-approximation of the k-centre problem). The distance
+    is that of two vectors: a job's vector has its speeds beside jobs of all kinds, and their speeds beside
+    it. Only jobs that fit into memory beside most other jobs are considered, because a job that does not fit
+    measures nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
     """
     names = list(measured.kinds if kinds is None else kinds)
     if not 1 <= count <= len(names):

@@ -65,7 +65,11 @@ class Layout:
         return self._on[gpu]
 
     def allows(self, gpus: tuple[int, ...]) -> bool:
-        """Return whether a job may be added on these GPUs."""
+        """Return whether a job may be added on these GPUs.
+
+        A GPU can have at most `MOST` jobs. Of any two jobs that share GPUs, the larger one must have all GPUs
+        of the smaller one.
+        """
         mine = set(gpus)
         for gpu in gpus:
             here = self._on[gpu]
@@ -120,7 +124,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A choice of GPUs for a job: the GPUs, the jobs that use them, the gain, and the job's speed."""
+    """A choice of GPUs for a job: the GPUs, the jobs already on them, the gain, and the job's speed."""
 
     gpus: tuple[int, ...]
     beside: tuple[JobState, ...]

@@ -278,7 +278,10 @@ def make_sync(kinds: Collection[str], *, seed: int = 0) -> dict[str, float]:
 
 
 class NoisyInterference:
-    """Measurements of an interference model: each speed times a random factor, fixed for each speed."""
+    """Measurements of an interference model: each speed times a random factor.
+
+    Repeated measurements of one speed have the same factor.
+    """
 
     def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
         self._interference = interference

@@ -73,7 +73,7 @@ class Charges:
         return charged / (1 + job.preemptions) if self._aging else charged
 
     def level(self, job: JobState) -> int:
-        """Return the level of a job, from 0, which its P determines; jobs of the lowest level are first."""
+        """Return the level of a job, 0 or more: a larger P has a higher level; the lowest level is first."""
         part = self.priority(job) / self._first
         return 0 if part < 1.0 else 1 + int(math.log(part, WIDER))
 
@@ -179,7 +179,7 @@ class SharingPolicy:
         return min(times, default=None)
 
     def _place(self, layout: Layout, now_s: float, preempt: bool, decision: Decision) -> None:
-        """Start waiting jobs, level by level."""
+        """Start waiting jobs, level by level; with `preempt`, also by preempting jobs of higher levels."""
         before = dict(layout.places)
         levels: dict[int, list[JobState]] = {}
         for order, job in self._waiting.items():
@@ -265,7 +265,7 @@ class SharingPolicy:
     def _room(self, job: JobState, victims: list[JobState], layout: Layout) -> tuple[int, ...] | None:
         """Return GPUs for `job` that are free after preempting as few of the first `victims` as possible.
 
-        Returns None if all victims have too few GPUs.
+        Returns None if too few GPUs are free even after preempting all victims.
         """
         rank_of = {other.order: number for number, other in enumerate(victims)}
         latest: list[tuple[int, int]] = []  # the last victim to preempt for a GPU, and the GPU

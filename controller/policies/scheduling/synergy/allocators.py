@@ -189,11 +189,11 @@ def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[D
 
 
 def proportional(demands: Sequence[Demand], servers: Servers) -> SharePlan:
-    """Give each job, in priority order, its GPUs with their fair share of CPUs and memory. O(jobs · servers).
+    """Give each job its GPUs with their fair share of CPUs and memory. O(jobs · servers).
 
-    Large jobs are placed first, so that they use whole servers. Every job for which enough GPUs are free
-    runs. A GPU's fair share is an equal part of its server. If the servers of a job differ, all its GPUs get
-    the smallest of their fair shares.
+    Jobs are chosen in priority order: every job for which enough GPUs are free runs. Of the chosen jobs,
+    large jobs are placed first, so that they use whole servers. A GPU's fair share is an equal part of the
+    GPU's server. If the servers of a job differ, all GPUs of the job get the smallest of their fair shares.
     """
     fleet = FreeShares(servers)
     chosen, waiting = runnable(demands, fleet.free_gpus)
@@ -317,9 +317,9 @@ def top_up(plan: SharePlan, servers: Servers) -> SharePlan:
     """Return the plan with larger shares, from unused CPUs and memory of the jobs' servers.
 
     The step with the largest gain in speed for its resources comes first; ties go to the job that is earlier
-    in the plan. TUNE has only an ideal and a fair share for each job; this uses the options in between. No
-    job loses anything. There is at most one step per job and option; each considers only the jobs on the
-    servers that the previous step changed.
+    in the plan. TUNE has only an ideal and a fair share for each job; `top_up` uses the options in between.
+    No job's share becomes smaller. There is at most one step per job and option; each considers only the jobs
+    on the servers that the previous step changed.
     """
     fleet = FreeShares(servers)
     current = list(plan.grants)

@@ -130,7 +130,10 @@ Split = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ServerShape:
-    """Resources of a server, or of each of several equal servers. A GPU's fair share is its part of these."""
+    """Resources of a server, or of each of several equal servers.
+
+    A GPU's fair share is an equal part of these resources.
+    """
 
     gpus: int
     cpus: float
@@ -150,7 +153,7 @@ class ServerShape:
 
     @property
     def fair_memory_gb(self) -> float:
-        """The memory that belongs to one GPU."""
+        """The memory that belongs to one GPU, in GB."""
         return self.memory_gb / self.gpus
 
     def most(self, gpus: int) -> tuple[float, float]:
@@ -204,7 +207,7 @@ class Servers:
 
     @cached_property
     def fair_memory_gb(self) -> float:
-        """The memory that every GPU can have, on any server."""
+        """The memory that every GPU can have, on any server, in GB."""
         return min(shape.fair_memory_gb for shape in self.shapes)
 
     @cached_property
@@ -335,7 +338,7 @@ def demand(
 
 
 def within(need: float, available: float) -> bool:
-    """Return whether a need fits, up to rounding of the sums behind both numbers."""
+    """Return whether `need` is at most `available`, with a tolerance for rounding errors of both sums."""
     return need <= available + 1e-6
 
 

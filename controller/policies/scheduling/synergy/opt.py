@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Optimum:
     """OPT's solution: `bound` is the throughput on one machine with the CPUs and the memory of all servers.
 
-    No allocation can exceed it. `fractional` counts the jobs that the second program spread over servers in
-    parts of GPUs.
+    No allocation can exceed `bound`. `fractional` is the number of jobs to which the second program gave
+    parts of GPUs on several servers.
     """
 
     plan: SharePlan
@@ -47,7 +47,7 @@ def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
     """Return Synergy-OPT's plan: jobs chosen as by TUNE, shares by `share_out`, servers by `spread`.
 
     Jobs to which the second program gives whole GPUs get these. All other jobs are placed as TUNE places
-    jobs: they and other jobs on their servers may get their fallback shares. `top_up` distributes the
+    jobs: these jobs and the jobs on the same servers may get their fallback shares. `top_up` distributes the
     resources that are left then. The second program gives parts of GPUs to at most three jobs per server (one
     for each resource). If servers differ, it may have no solution: then all jobs are placed as TUNE places
     jobs.

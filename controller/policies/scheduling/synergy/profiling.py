@@ -74,8 +74,8 @@ def profile(
 ) -> SensitivityProfile:
     """Build the matrix of a job from few measurements.
 
-    Takes O(log max_cpus) measurements for a job that is linear up to a knee and flat beyond. Counts that were
-    not measured are interpolated.
+    Takes O(log max_cpus) measurements if the throughput is linear in the CPUs up to a knee, and constant
+    beyond. For counts of CPUs that were not measured, the throughput is interpolated.
 
     Args:
         measure: Function of a number of CPUs that returns the samples per second of the job on one GPU, with
